@@ -1,0 +1,66 @@
+"""Ready graph datasets, HDF5 shards and fast readers for k-MIP graph transformers.
+
+Public names are imported on first use (PEP 562), so ``import kmip_data`` loads neither torch nor h5py.
+
+>>> from kmip_data import S3DIS
+>>> dataset = S3DIS(split="train", k=32)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kmip_data.datasets import S3DIS, ShapeNetPart
+    from kmip_data.lightning import GraphDataModule
+    from kmip_data.loader import GraphLoader, expand_edges
+    from kmip_data.opening import open_build as open  # noqa: A004
+    from kmip_data.saving import save
+    from kmip_data.sharded import ShardedDataset
+
+__version__ = "0.1.0"
+
+# In a source checkout the sub-packages are siblings of this folder (see setup.py): find them there.
+_ROOT = Path(__file__).resolve().parent.parent
+if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
+    __path__.append(str(_ROOT))
+
+_PUBLIC = {
+    "S3DIS": "kmip_data.datasets:S3DIS",
+    "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
+    "ShardedDataset": "kmip_data.sharded:ShardedDataset",
+    "GraphLoader": "kmip_data.loader:GraphLoader",
+    "expand_edges": "kmip_data.loader:expand_edges",
+    "GraphDataModule": "kmip_data.lightning:GraphDataModule",
+    "open": "kmip_data.opening:open_build",
+    "save": "kmip_data.saving:save",
+}
+
+__all__ = [
+    "S3DIS",
+    "GraphDataModule",
+    "GraphLoader",
+    "ShapeNetPart",
+    "ShardedDataset",
+    "__version__",
+    "expand_edges",
+    "open",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    target = _PUBLIC.get(name)
+    if target is None:
+        msg = f"module 'kmip_data' has no attribute {name!r}"
+        raise AttributeError(msg)
+    module, attribute = target.split(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

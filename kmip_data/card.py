@@ -1,0 +1,123 @@
+"""The card of a build: ``card.json``, written last, says everything about the folder it lies in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kmip_data.errors import DamagedInput
+from kmip_data.schema import Schema
+
+CARD_NAME = "card.json"
+CARD_VERSION = 1
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ShardEntry(_Strict):
+    """One shard file, relative to the build folder."""
+
+    file: str
+    sha256: str
+    bytes: int
+    graphs: int
+    nodes: int
+    edges: int
+
+
+class SplitPart(_Strict):
+    """One part (train, val or test) of a split: counts and the digest of its keys in order."""
+
+    graphs: int
+    nodes: int
+    edges: int
+    digest: str
+
+
+class SplitEntry(_Strict):
+    """One split file beside the shards."""
+
+    file: str
+    sha256: str
+    rule: str
+    parameters: dict[str, Any]
+    parts: dict[str, SplitPart]
+    note: str = ""
+
+
+class Receipt(_Strict):
+    """Where a raw file came from. No time stamp: equal inputs give equal cards."""
+
+    name: str
+    origin: str = Field(description="url, archive file name or 'generated sample'")
+    sha256: str
+    bytes: int
+
+
+class Card(_Strict):
+    """What a build is, how it was made and what is in it."""
+
+    version: int = CARD_VERSION
+    dataset: str
+    title: str
+    key: str
+    sample: bool = Field(description="generated in the upstream layout, not the real data")
+    complete: bool = Field(description="has the counts of the complete published set")
+    parameters: dict[str, Any]
+    pipeline_version: int
+    format_version: int
+    license: dict[str, Any]
+    citation: str
+    receipts: list[Receipt]
+    content_digest: str = Field(description="SHA-256 over the digests of the raw members used")
+    data_schema: dict[str, Any]
+    default_split: str = Field(description="key of splits that the classes take unless told")
+    class_names: list[str]
+    shards: list[ShardEntry]
+    splits: dict[str, SplitEntry]
+    counts: dict[str, int]
+    statistics: dict[str, Any]
+    versions: dict[str, str]
+    notes: list[str]
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema as an object."""
+        return Schema.from_json(json.dumps(self.data_schema))
+
+    def to_json(self) -> str:
+        """Stable, readable JSON."""
+        return json.dumps(self.model_dump(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_card(folder: Path) -> Card:
+    """Read the card of a build folder.
+
+    Raises
+    ------
+    DamagedInput
+        There is no card (an unfinished build), or it does not follow the model.
+    """
+    path = folder / CARD_NAME
+    try:
+        return Card.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise DamagedInput(
+            f"{folder} is not a finished build.",
+            expected=f"{CARD_NAME} in it",
+            found="no such file",
+            next="kmip-data build NAME (an unfinished build goes on where it stopped)",
+        ) from error
+    except (ValidationError, ValueError, OSError) as error:
+        raise DamagedInput(
+            f"{path} cannot be read as a card.",
+            expected=f"a JSON card of version {CARD_VERSION}",
+            found=str(error).splitlines()[0],
+            left="the file is as it was",
+            next=f"kmip-data verify {folder} --repair",
+        ) from error

@@ -1,0 +1,95 @@
+"""What can go wrong, one class and one exit code each.
+
+Every error says what happened, what was expected, what was found, what is left on disk and the
+command to run next. The parts are keyword arguments; :func:`str` joins those that are given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class KmipDataError(Exception):
+    """Base of all errors that a user can meet; never raised itself.
+
+    Parameters
+    ----------
+    what
+        What happened, one sentence.
+    expected, found
+        What should have been there, and what was.
+    left
+        What is now on disk (or that nothing is).
+    next
+        The command or step that leads on.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: str | None = None,
+        found: str | None = None,
+        left: str | None = None,
+        next: str | None = None,  # noqa: A002 -- the word the user reads
+    ) -> None:
+        self.what = what
+        self.parts = {"expected": expected, "found": found, "on disk": left, "next": next}
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        lines += [f"  {name}: {text}" for name, text in self.parts.items() if text]
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel from worker processes, so keyword arguments must survive pickling.
+        return _rebuild, (type(self), self.what, self.parts)
+
+
+def _rebuild(cls: type[KmipDataError], what: str, parts: dict[str, str | None]) -> KmipDataError:
+    return cls(
+        what,
+        expected=parts["expected"],
+        found=parts["found"],
+        left=parts["on disk"],
+        next=parts["next"],
+    )
+
+
+class CheckFailed(KmipDataError):
+    """A verification found something broken (exit code 1)."""
+
+    exit_code = 1
+
+
+class UsageError(KmipDataError, ValueError):
+    """An argument, option, name or configuration key is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class SourceUnavailable(KmipDataError):
+    """No mirror, archive or copy of a source could be had (exit code 3)."""
+
+    exit_code = 3
+
+
+class DamagedInput(KmipDataError):
+    """Input is damaged, hostile or not what it claims to be (exit code 4)."""
+
+    exit_code = 4
+
+
+class LicenseNotAccepted(KmipDataError):
+    """A download needs an agreement that was not given (exit code 5)."""
+
+    exit_code = 5
+
+
+class OutOfResources(KmipDataError):
+    """Disk or memory ran out (exit code 6)."""
+
+    exit_code = 6

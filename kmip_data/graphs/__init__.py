@@ -1,0 +1,1 @@
+"""Graph construction: nearest neighbours, splits, statistics."""

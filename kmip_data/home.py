@@ -1,0 +1,145 @@
+"""Where raw files, builds and runs live, and which build a name means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kmip_data.card import CARD_NAME, Card, read_card
+from kmip_data.errors import DamagedInput, UsageError
+
+ENVIRONMENT = "KMIP_DATA_HOME"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The home folder: ``raw/``, ``built/`` and ``runs/`` (created when first written to)."""
+
+    root: Path
+
+    @classmethod
+    def locate(cls, path: str | os.PathLike[str] | None = None) -> Home:
+        """``path``, else ``$KMIP_DATA_HOME``, else the platform's user data folder."""
+        if path is None:
+            path = os.environ.get(ENVIRONMENT) or None
+        if path is None:
+            import platformdirs
+
+            path = platformdirs.user_data_dir("kmip-data", appauthor=False)
+        return cls(Path(path).expanduser().absolute())
+
+    @property
+    def raw(self) -> Path:
+        """Archives and their extracted members."""
+        return self.root / "raw"
+
+    @property
+    def built(self) -> Path:
+        """One folder a build."""
+        return self.root / "built"
+
+    @property
+    def runs(self) -> Path:
+        """One folder a training run: ``runs/<dataset>/<model>/<name>``."""
+        return self.root / "runs"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished build on disk."""
+
+    path: Path
+    card: Card
+
+
+def list_builds(home: Home) -> list[Build]:
+    """All finished builds under ``home``, by folder name; folders without a readable card are left out."""
+    found = []
+    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
+        try:
+            found.append(Build(card_path.parent, read_card(card_path.parent)))
+        except DamagedInput:
+            continue
+    return found
+
+
+def find_build(
+    home: Home,
+    dataset: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    sample: bool = False,
+) -> Build | None:
+    """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
+
+    A build matches when it is of that dataset, has the values in ``parameters``, and ``defaults``
+    for the parameters not given. Samples and builds with a ``limit`` match only when asked for.
+
+    Raises
+    ------
+    UsageError
+        Several builds match; their folders are listed.
+    """
+    wanted = {"limit": None, **(defaults or {}), **(parameters or {})}
+    matches = [
+        build
+        for build in list_builds(home)
+        if build.card.dataset == dataset
+        and build.card.sample == sample
+        and all(build.card.parameters.get(name) == value for name, value in wanted.items())
+    ]
+    if len(matches) > 1:
+        folders = "\n    ".join(str(build.path) for build in matches)
+        raise UsageError(
+            f"{len(matches)} builds of {dataset!r} match.",
+            expected="one build, or a build folder as the target",
+            found=f"\n    {folders}",
+            left="nothing was changed",
+            next=f"name one, for example: kmip-data info {matches[0].path}",
+        )
+    return matches[0] if matches else None
+
+
+def open_target(
+    target: str | os.PathLike[str],
+    home: Home,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    sample: bool = False,
+) -> Build:
+    """Resolve TARGET: a build folder, or the name of a dataset with a finished build.
+
+    Raises
+    ------
+    UsageError
+        No build matches (the ``build`` command is named), or several do.
+    DamagedInput
+        The folder has no readable card.
+    """
+    text = os.fspath(target)
+    path = Path(text).expanduser()
+    if os.sep in text or (path / CARD_NAME).is_file():
+        return Build(path.absolute(), read_card(path.absolute()))
+    build = find_build(home, text, parameters, defaults=defaults, sample=sample)
+    if build is None:
+        from kmip_data.manifest import dataset_names, unknown_name
+
+        names = dataset_names()
+        custom = sorted({build.card.dataset for build in list_builds(home)})
+        if text not in names and text not in custom:
+            raise unknown_name("dataset or build folder", text, sorted({*names, *custom}))
+        wanted = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in (parameters or {}).items())
+        flag = " --sample" if sample else ""
+        raise UsageError(
+            f"There is no finished build of {text!r}{' ' + wanted if wanted else ''}{flag}.",
+            expected=f"a build under {home.built}",
+            found="none that matches",
+            left="nothing was changed",
+            next=f"kmip-data build {text}{' ' + wanted if wanted else ''}{flag}",
+        )
+    return build

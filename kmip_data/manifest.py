@@ -1,0 +1,141 @@
+"""The typed model of ``manifests/datasets/*.toml``: what a dataset is and where it comes from."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import tomllib
+from importlib import resources
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kmip_data.errors import DamagedInput, UsageError
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class License(_Strict):
+    """Terms under which the owner gives the data out."""
+
+    name: str
+    url: str
+    notice: str = Field(description="one line that every card and download shows")
+    agreement: bool = Field(default=False, description="ask before downloading")
+
+
+class Mirror(_Strict):
+    """One place that holds a source; its own size and digest, because mirrors repack."""
+
+    url: str
+    bytes: int | None = None
+    sha256: Digest | None = None
+    note: str = ""
+
+
+class Source(_Strict):
+    """One raw file and its mirrors, best first."""
+
+    name: str = Field(description="file name under raw/<dataset>/")
+    container: Literal["archive", "file"] = "archive"
+    mirrors: tuple[Mirror, ...]
+
+
+class Member(_Strict):
+    """Members of the archive that the pipeline reads, by the end of their path.
+
+    ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern applied to the path below the folder that
+    holds ``anchor`` (see :class:`Content`), because mirrors rename the root folder.
+    """
+
+    pattern: str
+    max_bytes: int
+    min_count: int = 1
+    max_count: int = 1
+
+
+class Content(_Strict):
+    """How a local archive or folder is recognised, and the limits its members must keep."""
+
+    anchor: str = Field(description="path of a file that lies in the root of the data")
+    members: tuple[Member, ...]
+    max_total_bytes: int
+    known_sha256: dict[str, Digest] = Field(
+        default_factory=dict, description="member path -> digest in the complete published set"
+    )
+
+
+class Expected(_Strict):
+    """Counts of the complete published set; a build that has them is called complete."""
+
+    graphs: int
+    splits: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="split rule -> {train, val, test: graphs}"
+    )
+    avg_nodes: float | None = None
+    avg_edges: float | None = None
+
+
+class Manifest(_Strict):
+    """A dataset: identity, licence, sources, content, expected counts, defaults."""
+
+    name: str
+    title: str
+    summary: str
+    pipeline: str = Field(description="module under kmip_data.pipelines")
+    task: str
+    homepage: str
+    license: License
+    citation: str = Field(description="BibTeX")
+    class_names: tuple[str, ...] = ()
+    sources: tuple[Source, ...]
+    content: Content
+    expected: Expected
+    max_nodes: int = Field(description="largest graph allowed; sets the index width")
+    default_split: str
+    dataset_class: str = Field(description="public class in kmip_data")
+    notes: tuple[str, ...] = ()
+
+
+def dataset_names() -> list[str]:
+    """Names of all shipped datasets, sorted."""
+    folder = resources.files("kmip_data.manifests.datasets")
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+
+
+@functools.cache
+def load_manifest(name: str) -> Manifest:
+    """Read and check the manifest of dataset ``name``.
+
+    Raises
+    ------
+    UsageError
+        No dataset has that name; the nearest one is suggested.
+    DamagedInput
+        The file breaks the model; every fault is listed.
+    """
+    names = dataset_names()
+    if name not in names:
+        raise unknown_name("dataset", name, names)
+    text = resources.files("kmip_data.manifests.datasets").joinpath(f"{name}.toml").read_text("utf-8")
+    try:
+        return Manifest.model_validate(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
+
+
+def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip-data list") -> UsageError:
+    """Return the error for a name nobody knows, with the nearest match."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return UsageError(
+        f"There is no {kind} called {name!r}.{hint}",
+        expected=", ".join(known),
+        found=name,
+        left="nothing was changed",
+        next=command,
+    )

@@ -1,0 +1,43 @@
+"""One graph in memory, on its way from raw bytes into a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRecord:
+    """One graph as numpy arrays.
+
+    Attributes
+    ----------
+    key
+        Upstream identity (shape id, ``Area_1_office_1/000016``), unique inside a dataset, ASCII.
+    num_nodes
+        Number of nodes N.
+    columns
+        Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one
+        row ([…] without a leading axis) for graph columns. Dtypes are the schema's stored ones.
+    neighbor
+        [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``.
+    edge_index
+        [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``.
+    """
+
+    key: str
+    num_nodes: int
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    neighbor: NDArray[np.integer[Any]] | None = None
+    edge_index: NDArray[np.integer[Any]] | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of stored edges E."""
+        if self.neighbor is not None:
+            return int(self.neighbor.size)
+        return 0 if self.edge_index is None else int(self.edge_index.shape[1])

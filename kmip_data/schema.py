@@ -1,0 +1,132 @@
+"""Every HDF5 key and attribute of a shard, once, with shape, dtype and unit.
+
+A :class:`Schema` says which columns a dataset stores, how each is presented to PyTorch Geometric,
+and how edges are kept. It depends on the parameters and the manifest, never on the data of one
+shard, and is written into every shard as JSON (``docs/format.md`` is the normative text).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
+FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
+
+NODE_PTR: Final = "graph/node_ptr"  #: int64 [G+1], first node of each graph
+EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; absent with NEIGHBOR
+KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
+NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
+EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
+
+ATTR_FORMAT: Final = "format"  #: str, always FORMAT
+ATTR_VERSION: Final = "format_version"  #: int64
+ATTR_DATASET: Final = "dataset"  #: str, name of the dataset
+ATTR_BUILD: Final = "build_key"  #: str, 12 hex digits
+ATTR_COUNTS: Final = "counts"  #: str, JSON {"graphs": int, "nodes": int, "edges": int}
+ATTR_SCHEMA: Final = "schema"  #: str, JSON of the Schema
+
+EdgeLayout = Literal["neighbor", "index", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One array of the shards.
+
+    Attributes
+    ----------
+    key
+        HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part
+        before the slash is the level: one row a node, graph or edge.
+    attribute
+        Name on the :class:`torch_geometric.data.Data` item.
+    stored, presented
+        numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one.
+    shape
+        Shape of one row; ``()`` for a scalar.
+    fields
+        Names of the components of a row, with units where they have one (``"x [m]"``).
+    low, high
+        Inclusive bounds that every value keeps, checked by ``verify``; ``None``: unbounded.
+    num_classes
+        Set on label columns.
+    """
+
+    key: str
+    attribute: str
+    stored: str
+    presented: str
+    shape: tuple[int, ...] = ()
+    unit: str = ""
+    doc: str = ""
+    fields: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    finite: bool = True
+    num_classes: int | None = None
+
+    @property
+    def level(self) -> str:
+        """``node``, ``edge`` or ``graph``: what one row belongs to."""
+        return self.key.split("/", 1)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """An item attribute that is a slice of a stored column: ``attribute = source[:, start:stop]``."""
+
+    attribute: str
+    source: str  #: key of the column
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns, views and edge layout of a dataset.
+
+    Attributes
+    ----------
+    edges
+        ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge
+        list (``edge/index``); ``none``: no edges stored.
+    max_nodes
+        Largest graph the manifest allows; sets the width of the indices. A larger graph is an error.
+    """
+
+    columns: tuple[Column, ...]
+    views: tuple[View, ...] = ()
+    edges: EdgeLayout = "index"
+    k: int | None = None
+    max_nodes: int = 65_536
+    directed: bool = True
+
+    @property
+    def index_dtype(self) -> str:
+        """``uint16`` where every index fits, else ``uint32``."""
+        return "uint16" if self.max_nodes <= 65_536 else "uint32"
+
+    def column(self, key: str) -> Column:
+        """Return the column stored at ``key``."""
+        return next(column for column in self.columns if column.key == key)
+
+    @property
+    def labels(self) -> Column | None:
+        """The column presented as ``y``, if there is one."""
+        return next((column for column in self.columns if column.attribute == "y"), None)
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """Read what :meth:`to_json` wrote; raises ``TypeError``/``KeyError``/``ValueError`` on other text."""
+        raw: dict[str, Any] = json.loads(text)
+        columns = tuple(
+            Column(**{**entry, "shape": tuple(entry["shape"]), "fields": tuple(entry["fields"])})
+            for entry in raw.pop("columns")
+        )
+        views = tuple(View(**entry) for entry in raw.pop("views"))
+        return cls(columns=columns, views=views, **raw)

@@ -1,0 +1,1 @@
+"""The shard file format: writing, mapped reading, verification."""

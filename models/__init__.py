@@ -1,0 +1,1 @@
+"""k-MIP search and attention, GPS networks and their trainer."""

@@ -1,0 +1,1 @@
+"""Global attention layers."""

@@ -1,0 +1,1 @@
+"""Message-passing layers and the GPS layer that joins them with attention."""

@@ -1,0 +1,1 @@
+"""Exact k-maximum-inner-product search and its backends."""

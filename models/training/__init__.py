@@ -1,0 +1,1 @@
+"""Configuration, losses, metrics, schedules and the training loop."""

@@ -1,0 +1,1 @@
+"""Generators of miniature raw archives in the exact upstream layout."""

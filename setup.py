@@ -1,0 +1,103 @@
+"""Install the top-level folders under the single import name ``kmip_data``.
+
+``pipelines/``, ``models/``, ``cli/`` and ``manifests/`` become ``kmip_data.pipelines`` and so on,
+so that nothing with such a common name ever lands in a user's site-packages.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+MAPPED = ("pipelines", "models", "cli", "manifests")
+
+packages = ["kmip_data", *(f"kmip_data.{name}" for name in find_packages("kmip_data"))]
+package_dir = {"kmip_data": "kmip_data"}
+for folder in MAPPED:
+    package_dir[f"kmip_data.{folder}"] = folder
+    packages.append(f"kmip_data.{folder}")
+    packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
+
+EXTRAS = {
+    "chem": ["rdkit>=2024.3", "ogb>=1.3.6"],
+    "images": ["scikit-image>=0.22", "pillow>=10"],
+    "distributed": ["dask>=2024.1", "distributed>=2024.1"],
+    "gpu": ["triton>=3.1; platform_system == 'Linux'"],
+}
+DEV = [
+    "build>=1.2",
+    "codespell>=2.3",
+    "faiss-cpu>=1.8",
+    "hypothesis>=6.100",
+    "import-linter>=2.0",
+    "mypy>=1.11",
+    "pykdtree>=1.4",
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
+    "ruff>=0.6",
+    "trustme>=1.1",
+    "types-requests",
+    "types-tqdm",
+]
+
+setup(
+    name="kmip-data",
+    version="0.1.0",
+    description="Datasets, HDF5 graph shards and a trainer for k-MIP attention graph transformers",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.11",
+    packages=packages,
+    package_dir=package_dir,
+    package_data={
+        "kmip_data": ["py.typed"],
+        "kmip_data.manifests.datasets": ["*.toml"],
+        "kmip_data.manifests.experiments": ["*.toml"],
+    },
+    include_package_data=False,
+    install_requires=[
+        "torch>=2.8",
+        "torch-geometric>=2.6",
+        "pykeops>=2.2",
+        "osmnx>=2.0",
+        "h5py>=3.10",
+        "tqdm>=4.66",
+        "click>=8.1",
+        "numpy>=1.26",
+        "numba>=0.60",
+        "scipy>=1.11",
+        "pydantic>=2.7",
+        "platformdirs>=4.0",
+        "filelock>=3.13",
+        "requests>=2.31",
+        "urllib3>=2.0",
+        "loky>=3.4",
+        "lightning>=2.2",
+        "torchmetrics>=1.3",
+        "scikit-learn>=1.4",
+        "safetensors>=0.4",
+        "tomli-w>=1.0",
+        "matplotlib>=3.8",
+        "plotly>=5.20",
+        "hdf5plugin>=4.4",
+        "psutil>=5.9",
+    ],
+    extras_require={
+        **EXTRAS,
+        "dev": DEV,
+        "all": sorted({item for items in EXTRAS.values() for item in items}),
+    },
+    entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
