@@ -1,0 +1,83 @@
+"""Progress: tqdm on a terminal, one line every ten seconds elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
+
+
+class Progress:
+    """Count work done on stderr.
+
+    Parameters
+    ----------
+    description
+        What is being done, e.g. ``build s3dis``.
+    total
+        Amount of work, or ``None`` when unknown.
+    unit
+        ``B`` scales to kB, MB …
+    initial
+        Work already done by an earlier run.
+    """
+
+    def __init__(
+        self, description: str, total: int | None, *, unit: str = "it", initial: int = 0, quiet: bool = False
+    ) -> None:
+        self.description, self.total, self.unit, self.done, self.quiet = (
+            description,
+            total,
+            unit,
+            initial,
+            quiet,
+        )
+        self._bar: Any = None
+        self._last = time.monotonic()
+        if not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total,
+                desc=description,
+                unit=unit,
+                unit_scale=unit == "B",
+                initial=initial,
+                file=sys.stderr,
+                dynamic_ncols=True,
+            )
+
+    def update(self, amount: int) -> None:
+        """Add ``amount`` of work done."""
+        self.done += amount
+        if self._bar is not None:
+            self._bar.update(amount)
+        elif not self.quiet and time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            of = f" of {self.total}" if self.total is not None else ""
+            print(f"{self.description}: {self.done}{of} {self.unit}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def message(self, text: str) -> None:
+        """Print a line without tearing the bar."""
+        if self.quiet:
+            return
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,78 @@
+"""One thread pool a process for compiled kernels that release the GIL.
+
+The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
+data-loader worker. Kernels are ``numba.njit(nogil=True)`` over a range of rows, never
+``parallel=True``: numba's OpenMP layer kills a forked child, and its workqueue layer aborts when
+two Python threads enter it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+_pool: ThreadPoolExecutor | None = None
+_pool_pid = -1
+_limit: int | None = None
+
+
+def available_cores() -> int:
+    """Cores this process may use (its CPU affinity, not the machine's count)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def set_num_threads(count: int | None) -> None:
+    """Limit compiled kernels to ``count`` threads; ``None`` goes back to all available cores."""
+    global _limit
+    if count is not None and count < 1:
+        msg = f"count must be at least 1, got {count}"
+        raise ValueError(msg)
+    _limit = count
+
+
+def num_threads() -> int:
+    """Threads that :func:`for_ranges` uses here: the limit, one in a loader worker, else all cores."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        return 1
+    return _limit if _limit is not None else available_cores()
+
+
+def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int = 1) -> None:
+    """Call ``function(start, stop)`` for ranges that cover ``0 … total``, on all threads.
+
+    Parameters
+    ----------
+    function
+        Works on rows ``start`` to ``stop`` and writes its results in place; must release the GIL
+        to gain anything. The first exception it raises is raised here, after all ranges ended.
+    total
+        Number of rows.
+    grain
+        Fewest rows worth a range of their own; below it everything runs in the caller's thread.
+    """
+    threads = min(num_threads(), max(1, total // max(1, grain)))
+    if threads <= 1:
+        if total > 0:
+            function(0, total)
+        return
+    pool = _get_pool()
+    # A few ranges a thread even out rows of unequal cost.
+    pieces = min(threads * 4, max(threads, total // max(1, grain)))
+    edges = [total * i // pieces for i in range(pieces + 1)]
+    futures = [pool.submit(function, a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    wait(futures)
+    for future in futures:
+        future.result()
+
+
+def _get_pool() -> ThreadPoolExecutor:
+    global _pool, _pool_pid
+    if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
+        _pool = ThreadPoolExecutor(max_workers=num_threads(), thread_name_prefix="kmip-data")
+        _pool_pid = os.getpid()
+    return _pool
