@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
@@ -64,7 +65,7 @@ def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int
     # A few ranges a thread even out rows of unequal cost.
     pieces = min(threads * 4, max(threads, total // max(1, grain)))
     edges = [total * i // pieces for i in range(pieces + 1)]
-    futures = [pool.submit(function, a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    futures = [pool.submit(function, a, b) for a, b in pairwise(edges) if a < b]
     wait(futures)
     for future in futures:
         future.result()
