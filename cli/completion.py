@@ -1,0 +1,27 @@
+"""``kmip-data completion``: the script that completes commands, options and dataset names."""
+
+from __future__ import annotations
+
+import click
+
+from kmip_data.errors import UsageError
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      eval "$(kmip-data completion bash)"
+      kmip-data completion fish > ~/.config/fish/completions/kmip-data.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from kmip_data.cli.main import COMPLETE, PROGRAM, root
+
+    script = get_completion_class(shell)
+    if script is None:  # pragma: no cover -- click knows all three
+        raise UsageError(f"No completion is known for {shell}.")
+    click.echo(script(root, {}, PROGRAM, COMPLETE).source())

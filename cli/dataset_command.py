@@ -1,0 +1,127 @@
+"""Commands about one dataset: they take the dataset's own parameters as options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build, Home
+
+RECORDS = "kmip_data.parameters"  #: key in ``ctx.meta``: parameters of records that were given
+SPLITS = "kmip_data.split_parameters"  #: key in ``ctx.meta``: parameters of the split that were given
+_OPTIONS = "kmip_data.dataset_options"
+
+
+class DatasetCommand(click.Command):
+    """A command whose options grow by those of the dataset named on its line.
+
+    Parameters
+    ----------
+    named_by
+        The parameter that holds the dataset or TARGET: an argument (``name``, ``target``) or the
+        option ``dataset``.
+    splits
+        Take the parameters of the split too.
+    """
+
+    def __init__(self, *args: Any, named_by: str, splits: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.named_by = named_by
+        self.splits = splits
+        for parameter in self.params:
+            if parameter.name == named_by:
+                parameter.shell_complete = _complete  # type: ignore[method-assign] -- click has no other way after the fact
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own options and those of the dataset, before ``--help``."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *ctx.meta.get(_OPTIONS, []), *own[-1:]]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for the dataset on the line, then parse with its options."""
+        name = self._dataset_on(args)
+        if name is not None:
+            from kmip_data.cli.parameters import options_of
+            from kmip_data.manifest import load_manifest
+            from kmip_data.pipelines.base import load_pipeline
+
+            pipeline = load_pipeline(load_manifest(name))
+            ctx.meta[_OPTIONS] = options_of(pipeline.Params, RECORDS)
+            if self.splits:
+                ctx.meta[_OPTIONS] += options_of(pipeline.SplitParams, SPLITS)
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
+            if name is None and (word := next((word for word in given if not word.startswith("-")), None)):
+                check_dataset(word)
+            raise
+
+    def _dataset_on(self, args: list[str]) -> str | None:
+        names = dataset_names()
+        words = [word.removeprefix("--dataset=") for word in args]
+        for word in words:
+            if word in names:
+                return word
+        for word in words:
+            card = Path(word) / "card.json"
+            if not word.startswith("-") and card.is_file():
+                try:
+                    found = json.loads(card.read_bytes()).get("dataset")
+                except (ValueError, OSError, AttributeError):
+                    return None  # the command itself says what is wrong with the card
+                return found if found in names else None
+        return None
+
+
+def dataset_names() -> list[str]:
+    """Names of the shipped datasets, without loading the manifests' model."""
+    from importlib import resources
+
+    folder = resources.files("kmip_data.manifests.datasets")
+    return sorted(path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
+
+
+def check_dataset(name: str) -> None:
+    """Raise the error for an unknown dataset, with the nearest name."""
+    names = dataset_names()
+    if name not in names:
+        from kmip_data.manifest import unknown_name
+
+        raise unknown_name("dataset", name, names)
+
+
+def record_parameters() -> dict[str, Any]:
+    """Return the parameters of records given on the line (``k``, ``limit``, …)."""
+    return dict(click.get_current_context().meta.get(RECORDS, {}))
+
+
+def split_parameters() -> dict[str, Any]:
+    """Return the parameters of the split given on the line (``test_area``, ``split_seed``, …)."""
+    return dict(click.get_current_context().meta.get(SPLITS, {}))
+
+
+def resolve(target: str, home: Home, *, sample: bool) -> Build:
+    """Find the finished build that TARGET and the options on the line mean."""
+    from kmip_data.home import open_target
+
+    defaults: dict[str, Any] = {}
+    if target in dataset_names():
+        from kmip_data.manifest import load_manifest
+        from kmip_data.pipelines.base import load_pipeline
+
+        defaults = load_pipeline(load_manifest(target)).Params().model_dump(mode="json")
+    return open_target(target, home, record_parameters(), defaults=defaults, sample=sample)
+
+
+def _complete(
+    ctx: click.Context, incomplete: str
+) -> list[click.shell_completion.CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]

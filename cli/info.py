@@ -1,0 +1,170 @@
+"""``kmip-data info``: what a dataset or a build is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, record_parameters, resolve
+from kmip_data.cli.list import build_facts, builds_table
+from kmip_data.cli.options import home_option, json_option, sample_option
+from kmip_data.cli.output import facts, parameters_text, print_json, size, table
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build, Home
+    from kmip_data.manifest import Manifest
+
+
+@click.command(cls=DatasetCommand, named_by="target")
+@click.argument("target")
+@sample_option
+@home_option
+@json_option
+def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
+    """What a dataset or a build is: sources, licence, counts, presets.
+
+    The name alone tells about the dataset and lists its builds; a build folder, or the name with
+    --sample or parameters, tells about that build.
+
+    \b
+    Examples:
+      kmip-data info s3dis
+      kmip-data info s3dis --k 32
+    """
+    if target in dataset_names() and not sample and not record_parameters():
+        _dataset(target, home, as_json=as_json)
+    else:
+        _build(resolve(target, home, sample=sample), as_json=as_json)
+
+
+def _dataset(name: str, home: Home, *, as_json: bool) -> None:
+    from kmip_data.home import list_builds
+    from kmip_data.manifest import load_manifest
+
+    manifest = load_manifest(name)
+    builds = [build for build in list_builds(home) if build.card.dataset == name]
+    presets = preset_names(name)
+    if as_json:
+        print_json(
+            {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
+        )
+        return
+    click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n")
+    click.echo(
+        facts(
+            [
+                ("task", manifest.task),
+                ("graphs", manifest.expected.graphs),
+                ("average", _averages(manifest)),
+                *(
+                    (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
+                    for rule, parts in manifest.expected.splits.items()
+                ),
+                ("classes", _classes(manifest.class_names)),
+                ("presets", ", ".join(presets)),
+                ("class", f"from kmip_data import {manifest.dataset_class}"),
+                ("homepage", manifest.homepage),
+                ("licence", f"{manifest.license.name}\n{manifest.license.url}\n{manifest.license.notice}"),
+            ]
+        )
+    )
+    click.echo("\nSources, tried in this order")
+    for source in manifest.sources:
+        for mirror in source.mirrors:
+            known = [size(mirror.bytes) if mirror.bytes else "", mirror.note]
+            click.echo(f"  {mirror.url}" + "".join(f"\n    {text}" for text in known if text))
+    click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
+    if manifest.notes:
+        click.echo("\nNotes")
+        for note in manifest.notes:
+            click.echo(f"  {note}")
+    click.echo(f"\nCitation\n{manifest.citation.strip()}")
+    click.echo(f"\nBuilds in {home.built}")
+    click.echo(builds_table(builds) if builds else f"none yet: kmip-data build {name}")
+
+
+def _averages(manifest: Manifest) -> str:
+    expected = manifest.expected
+    parts = [
+        f"{value:,.1f} {what}"
+        for value, what in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges"))
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def _classes(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(names[:13])
+    return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""  # noqa: PLR2004
+
+
+def preset_names(name: str) -> list[str]:
+    """Models that have a preset for dataset ``name``."""
+    from importlib import resources
+
+    folder = resources.files("kmip_data.manifests.experiments")
+    stems = (path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
+    return sorted(stem for stem in stems if stem.startswith(name))
+
+
+def _build(build: Build, *, as_json: bool) -> None:
+    card = build.card
+    if as_json:
+        print_json({"path": str(build.path), **card.model_dump()})
+        return
+    kind = "a generated sample, not the real data" if card.sample else ""
+    if not card.sample and not card.complete:
+        kind = "part of the published set"
+    click.echo(f"{card.dataset}: {card.title}{f' ({kind})' if kind else ''}\n")
+    click.echo(
+        facts(
+            [
+                ("path", str(build.path)),
+                ("key", card.key),
+                ("parameters", parameters_text(card.parameters)),
+                ("graphs", card.counts.get("graphs")),
+                ("nodes", card.counts.get("nodes")),
+                ("edges", card.counts.get("edges")),
+                ("shards", f"{len(card.shards)} files, {size(sum(shard.bytes for shard in card.shards))}"),
+                ("classes", _classes(card.class_names)),
+                ("licence", card.license.get("notice")),
+                ("made from", "\n".join(f"{r.name} ({r.origin}, {size(r.bytes)})" for r in card.receipts)),
+                ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
+            ]
+        )
+    )
+    click.echo("\nColumns")
+    click.echo(columns_table(card.schema_, indent=2))
+    click.echo("\nSplits")
+    rows: list[list[Any]] = [
+        [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
+        for name, split in card.splits.items()
+        for part, counts in split.parts.items()
+    ]
+    click.echo(table(["split", "part", "graphs", "digest of keys"], rows, indent=2))
+    for note in card.notes:
+        click.echo(f"\n{note}")
+
+
+def columns_table(schema: Any, *, indent: int = 0) -> str:
+    """What each column holds, how it is stored and how it is presented."""
+    rows = [
+        [
+            column.attribute,
+            column.key,
+            f"{column.stored} → {column.presented}",
+            "×".join(str(n) for n in ("N" if column.level == "node" else "1", *column.shape)),
+            ", ".join(column.fields) or column.unit or column.doc,
+        ]
+        for column in schema.columns
+    ]
+    rows += [
+        [view.attribute, f"{view.source}[:, {view.start}:{view.stop}]", "view", "", ""]
+        for view in schema.views
+    ]
+    if schema.edges == "neighbor":
+        rows.append(["edge_index", "edge/neighbor", f"{schema.index_dtype} → int64", f"N×{schema.k}", "k-NN"])
+    elif schema.edges == "index":
+        rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
+    return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=indent)

@@ -1,0 +1,119 @@
+"""``kmip-data list``: the datasets that can be built, and what the home folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.options import home_option, json_option
+from kmip_data.cli.output import parameters_text, print_json, size, table
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build, Home
+
+
+@click.command()
+@home_option
+@json_option
+def command(home: Home, as_json: bool) -> None:
+    """The datasets, and the builds in the home folder.
+
+    A build that was stopped half-way is listed with the shards it has; the same `build` command
+    goes on with it.
+
+    \b
+    Examples:
+      kmip-data list
+      kmip-data list --json
+    """
+    from kmip_data.home import list_builds
+    from kmip_data.manifest import dataset_names, load_manifest
+
+    manifests = [load_manifest(name) for name in dataset_names()]
+    builds, unfinished = list_builds(home), unfinished_builds(home)
+    if as_json:
+        print_json(
+            {
+                "home": str(home.root),
+                "datasets": [
+                    {
+                        "name": manifest.name,
+                        "title": manifest.title,
+                        "task": manifest.task,
+                        "graphs": manifest.expected.graphs,
+                        "license": manifest.license.name,
+                    }
+                    for manifest in manifests
+                ],
+                "builds": [build_facts(build) for build in builds],
+                "unfinished": unfinished,
+            }
+        )
+        return
+    click.echo(
+        table(
+            ["dataset", "what", "graphs", "licence"],
+            [[m.name, m.title, m.expected.graphs, m.license.name] for m in manifests],
+        )
+    )
+    click.echo()
+    if builds:
+        click.echo(f"Builds in {home.built}")
+        click.echo(builds_table(builds))
+    else:
+        click.echo(f"No builds in {home.built} yet: kmip-data build {manifests[0].name}")
+    for entry in unfinished:
+        of = f" of {entry['shards']}" if entry["shards"] is not None else ""
+        click.echo(f"unfinished: {entry['path']} has {entry['finished']}{of} shards")
+
+
+def build_facts(build: Build) -> dict[str, Any]:
+    """Return the facts about a build that lists and scripts want."""
+    card = build.card
+    return {
+        "path": str(build.path),
+        "dataset": card.dataset,
+        "key": card.key,
+        "sample": card.sample,
+        "complete": card.complete,
+        "parameters": card.parameters,
+        "counts": card.counts,
+        "bytes": sum(shard.bytes for shard in card.shards),
+        "shards": len(card.shards),
+        "splits": sorted(card.splits),
+    }
+
+
+def builds_table(builds: list[Build]) -> str:
+    """One line a build."""
+    rows = []
+    for build in builds:
+        facts = build_facts(build)
+        note = "sample" if facts["sample"] else "" if facts["complete"] else "part of the published set"
+        counts = [facts["counts"].get(name, 0) for name in ("graphs", "nodes", "edges")]
+        rows.append(
+            [
+                build.path.name,
+                parameters_text(facts["parameters"]),
+                *counts,
+                size(facts["bytes"]),
+                note,
+            ]
+        )
+    return table(["folder", "parameters", "graphs", "nodes", "edges", "disk", "note"], rows)
+
+
+def unfinished_builds(home: Home) -> list[dict[str, Any]]:
+    """Folders under ``built/`` without a card, with the shards finished so far."""
+    found = []
+    for folder in sorted(path for path in home.built.glob("*") if (path / "shards").is_dir()):
+        if not (folder / "card.json").is_file():
+            shards = len(list(folder.glob("shards/*.h5")))
+            found.append({"path": str(folder), "finished": shards, "shards": _planned(folder)})
+    return found
+
+
+def _planned(folder: Path) -> int | None:
+    return None

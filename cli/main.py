@@ -1,0 +1,178 @@
+"""``kmip-data``: the commands, and what every way to end looks like."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+import kmip_data
+from kmip_data.cli.lazy import LazyGroup
+from kmip_data.cli.output import JSON_PRINTED
+from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+PROGRAM = "kmip-data"
+COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
+DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
+INTERRUPTED, TERMINATED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 143, 141, 70
+
+COMMANDS = {
+    "demo": ("demo", "Sample data to a trained model, offline, in a few minutes."),
+    "list": ("list", "The datasets, and the builds in the home folder."),
+    "info": ("info", "What a dataset or a build is: sources, licence, counts, presets."),
+    "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),
+    "build": ("build", "Turn raw files into HDF5 shards."),
+    "verify": ("verify", "Check every byte of a build; rebuild broken shards."),
+    "stats": ("stats", "Sizes, degrees and classes of a build."),
+    "preview": ("preview", "Draw records of a build."),
+    "train": ("train", "Train a model, building what is missing first."),
+    "evaluate": ("evaluate", "Measure a trained model again."),
+    "bench": ("bench", "Speed against the usual ways, as ratios measured here."),
+    "doctor": ("doctor", "What this machine has, and what works on it."),
+    "completion": ("completion", "Print the completion script of a shell."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_in=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=f"TARGET is a dataset name or a build folder. `{PROGRAM} COMMAND --help` has an example for each.",
+)
+@click.version_option(kmip_data.__version__, prog_name=PROGRAM)
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Graph datasets of the k-MIP graph-transformer paper: raw archives to HDF5 shards to trained models.
+
+    \b
+    Examples:
+      kmip-data demo
+      kmip-data build s3dis --k 32 --archive indoor3d_sem_seg_hdf5_data.zip
+      kmip-data train --dataset s3dis --epochs 5
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit with its code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: list[str]) -> int:
+    """Run one command line and return its exit code; no exception leaves.
+
+    Codes: 0 done, 1 failed check, 2 wrong usage, 3 source unavailable, 4 input damaged or
+    untrusted, 5 licence not accepted, 6 out of disk or memory, 130 and 143 interrupted, 141 the
+    reader of stdout went away, 70 an error nobody foresaw.
+    """
+    meta: dict[str, Any] = {}
+    try:
+        if COMPLETE in os.environ:
+            from click.shell_completion import shell_complete
+
+            return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
+        with root.make_context(PROGRAM, list(args)) as context:
+            meta = context.meta
+            root.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except SystemExit as request:
+        return request.code if isinstance(request.code, int) else UNKNOWN_ERROR
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\nInterrupted. The same command goes on where it stopped.", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads stdout any more: what is still buffered must not fail again at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 -- the one place where every error ends
+        known = explain(error)
+        code = known.exit_code if known is not None else UNKNOWN_ERROR
+        known = known or _unknown(error)
+        click.echo(f"Error: {known}", err=True)
+        if "--json" in args and not meta.get(JSON_PRINTED):
+            parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
+            body = {"class": type(known).__name__, "exit_code": code, "what": known.what, **parts}
+            click.echo(json.dumps({"error": body}, indent=2, ensure_ascii=False))
+        return code
+    return 0
+
+
+def explain(error: Exception) -> KmipDataError | None:
+    """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
+    if isinstance(error, KmipDataError):
+        return error
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else PROGRAM
+        return UsageError(
+            error.format_message(),
+            expected=context.get_usage().removeprefix("Usage: ") if context is not None else None,
+            left="nothing was changed",
+            next=f"{path} --help",
+        )
+    if isinstance(error, MemoryError):
+        return OutOfResources(
+            "The memory ran out.",
+            found=str(error) or None,
+            left="what was finished before is kept",
+            next="the same command with --jobs 1, or smaller batches",
+        )
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return OutOfResources(
+            "The disk or its quota is full.",
+            found=str(error),
+            left="what was finished before is kept",
+            next="free space or take another --home, then the same command",
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return UsageError(
+            f"A file or folder cannot be used: {error.filename}",
+            expected="a path that this user may read, and write where something is saved",
+            found=error.strerror,
+            left="nothing was changed there",
+            next=f"{PROGRAM} doctor (shows the home folder), or another --home or --output",
+        )
+    return None
+
+
+def _unknown(error: Exception) -> KmipDataError:
+    """Keep the traceback in a file: the command may have run for hours before."""
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    if os.environ.get(DEBUG, "0") not in {"", "0"}:
+        click.echo(text, err=True)
+        where = "above"
+    else:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
+        where = file.name
+    return KmipDataError(
+        f"Something went wrong that {PROGRAM} does not know: {type(error).__name__}: {error}",
+        found=f"the traceback is {where}",
+        left="finished shards, splits and checkpoints are kept",
+        next=f"{PROGRAM} doctor, and a bug report with that traceback; {DEBUG}=1 shows it at once",
+    )
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds like an exception, so that locks are freed and children ended."""
+    raise SystemExit(TERMINATED)

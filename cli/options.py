@@ -1,0 +1,82 @@
+"""Options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kmip_data.home import Home
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
+    from kmip_data.home import Home
+
+    return Home.locate(value)
+
+
+home_option = click.option(
+    "--home",
+    metavar="DIR",
+    callback=_home,
+    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+sample_option = click.option(
+    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
+)
+
+
+def raw_options(function: F) -> F:
+    """Where raw files come from: ``--archive``, ``--offline``, ``--accept-license``."""
+    for option in (
+        click.option(
+            "--accept-license",
+            is_flag=True,
+            default=None,
+            help="Agree to the owner's terms where a download asks for it "
+            "(or set KMIP_DATA_ACCEPT_LICENSE=1).",
+        ),
+        click.option(
+            "--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."
+        ),
+        click.option(
+            "--archive",
+            "archives",
+            multiple=True,
+            metavar="PATH",
+            type=click.Path(path_type=Path),
+            help="A local archive or folder in place of the download; may be repeated.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def build_options(function: F) -> F:
+    """How a build is made: ``--jobs``, ``--output``, ``--compression`` (``--limit`` is a parameter)."""
+    for option in (
+        click.option(
+            "--compression",
+            type=click.Choice(["gzip", "zstd"]),
+            help="Compress the shards: less disk, slower reading.",
+        ),
+        click.option(
+            "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not the home."
+        ),
+        click.option(
+            "--jobs",
+            "-j",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Worker processes.  [default: the cores this process may use]",
+        ),
+    ):
+        function = option(function)
+    return function

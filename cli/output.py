@@ -1,0 +1,109 @@
+"""What commands print on stdout: one JSON object, or plain tables that read well and cut well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[JSON_PRINTED] = True
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):
+        return value.item()
+    msg = f"{type(value).__name__} cannot be written as JSON"
+    raise TypeError(msg)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
+    """Columns padded with two spaces between; numbers to the right, text to the left.
+
+    >>> print(table(["part", "graphs"], [["train", 39], ["test", 10]]))
+    part   graphs
+    train      39
+    test       10
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        bool(cells) and all(row[i][:1].isdigit() or row[i] in {"", "–"} for row in cells)
+        for i in range(len(header))
+    ]
+    lines = [list(header), *cells]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        (
+            " " * indent
+            + "  ".join(
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(line, widths, right, strict=True)
+            )
+        ).rstrip()
+        for line in lines
+    )
+
+
+def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
+    """``name  value`` lines with the values aligned; pairs without a value are left out."""
+    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
+    width = max((len(name) for name, _ in shown), default=0)
+    gap = "\n" + " " * (indent + width + 2)
+    return "\n".join(
+        f"{' ' * indent}{name.ljust(width)}  {value.replace(chr(10), gap)}" for name, value in shown
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def size(count: float) -> str:
+    """Bytes as people write them.
+
+    >>> size(709_025_658)
+    '709 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def parameters_text(parameters: Mapping[str, Any]) -> str:
+    """Parameters as options are typed, those that are unset left out.
+
+    >>> parameters_text({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
+    '--k 32 --category Bag --category Cap'
+    """
+    words: list[str] = []
+    for name, value in parameters.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(option if value else f"--no-{name.replace('_', '-')}")
+        elif isinstance(value, (list, tuple)):
+            words.extend(f"{option} {item}" for item in value)
+        elif value is not None:
+            words.append(f"{option} {value}")
+    return " ".join(words)

@@ -1,0 +1,69 @@
+"""Options made from a dataset's parameter models, so that their field docs are the help."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+
+def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
+    """One option a field of ``model``; values given are kept in ``ctx.meta[store]``.
+
+    ``val_fraction`` becomes ``--val-fraction``, a ``Literal`` a choice, a tuple may be repeated.
+    Bounds are checked by click, so that help shows them; the model has the last word.
+    """
+    return [_option(name, field, store) for name, field in model.model_fields.items()]
+
+
+def _option(name: str, field: FieldInfo, store: str) -> click.Option:
+    kind, multiple = _plain_type(field.annotation)
+    option = f"--{name.replace('_', '-')}"
+    flag = kind is bool
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None and value != ():
+            ctx.meta.setdefault(store, {})[name] = value
+
+    default = field.default
+    return click.Option(
+        [f"{option}/--no-{name.replace('_', '-')}" if flag else option, name],
+        type=None if flag else _click_type(kind, field),
+        default=None,
+        multiple=multiple,
+        expose_value=False,
+        callback=keep,
+        help=field.description,
+        show_default=str(default) if default not in (None, ()) else False,
+    )
+
+
+def _plain_type(annotation: Any) -> tuple[Any, bool]:
+    """``int | None`` to ``(int, False)``, ``tuple[str, ...]`` to ``(str, True)``."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(item for item in get_args(annotation) if item is not NoneType)
+    if get_origin(annotation) is tuple:
+        return get_args(annotation)[0], True
+    return annotation, False
+
+
+def _click_type(kind: Any, field: FieldInfo) -> click.ParamType:
+    if get_origin(kind) is Literal:
+        return click.Choice([str(item) for item in get_args(kind)])
+    low = high = None
+    low_open = high_open = False
+    for bound in field.metadata:
+        low, low_open = getattr(bound, "ge", getattr(bound, "gt", low)), hasattr(bound, "gt") or low_open
+        high, high_open = getattr(bound, "le", getattr(bound, "lt", high)), hasattr(bound, "lt") or high_open
+    if kind is int:
+        return click.IntRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.INT
+    if kind is float:
+        return (
+            click.FloatRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.FLOAT
+        )
+    return click.STRING
