@@ -28,6 +28,7 @@ ATTR_COUNTS: Final = "counts"  #: str, JSON {"graphs": int, "nodes": int, "edges
 ATTR_SCHEMA: Final = "schema"  #: str, JSON of the Schema
 
 EdgeLayout = Literal["neighbor", "index", "none"]
+ItemForm = Literal["axis", "row", "number", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,11 @@ class Column:
         Inclusive bounds that every value keeps, checked by ``verify``; ``None``: unbounded.
     num_classes
         Set on label columns.
+    form
+        How a *graph* column appears on the item: ``axis``, its row with a leading axis of one, so
+        that shape ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric
+        does for targets; ``row``, the row as it is; ``number``, a Python number; ``text``, a string
+        stored as UTF-8 bytes padded with zeros. Node and edge columns are always rows.
     """
 
     key: str
@@ -65,6 +71,7 @@ class Column:
     high: float | None = None
     finite: bool = True
     num_classes: int | None = None
+    form: ItemForm = "axis"
 
     @property
     def level(self) -> str:
@@ -93,6 +100,8 @@ class Schema:
         list (``edge/index``); ``none``: no edges stored.
     max_nodes
         Largest graph the manifest allows; sets the width of the indices. A larger graph is an error.
+    key_length
+        Bytes kept for the key of each record; a longer key is an error.
     """
 
     columns: tuple[Column, ...]
@@ -101,6 +110,7 @@ class Schema:
     k: int | None = None
     max_nodes: int = 65_536
     directed: bool = True
+    key_length: int = 64
 
     @property
     def index_dtype(self) -> str:
