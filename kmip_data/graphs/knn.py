@@ -1,0 +1,123 @@
+"""Exact k nearest neighbours of points in space, with a defined order.
+
+**The order.** The distance of two points is the float32 number ``(dx*dx + dy*dy) + dz*dz``, every
+operation rounded to float32 and none fused (numba contracts nothing without ``fastmath``). Neighbours
+are the k smallest pairs (distance, index); a point is not its own neighbour, but another point at the
+same place is. Ties are therefore decided, and the result is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.threads import for_ranges
+
+KnnRule = Literal["exact", "torch-cluster"]
+
+
+def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
+    """Return the k nearest other points of every point, nearest first.
+
+    Parameters
+    ----------
+    pos
+        (N, 3) float32 positions, all finite.
+    k
+        Neighbours a point, 1 ≤ k ≤ N - 1.
+
+    Returns
+    -------
+    (N, k) int32; row i holds the neighbours of point i by (float32 squared distance, index).
+
+    Raises
+    ------
+    UsageError
+        Wrong shape, dtype or k.
+    DamagedInput
+        A position is NaN or infinite.
+    """
+    points = _checked(pos, k)
+    table = np.empty((len(points), k), np.int32)
+    _fill(points, table)
+    return table
+
+
+def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> NDArray[np.int64]:
+    """Return k-NN edges, source = neighbour, target = point, grouped by target, nearest first.
+
+    Parameters
+    ----------
+    pos
+        (N, 3) float32 positions, all finite.
+    k
+        Neighbours a point, at least 1; a graph of N ≤ k points gives each point its N - 1 others.
+    rule
+        ``exact``: the rows of :func:`knn_table`. ``torch-cluster``: what ``torch_cluster.knn_graph``
+        with ``loop=False`` does: the k + 1 nearest points *including the point itself*, then the point
+        itself removed. The two differ where more than k points coincide: the point itself may then not
+        be among the first k + 1, and the row keeps all of them (k + 1 edges).
+
+    Returns
+    -------
+    (2, E) int64.
+    """
+    points = _checked(pos, 1 if len(pos) > 1 else 0, least=0)
+    if k < 1:
+        raise UsageError("k must be at least 1.", found=f"k = {k}")
+    n = len(points)
+    wanted = k if rule == "exact" else k + 1
+    table = np.empty((n, min(wanted, max(n - 1, 0))), np.int32)
+    _fill(points, table)
+    targets = np.arange(n, dtype=np.int64)
+    if rule == "exact" or table.shape[1] <= k:
+        return np.stack([table.astype(np.int64).ravel(), np.repeat(targets, table.shape[1])])
+    # The point itself is (0, i) in the order, so it falls outside the first k + 1 exactly when all
+    # k + 1 others at distance 0 have lower indices; the last of them tells.
+    last = table[:, k]
+    delta = points - points[last]
+    crowded = (_squared(delta) == 0) & (last < targets)
+    keep = np.ones(table.shape, bool)
+    keep[:, k] = crowded
+    return np.stack([table[keep].astype(np.int64), np.repeat(targets, k + crowded)])
+
+
+def _squared(delta: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the float32 squared length of each row, in the order of the rule."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = delta * delta
+        total: NDArray[np.float32] = (squares[:, 0] + squares[:, 1]) + squares[:, 2]
+    return total
+
+
+def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32]:
+    if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
+        raise UsageError(
+            "Positions must be float32 of shape (N, 3).", found=f"{pos.dtype} of shape {pos.shape}"
+        )
+    n = len(pos)
+    if not least <= k <= max(n - 1, 0):
+        raise UsageError(
+            f"k = {k} neighbours need at least {max(k, 1) + 1} points.",
+            expected=f"1 ≤ k ≤ {n - 1}" if n > 1 else "at least 2 points",
+            found=f"{n} points",
+        )
+    points = np.ascontiguousarray(pos)
+    finite = np.isfinite(points).all(axis=1)
+    if not finite.all():
+        raise DamagedInput(
+            "Positions must be finite.", found=f"NaN or infinity at point {int(finite.argmin())}"
+        )
+    return points
+
+
+def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
+    from kmip_data.graphs import _knn_kernels
+
+    if table.size == 0:
+        return
+    columns = [np.ascontiguousarray(points[:, axis]) for axis in range(3)]
+    for_ranges(lambda a, b: _knn_kernels.brute_force(*columns, table, a, b), len(points), grain=2048)

@@ -1,0 +1,288 @@
+"""S3DIS: 1 m blocks of 4,096 points from the PointNet HDF5 release, as k-NN graphs.
+
+Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` names the HDF5 files in order,
+each with ``data`` float32 [B, 4096, 9] and ``label`` uint8 [B, 4096]; ``room_filelist.txt`` has the
+room of every block, one a line. Facts and deviations: ``docs/datasets/s3dis.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.pipelines.hdf5_rows import read_rows
+from kmip_data.pipelines.point_graphs import PointParams, connect, nodes_per_shard
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema, View
+
+if TYPE_CHECKING:
+    import h5py
+
+FIELDS = (
+    "x [m]", "y [m]", "z [m]", "red [0-1]", "green [0-1]", "blue [0-1]",
+    "x / room extent", "y / room extent", "z / room extent",
+)  # fmt: skip
+NUM_CLASSES = 13
+VALIDATION_SHARE = (3_294, 20_291)  #: of the train pool, the published sizes for test area 6
+MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have 151 million
+
+
+class S3DISParams(PointParams):
+    """Parameters that change the records."""
+
+    k: int = Field(default=32, ge=1, le=4_095, description="neighbours a point")
+
+
+class S3DISSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["upstream", "room"] = Field(
+        default="upstream",
+        description="upstream: validation blocks drawn at random, as the paper's code does; room: whole "
+        "rooms, so that no validation block overlaps a train block",
+    )
+    test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
+    split_seed: int = Field(default=0, ge=0, description="seed of the validation draw")
+    val_fraction: float | None = Field(
+        default=None, gt=0, lt=1, description="validation share of the other areas (default: 3294/20291)"
+    )
+
+
+class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
+    """The pipeline of ``manifests/datasets/s3dis.toml``."""
+
+    name = "s3dis"
+    version = 1
+    Params: ClassVar[type[S3DISParams]] = S3DISParams
+    SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
+
+    def schema(self, params: S3DISParams) -> Schema:
+        """Nine features in file order, ``pos`` as a view of the first three, and the class."""
+        features = Column(
+            key="node/x",
+            attribute="x",
+            stored="float32",
+            presented="float32",
+            shape=(9,),
+            fields=FIELDS,
+            doc="position centred on the block, colour, position in the room; in file order",
+        )
+        label = Column(
+            key="node/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=NUM_CLASSES - 1,
+            num_classes=NUM_CLASSES,
+            doc="semantic class",
+        )
+        return Schema(
+            columns=(features, label),
+            views=(View(attribute="pos", source="node/x", start=0, stop=3),),
+            edges=params.edges,
+            k=params.k if params.edges == "neighbor" else None,
+            max_nodes=self.manifest.max_nodes,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated rooms in the upstream layout."""
+        from kmip_data.pipelines.samples.s3dis import write_sample
+
+        write_sample(folder, blocks=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
+        """Check the lists against the files; the plan has the size of each file."""
+        names = read_file_list(raw.path / "all_files.txt")
+        rooms = read_room_list(raw.path / "room_filelist.txt")
+        files = []
+        for name in names:
+            with _open(raw.path / name) as (data, _):
+                chunk_rows = data.chunks[0] if data.chunks else 1
+                files.append([name, int(data.shape[0]), int(data.shape[1]), int(chunk_rows)])
+        total = sum(entry[1] for entry in files)
+        if total != len(rooms):
+            raise DamagedInput(
+                "room_filelist.txt does not have one line a block.",
+                expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
+                found=f"{len(rooms)} lines",
+                next="use an undamaged copy: kmip-data build s3dis --archive PATH",
+            )
+        largest = max((entry[2] for entry in files), default=0)
+        if largest > self.manifest.max_nodes:
+            raise DamagedInput(
+                "Blocks have too many points.",
+                expected=f"at most {self.manifest.max_nodes}",
+                found=f"{largest}",
+            )
+        return Prepared(raw.path, {"files": files})
+
+    def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
+        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice."""
+        units: list[Unit] = []
+        budget = nodes_per_shard(self.schema(params), params)
+        first, left = 0, params.limit
+        for name, blocks, points, chunk_rows in prepared.plan["files"]:
+            step = max(1, budget // points)
+            step = max(step // chunk_rows * chunk_rows, 1) if step >= chunk_rows else step
+            wanted = blocks if left is None else min(blocks, left)
+            for start in range(0, wanted, step):
+                stop = min(start + step, wanted)
+                items = {"file": name, "start": start, "stop": stop, "first": first + start}
+                units.append(Unit(len(units), f"{name}[{start}:{stop}]", items))
+            first += blocks
+            if left is not None:
+                left -= wanted
+        return units
+
+    def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
+        """Yield the blocks of one unit in file order."""
+        rooms = read_room_list(prepared.path / "room_filelist.txt")
+        name, start, stop, first = (unit.items[key] for key in ("file", "start", "stop", "first"))
+        index_dtype = self.schema(params).index_dtype
+        with _open(prepared.path / name) as (data, label):
+            features: NDArray[np.float32] = read_rows(data, start, stop, name=f"{name}, data")
+            labels: NDArray[np.uint8] = read_rows(label, start, stop, name=f"{name}, label")
+        for row, (x, y) in enumerate(zip(features, labels, strict=True)):
+            key = f"{rooms[first + row]}/{first + row:06d}"
+            _check_block(x, y, f"{name}, block {start + row} ({key})")
+            record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
+            if record is not None:
+                yield record
+
+    def split(self, keys: Sequence[str], params: S3DISSplitParams, raw: Path | None) -> Split:
+        """Test on one area; validate on blocks (or rooms) drawn from the others."""
+        rooms = {i: key.rpartition("/")[0] for i, key in enumerate(keys)}
+        area = f"Area_{params.test_area}_"
+        test = [i for i, room in rooms.items() if room.startswith(area)]
+        pool = [i for i, room in rooms.items() if not room.startswith(area)]
+        val = share_of(len(pool), VALIDATION_SHARE if params.val_fraction is None else params.val_fraction)
+        name = f"{params.split}-area{params.test_area}-seed{params.split_seed}"
+        if params.val_fraction is not None:
+            name += f"-val{params.val_fraction:g}"
+        if params.split == "upstream":
+            parts = shuffled_split(pool, test, val=val, seed=params.split_seed)
+            note = (
+                "validation blocks overlap train blocks by half, as upstream's do; parts in upstream's order"
+            )
+        else:
+            parts = grouped_split(pool, test, rooms, val=val, seed=params.split_seed)
+            note = "whole rooms validate; parts in source order"
+        parameters = params.model_dump(exclude={"split"})
+        return Split(name, params.split, parameters, parts, note)
+
+    def name_parts(self, params: S3DISParams) -> list[str]:
+        """``k32`` and what deviates from the defaults."""
+        return params.edge_name_parts
+
+
+PIPELINE = S3DISPipeline
+
+
+def read_file_list(path: Path) -> list[str]:
+    """Return the HDF5 file names of ``all_files.txt`` in order; only the last part of each path counts.
+
+    Raises
+    ------
+    DamagedInput
+        The list is empty, a line is no file name, a name comes twice, or a file is not there.
+    """
+    names = []
+    for number, line in enumerate(_lines(path), 1):
+        name = PurePosixPath(line).name
+        if not re.fullmatch(r"[\w.-]+\.h5", name):
+            raise DamagedInput(f"{path.name}, line {number}: not an HDF5 file.", found=repr(line))
+        if name in names:
+            raise DamagedInput(f"{path.name}, line {number}: the file is named twice.", found=name)
+        if not (path.parent / name).is_file():
+            raise DamagedInput(f"{path.name}, line {number}: the file is not there.", expected=name)
+        names.append(name)
+    return names
+
+
+def read_room_list(path: Path) -> list[str]:
+    """Return the room of each block from ``room_filelist.txt``.
+
+    Raises
+    ------
+    DamagedInput
+        A line is not ``Area_<1-6>_<room>``.
+    """
+    rooms = _lines(path)
+    for number, room in enumerate(rooms, 1):
+        if _ROOM.fullmatch(room) is None:
+            raise DamagedInput(
+                f"{path.name}, line {number}: not a room.",
+                expected="Area_<1-6>_<room>, such as Area_1_office_1",
+                found=repr(room),
+            )
+    return rooms
+
+
+_ROOM = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a list file; CRLF and a missing last line break are read in full."""
+    try:
+        text = path.read_bytes().decode("ascii")
+    except FileNotFoundError as error:
+        raise DamagedInput(f"{path.name} is not there.", expected=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise DamagedInput(f"{path.name} is not a text file.", found=str(error)) from error
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        del lines[-1]
+    if not lines:
+        raise DamagedInput(f"{path.name} is empty.", expected="one name a line")
+    return lines
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
+    """Open one HDF5 file and check what its two datasets are."""
+    from kmip_data.shards.safety import open_untrusted
+
+    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as file:
+        for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
+            dataset = file.get(name)
+            shape = getattr(dataset, "shape", None)
+            if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
+                found = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
+                expected = f"{dtype} of {axes} axes"
+                raise DamagedInput(f"{path.name}: wrong dataset {name!r}.", expected=expected, found=found)
+        data, label = file["data"], file["label"]
+        if data.shape[2] != len(FIELDS):
+            raise DamagedInput(
+                f"{path.name}: wrong columns in 'data'.", expected="9 columns", found=f"{data.shape[2]}"
+            )
+        if label.shape != data.shape[:2]:
+            raise DamagedInput(
+                f"{path.name}: 'label' does not fit 'data'.",
+                expected=str(list(data.shape[:2])),
+                found=str(list(label.shape)),
+            )
+        yield data, label
+
+
+def _check_block(x: NDArray[Any], y: NDArray[np.uint8], where: str) -> None:
+    if not np.isfinite(x).all():
+        point, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(x)))
+        raise DamagedInput(
+            f"{where}: a value is not finite.",
+            found=f"{x[point, column]} at point {point}, column {FIELDS[column]!r}",
+        )
+    if y.max(initial=0) >= NUM_CLASSES:
+        raise DamagedInput(
+            f"{where}: a label is out of range.", expected=f"0 to {NUM_CLASSES - 1}", found=str(int(y.max()))
+        )

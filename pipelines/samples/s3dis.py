@@ -1,0 +1,229 @@
+"""Sample rooms in the layout of ``indoor3d_sem_seg_hdf5_data``: generated, never the real data.
+
+Rooms are boxes of surfaces (floor, ceiling, walls, beams, furniture) with colours by class, scanned
+with millimetre noise; blocks are cut and normalised by the upstream recipe (pointnet
+``sem_seg/indoor3d_util.py``, ``gen_indoor3d_h5.py``): 1 m windows at stride 0.5 m, at least 100
+points, 4,096 points drawn with replacement or filled up with duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+ROOT = "indoor3d_sem_seg_hdf5_data"
+DEFAULT_BLOCKS = 48
+BLOCKS_PER_FILE = 1_000
+POINTS = 4_096
+AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
+KINDS = ("WC", "conferenceRoom", "copyRoom", "hallway", "lobby", "lounge", "office", "pantry", "storage")
+CEILING, FLOOR, WALL, BEAM, COLUMN, WINDOW, DOOR, TABLE, CHAIR, SOFA, BOOKCASE, BOARD, CLUTTER = range(13)
+COLORS = np.array(
+    [
+        (224, 222, 214), (126, 104, 84), (203, 199, 183), (170, 158, 140), (150, 152, 158), (150, 190, 214),
+        (118, 74, 44), (164, 126, 82), (58, 60, 70), (120, 38, 42), (92, 62, 40), (232, 240, 236),
+        (110, 120, 90),
+    ],
+    np.float64,
+)  # fmt: skip
+
+
+def write_sample(folder: Path, *, blocks: int | None = None, seed: int = 0) -> None:
+    """Write ``blocks`` blocks in all six areas (their published shares) into ``folder``.
+
+    Parameters
+    ----------
+    blocks
+        Number of blocks, 48 by default; 23,585 gives the sizes of the published set.
+    seed
+        Seed of every room.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    total = DEFAULT_BLOCKS if blocks is None else blocks
+    rooms: list[str] = []
+    files: list[str] = []
+    data: list[NDArray[np.float32]] = []
+    label: list[NDArray[np.uint8]] = []
+    pending = 0
+    for room, x, y in _rooms(total, seed):
+        rooms += [room] * len(x)
+        while len(x):
+            fits = BLOCKS_PER_FILE - pending
+            data.append(x[:fits])
+            label.append(y[:fits])
+            pending += len(data[-1])
+            x, y = x[fits:], y[fits:]  # noqa: PLW2901 -- what is left of the room
+            if pending == BLOCKS_PER_FILE or (len(rooms) == total and len(x) == 0):
+                name = f"ply_data_all_{len(files)}.h5"
+                _save_h5(folder / name, np.concatenate(data), np.concatenate(label))
+                files.append(f"{ROOT}/{name}")
+                data, label, pending = [], [], 0
+    (folder / "all_files.txt").write_bytes("".join(f"{name}\n" for name in files).encode())
+    (folder / "room_filelist.txt").write_bytes("".join(f"{room}\n" for room in rooms).encode())
+
+
+def _save_h5(path: Path, data: NDArray[np.float32], label: NDArray[np.uint8]) -> None:
+    """As pointnet ``utils/data_prep_util.py::save_h5``: gzip 4 and 1, chunks chosen by h5py."""
+    import h5py
+
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("data", data=data, compression="gzip", compression_opts=4, dtype="float32")
+        file.create_dataset("label", data=label, compression="gzip", compression_opts=1, dtype="uint8")
+
+
+def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
+    """Yield rooms (name, blocks, labels) in area order, ``total`` blocks in all."""
+    for area, size in enumerate(area_sizes(total), 1):
+        # At least four rooms an area (if it has as many blocks), so that whole rooms can be held out.
+        most = max(1, -(-size // 4))
+        number, wanted = 0, size
+        while wanted > 0:
+            number += 1
+            rng = Generator(PCG64([seed, area, number]))
+            cloud, label, extent = _room(rng)
+            windows = _windows(extent)
+            take = min(wanted, most, len(windows))
+            chosen = windows[np.linspace(0, len(windows) - 1, take).round().astype(int)]
+            x, y = _cut(cloud, label, chosen, rng)
+            kind = KINDS[int(rng.integers(len(KINDS)))]
+            yield f"Area_{area}_{kind}_{number}", x, y
+            wanted -= len(x)
+
+
+def area_sizes(total: int) -> list[int]:
+    """Deal ``total`` blocks to the six areas by the published shares (largest remainder).
+
+    An area without a share gets one block from the largest where there are enough, area 6 first.
+    """
+    exact = [total * blocks / sum(AREA_BLOCKS) for blocks in AREA_BLOCKS]
+    sizes = [int(share) for share in exact]
+    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[: total - sum(sizes)]:
+        sizes[area] += 1
+    for area in (5, 0, 1, 2, 3, 4):
+        largest = max(range(6), key=lambda a: sizes[a])
+        if sizes[area] == 0 and sizes[largest] > 1:
+            sizes[largest] -= 1
+            sizes[area] = 1
+    return sizes
+
+
+def _windows(extent: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lower corners (W, 2) of the 1 m windows at stride 0.5 m, in upstream's order."""
+    counts = [max(int(np.ceil((size - 1.0) / 0.5)), 0) + 1 for size in extent[:2]]
+    return np.array([(i * 0.5, j * 0.5) for i in range(counts[0]) for j in range(counts[1])])
+
+
+def _cut(
+    cloud: NDArray[np.float64], label: NDArray[np.uint8], windows: NDArray[np.float64], rng: Generator
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Cut windows out of a room cloud (P, 6) and normalise them: (B, 4096, 9), (B, 4096)."""
+    top = cloud[:, :3].max(axis=0)
+    by_x = np.argsort(cloud[:, 0], kind="stable")
+    cloud, label = cloud[by_x], label[by_x]
+    data, labels = [], []
+    for left, front in windows:
+        first, last = np.searchsorted(cloud[:, 0], [left, left + 1.0])
+        strip = cloud[first:last, 1]
+        inside = first + np.flatnonzero((strip >= front) & (strip <= front + 1.0))
+        if len(inside) < 100:
+            continue
+        if len(inside) > POINTS:
+            inside = inside[rng.integers(len(inside), size=POINTS)]
+        elif len(inside) < POINTS:
+            inside = np.concatenate([inside, inside[rng.integers(len(inside), size=POINTS - len(inside))]])
+        points = cloud[inside]
+        block = np.empty((POINTS, 9))
+        block[:, :6] = points
+        block[:, :2] -= points[:, :2].min(axis=0) + 0.5
+        block[:, 6:] = points[:, :3] / top
+        data.append(block.astype(np.float32))
+        labels.append(label[inside])
+    return np.array(data, np.float32).reshape(-1, POINTS, 9), np.array(labels, np.uint8).reshape(-1, POINTS)
+
+
+class _Scene:
+    """Rectangles to be sampled: corner, two edges, class, colour."""
+
+    def __init__(self) -> None:
+        self.corner: list[tuple[float, float, float]] = []
+        self.edges: list[tuple[tuple[float, float, float], tuple[float, float, float]]] = []
+        self.label: list[int] = []
+
+    def box(self, label: int, low: tuple[float, float, float], size: tuple[float, float, float]) -> None:
+        """Add the faces of a box; a size of 0 on one axis gives one face."""
+        x, y, z = size
+        ex, ey, ez = (x, 0.0, 0.0), (0.0, y, 0.0), (0.0, 0.0, z)
+        for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
+            if max(u) > 0 and max(v) > 0:
+                for shift in (0.0, 1.0) if max(normal) > 0 else (0.0,):
+                    self.corner.append(tuple(a + shift * b for a, b in zip(low, normal, strict=True)))  # type: ignore[arg-type]
+                    self.edges.append((u, v))
+                    self.label.append(label)
+
+
+def _room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
+    """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
+    extent = np.array([rng.uniform(3.5, 7.0), rng.uniform(3.5, 7.0), rng.uniform(2.5, 3.2)])
+    scene = _furnish(extent, rng)
+    corner, label = np.array(scene.corner), np.array(scene.label, np.uint8)
+    u, v = (np.array([edge[i] for edge in scene.edges]) for i in (0, 1))
+    areas = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+    # Points a square metre: some blocks have more than 4,096 points, some fewer.
+    counts = np.ceil(areas * rng.uniform(700, 1_800)).astype(int)
+    face = np.repeat(np.arange(len(counts)), counts)
+    xyz = corner[face] + rng.random((len(face), 1)) * u[face] + rng.random((len(face), 1)) * v[face]
+    xyz = np.clip(xyz + rng.normal(0.0, 0.004, xyz.shape), 0.0, extent)
+    xyz = np.round(xyz - xyz.min(axis=0), 3)
+    tint = rng.normal(0.0, 8.0, 3)
+    shade = rng.normal(0.0, 10.0, (len(counts), 3))
+    rgb = COLORS[label][face] + tint + shade[face] + rng.normal(0.0, 6.0, xyz.shape)
+    rgb = np.clip(np.round(rgb), 0, 255) / 255.0
+    return np.concatenate([xyz, rgb], axis=1), label[face], extent
+
+
+def _furnish(extent: NDArray[np.float64], rng: Generator) -> _Scene:
+    """Place the shell and the furniture of a room; every class is likely, none is sure."""
+    x, y, z = (float(size) for size in extent)
+    scene = _Scene()
+    scene.box(FLOOR, (0, 0, 0), (x, y, 0))
+    scene.box(CEILING, (0, 0, z), (x, y, 0))
+    scene.box(WALL, (0, 0, 0), (x, 0, z))
+    scene.box(WALL, (0, y, 0), (x, 0, z))
+    scene.box(WALL, (0, 0, 0), (0, y, z))
+    scene.box(WALL, (x, 0, 0), (0, y, z))
+
+    def along(length: float, size: float) -> float:
+        return float(rng.uniform(0.2, max(0.25, length - size - 0.2)))
+
+    # On the walls, a few centimetres into the room so that they hide the wall behind them.
+    scene.box(DOOR, (along(x, 0.95), 0.03, 0), (0.95, 0, 2.1))
+    scene.box(WINDOW, (along(x, 1.6), y - 0.03, 0.9), (1.6, 0, 1.3))
+    scene.box(BOARD, (0.03, along(y, 1.8), 0.9), (0, 1.8, 1.1))
+    scene.box(BOOKCASE, (x - 0.35, along(y, 1.4), 0), (0.33, 1.4, 1.9))
+    scene.box(COLUMN, (x - 0.45, y - 0.45, 0), (0.4, 0.4, z))
+    for _ in range(int(rng.integers(1, 3))):
+        scene.box(BEAM, (0, along(y, 0.3), z - 0.3), (x, 0.3, 0.28))
+    if rng.random() < 0.8:
+        low = (along(x, 1.7), along(y, 0.85), 0.0)
+        scene.box(SOFA, low, (1.7, 0.85, 0.42))
+        scene.box(SOFA, (low[0], low[1], 0.42), (1.7, 0.2, 0.4))
+    for _ in range(int(rng.integers(1, 4))):
+        left, front = along(x, 1.5), along(y, 0.8)
+        scene.box(TABLE, (left, front, 0.70), (1.5, 0.8, 0.04))
+        for dx, dy in ((0.02, 0.02), (1.43, 0.02), (0.02, 0.73), (1.43, 0.73)):
+            scene.box(TABLE, (left + dx, front + dy, 0), (0.05, 0.05, 0.7))
+        scene.box(CLUTTER, (left + 0.3, front + 0.2, 0.74), (0.35, 0.3, float(rng.uniform(0.1, 0.4))))
+        for side in range(int(rng.integers(1, 3))):
+            seat = (left + 0.2 + 0.7 * side, front - 0.35)
+            scene.box(CHAIR, (*seat, 0.42), (0.45, 0.45, 0.06))
+            scene.box(CHAIR, (*seat, 0.48), (0.45, 0.05, 0.42))
+            scene.box(CHAIR, (seat[0] + 0.2, seat[1] + 0.2, 0), (0.06, 0.06, 0.42))
+    for _ in range(int(rng.integers(1, 4))):
+        size = rng.uniform(0.2, 0.6, 3)
+        low = (along(x, 0.6), along(y, 0.6), 0.0)
+        scene.box(CLUTTER, low, (float(size[0]), float(size[1]), float(size[2])))
+    return scene
