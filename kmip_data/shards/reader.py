@@ -1,0 +1,304 @@
+"""One shard, opened safely and read by mapping its arrays."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.schema import (
+    ATTR_BUILD,
+    ATTR_COUNTS,
+    ATTR_DATASET,
+    ATTR_FORMAT,
+    ATTR_SCHEMA,
+    ATTR_VERSION,
+    EDGE_PTR,
+    FORMAT,
+    FORMAT_VERSION,
+    KEY,
+    NODE_PTR,
+    Schema,
+)
+from kmip_data.shards.layout import Expected, expected_datasets
+from kmip_data.shards.mapping import map_file
+
+if TYPE_CHECKING:
+    import h5py
+
+    from kmip_data.shards.safety import StoredDataset
+
+#: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
+MAX_DECLARED_BYTES: Final = 2**36
+
+
+class Shard:
+    """A shard file.
+
+    Opening checks the whole structure once with h5py (harmless, complete, as the schema says, row
+    pointers in order), then closes the file. Data are read from a read-only map that is made on
+    first use, so an instance holds no file descriptor for uncompressed shards, can be pickled,
+    is usable after a fork and from several threads. Values are not checked here: ``verify`` does.
+
+    Parameters
+    ----------
+    path
+        The shard file.
+
+    Attributes
+    ----------
+    node_ptr, edge_ptr
+        int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not a shard, is truncated, hostile or contradicts itself, or was written by a
+        newer version of this package.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from kmip_data.shards.safety import SHARD_FILTERS, open_surveyed
+
+        self.path = Path(path).absolute()
+        survey = open_surveyed(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
+        with survey as (file, stored):
+            self._size = self.path.stat().st_size
+            self._read_attributes(file)
+            self._read_structure(file, stored)
+        self._buffer: Any = None
+        self._views: dict[str, NDArray[Any] | None] = {}
+        self._handle: tuple[int, h5py.File] | None = None
+
+    def _read_attributes(self, file: h5py.File) -> None:
+        if _text(self.path, file, ATTR_FORMAT) != FORMAT:
+            found = repr(_text(self.path, file, ATTR_FORMAT)[:40])
+            _refuse(self.path, "is HDF5, but not a shard", f"the attribute format = {FORMAT!r}", found)
+        version = _whole(self.path, file, ATTR_VERSION)
+        if version > FORMAT_VERSION:
+            raise DamagedInput(
+                f"{self.path} was written by a newer kmip-data.",
+                expected=f"format version {FORMAT_VERSION} or older",
+                found=f"format version {version}",
+                left="the file is as it was",
+                next="pip install --upgrade kmip-data",
+            )
+        if version != FORMAT_VERSION:
+            _refuse(self.path, "has no valid format version", f"{FORMAT_VERSION}", f"{version}")
+        self.dataset = _text(self.path, file, ATTR_DATASET)
+        self.build_key = _text(self.path, file, ATTR_BUILD)
+        try:
+            self.schema, self._layout = _parse_schema(_text(self.path, file, ATTR_SCHEMA))
+        except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
+            # UsageError of an unstorable schema is a ValueError too.
+            found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            _refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
+        try:
+            counts = json.loads(_text(self.path, file, ATTR_COUNTS))
+            self.graphs, self.nodes, self.edges = (int(counts[name]) for name in ("graphs", "nodes", "edges"))
+        except (TypeError, KeyError, ValueError, RecursionError) as error:
+            _refuse(
+                self.path,
+                "has counts that are not valid",
+                "graphs, nodes and edges as JSON",
+                str(error),
+                error,
+            )
+
+    def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
+        """Hold what is stored against the schema and the counts; remember where data lie."""
+        for key in sorted(set(self._layout) ^ set(stored)):
+            found = f"no {key}" if key in self._layout else f"{key} besides"
+            _refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self._layout)}", found)
+        self._offsets: dict[str, int | None] = {}
+        for key, entry in self._layout.items():
+            wanted = entry.shape(self.graphs, self.nodes, self.edges)
+            if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
+                _refuse(
+                    self.path,
+                    "does not follow its schema",
+                    f"{key} as {entry.dtype} {wanted}",
+                    f"{stored[key].dtype} {stored[key].shape}",
+                )
+            self._offsets[key] = stored[key].offset
+        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
+        if self.schema.edges == "neighbor":
+            self.edge_ptr = self.node_ptr * self.schema.k
+            if self.edges != self.edge_ptr[-1]:
+                expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} a node)"
+                _refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
+        elif self.schema.edges == "index":
+            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
+        else:
+            self.edge_ptr = np.zeros_like(self.node_ptr)
+        largest = int(np.diff(self.node_ptr).max(initial=0))
+        if largest > self.schema.max_nodes:
+            _refuse(
+                self.path,
+                "holds a graph that is too large",
+                f"{self.schema.max_nodes:,} nodes",
+                f"{largest:,}",
+            )
+
+    def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
+        pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
+        if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
+            _refuse(
+                self.path,
+                f"has row pointers that are not in order ({key})",
+                f"0, then never less, up to {total:,}",
+                f"{pointers[0]:,} to {pointers[-1]:,}",
+            )
+        pointers.setflags(write=False)
+        return pointers
+
+    def __repr__(self) -> str:
+        return (
+            f"Shard({str(self.path)!r}, graphs={self.graphs:,}, nodes={self.nodes:,}, edges={self.edges:,})"
+        )
+
+    def __len__(self) -> int:
+        return self.graphs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
+
+    @functools.cached_property
+    def keys(self) -> list[str]:
+        """Upstream identity of each graph."""
+        try:
+            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
+        except UnicodeDecodeError as error:
+            _refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
+
+    def mapped(self, key: str) -> NDArray[Any] | None:
+        """Read-only view of a whole dataset in the map, or ``None`` if it is compressed or empty.
+
+        The view must be copied before anyone may change it; it cannot be made writable.
+        """
+        try:
+            return self._views[key]
+        except KeyError:
+            pass
+        entry, offset = self._entry(key), self._offsets[key]
+        view = None
+        if offset is not None:
+            if self._buffer is None:
+                self._buffer = self._map()
+            shape = entry.shape(self.graphs, self.nodes, self.edges)
+            view = np.frombuffer(self._buffer, entry.dtype, math.prod(shape), offset).reshape(shape)
+        self._views[key] = view
+        return view
+
+    def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
+        """Copy of rows ``start:stop`` of a dataset (columns of ``edge/index``), whatever its storage.
+
+        Returns
+        -------
+        A new, writable array with the stored dtype, which aliases nothing.
+        """
+        entry = self._entry(key)
+        view = self.mapped(key)
+        if view is not None:
+            part = view[:, start:stop] if entry.axis else view[start:stop]
+            return part.copy()
+        shape = entry.shape(self.graphs, self.nodes, self.edges)
+        rows = range(shape[entry.axis])[start:stop]
+        if not math.prod(shape) or not rows:
+            return np.empty((*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype)
+        try:
+            source = self._file()[key]
+            part = source[:, start:stop] if entry.axis else source[start:stop]
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            _refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
+        return part  # type: ignore[no-any-return]
+
+    def _entry(self, key: str) -> Expected:
+        try:
+            return self._layout[key]
+        except KeyError:
+            raise UsageError(
+                f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
+                expected=", ".join(self._layout),
+                found=repr(key),
+            ) from None
+
+    def _map(self) -> Any:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                if size != self._size:  # beyond the end of a shorter file a map would kill the process
+                    _refuse(
+                        self.path, "changed since it was opened", f"{self._size:,} bytes", f"{size:,} bytes"
+                    )
+                return map_file(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            _refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
+
+    def _file(self) -> h5py.File:
+        """Return this process's own handle on a compressed shard."""
+        import h5py
+
+        from kmip_data.shards.safety import enable_zstd
+
+        handle = self._handle
+        if handle is None or handle[0] != os.getpid():
+            enable_zstd()
+            handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
+            self._handle = handle
+        return handle[1]
+
+
+@functools.lru_cache(maxsize=16)
+def _parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
+    """Schema and layout; the shards of a build all have the same text."""
+    schema = Schema.from_json(text)
+    return schema, expected_datasets(schema)
+
+
+def _attribute(path: Path, file: h5py.File, name: str) -> Any:
+    try:
+        return file.attrs[name]
+    except KeyError as error:
+        _refuse(path, "is HDF5, but not a shard", f"an attribute {name!r}", "none", error)
+
+
+def _text(path: Path, file: h5py.File, name: str) -> str:
+    value = _attribute(path, file, name)
+    try:
+        return bytes(value).decode("ascii") if isinstance(value, bytes) else _not_text(value)
+    except (UnicodeDecodeError, TypeError) as error:
+        _refuse(path, f"has an attribute {name!r} that is not valid", "ASCII text", repr(value)[:80], error)
+
+
+def _not_text(value: object) -> NoReturn:
+    raise TypeError(type(value).__name__)
+
+
+def _whole(path: Path, file: h5py.File, name: str) -> int:
+    value = _attribute(path, file, name)
+    if not isinstance(value, np.integer):
+        _refuse(path, f"has an attribute {name!r} that is not valid", "a whole number", repr(value)[:80])
+    return int(value)
+
+
+def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    if isinstance(error, KmipDataError) and error.parts.get("found"):
+        found = f"{error.what} ({error.parts['found']})"
+    raise DamagedInput(
+        f"{path} {what}.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next=f"kmip-data verify {path.parent.parent} --repair",
+    ) from error

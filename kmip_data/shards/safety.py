@@ -1,0 +1,324 @@
+"""Open an HDF5 file that someone else may have made, and refuse what only harms.
+
+HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
+(filters), and declare arrays far larger than the file. Nothing of that occurs in shards or in the
+raw files that pipelines read, so :func:`open_untrusted` walks every object with the low-level
+interface, following no link, and refuses the file before a byte of data is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+
+from kmip_data.errors import DamagedInput, KmipDataError
+
+MAX_OBJECTS: Final = 10_000
+MAX_DEPTH: Final = 16
+MAX_ATTRIBUTES: Final = 64  #: of one object
+MAX_ATTRIBUTE_BYTES: Final = 2**16
+MAX_CHUNK_BYTES: Final = 2**26
+MAX_RATIO: Final = 1_100  #: deflate reaches 1,032; more, beyond FREE_BYTES, is a bomb
+FREE_BYTES: Final = 2**26  #: declared bytes that are never too many
+SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32", "zstd"})
+RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
+
+_FILTER_CODES: Final = {
+    "gzip": h5z.FILTER_DEFLATE,
+    "shuffle": h5z.FILTER_SHUFFLE,
+    "fletcher32": h5z.FILTER_FLETCHER32,
+    "lzf": h5z.FILTER_LZF,
+    "zstd": 32015,
+}
+_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
+_OTHER_MAGIC: Final = (
+    (b"PK", "a zip archive"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (b"\x80", "a Python pickle"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"{", "JSON text"),
+    (b"<", "an HTML or XML page"),
+)
+_TYPE_NAMES: Final = {
+    h5t.VLEN: "variable-length (object) data",
+    h5t.COMPOUND: "compound data",
+    h5t.REFERENCE: "references",
+    h5t.OPAQUE: "opaque data",
+    h5t.ENUM: "an enumeration",
+    h5t.ARRAY: "an array type",
+    h5t.BITFIELD: "a bit field",
+    h5t.TIME: "a time type",
+}
+_LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
+# What h5py raises on files it cannot make sense of.
+_HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, ValueError)
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """One dataset as it lies in a file: ``offset`` is set for contiguous data that are not empty."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data, uncompressed."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+@contextlib.contextmanager
+def open_untrusted(
+    path: str | os.PathLike[str],
+    *,
+    max_declared_bytes: int,
+    filters: frozenset[str] = RAW_FILTERS,
+) -> Iterator[h5py.File]:
+    """Open an HDF5 file for reading after every object in it has been found harmless.
+
+    Parameters
+    ----------
+    max_declared_bytes
+        Most bytes that all datasets together may declare, uncompressed.
+    filters
+        Filters that datasets may use, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not HDF5, is truncated or damaged, or holds a link, external or virtual data,
+        a type other than numbers and fixed-length text, another filter, or absurd sizes. Errors
+        that HDF5 raises while the caller reads become this error too.
+    """
+    with open_surveyed(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
+        yield file
+
+
+@contextlib.contextmanager
+def open_surveyed(
+    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str]
+) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
+    """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
+    path = Path(path)
+    size = _check_file(path)
+    try:
+        with contextlib.closing(_open(path)) as file:
+            survey = _Survey(path, size, filters)
+            survey.group(h5g.open(file.id, b"/"), "", 0)
+            if survey.declared > max_declared_bytes:
+                survey.refuse(
+                    "declares absurd sizes",
+                    f"at most {max_declared_bytes:,} bytes of data in all",
+                    f"{survey.declared:,} bytes",
+                )
+            if survey.needs_zstd:
+                enable_zstd()
+            yield file, survey.datasets
+    except KmipDataError:
+        raise
+    except _HDF5_ERRORS as error:
+        found = " ".join(str(error).split())[:200] or type(error).__name__
+        _refuse(path, "is damaged", "a complete HDF5 file", found, error)
+
+
+def enable_zstd() -> None:
+    """Register the zstd filter with HDF5 in this process."""
+    import hdf5plugin  # noqa: F401 -- importing it registers its filters
+
+
+def _check_file(path: Path) -> int:
+    """Return the size of a regular file that starts like HDF5; anything else is refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
+    except OSError as error:
+        _refuse(path, "cannot be opened", "a readable file", error.strerror or str(error), error)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            _refuse(path, "is not a file", "an HDF5 file", stat.filemode(status.st_mode))
+        head = os.read(descriptor, 16)
+    finally:
+        os.close(descriptor)
+    if not head.startswith(_MAGIC):
+        names = (name for magic, name in _OTHER_MAGIC if head.lstrip().startswith(magic))
+        found = "an empty file" if not head else next(names, f"a file that starts with {head[:8]!r}")
+        _refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found)
+    return status.st_size
+
+
+def _open(path: Path) -> h5py.File:
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if hasattr(access, "set_file_locking"):  # network file systems may have no locks; we only read
+        access.set_file_locking(False, True)
+    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access))
+
+
+def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    raise DamagedInput(
+        f"{path} {what}.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
+    ) from error
+
+
+class _Survey:
+    """The walk over one file: what it has met, and the limits."""
+
+    def __init__(self, path: Path, size: int, filters: frozenset[str]) -> None:
+        self.path = path
+        self.size = size
+        self.allowed = {_FILTER_CODES[name]: name for name in filters}
+        self.seen: set[int] = set()
+        self.datasets: dict[str, StoredDataset] = {}
+        self.declared = 0
+        self.needs_zstd = False
+
+    def refuse(self, what: str, expected: str, found: str) -> NoReturn:
+        _refuse(self.path, what, expected, found)
+
+    def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
+        """Check a group, then everything in it."""
+        self.object(group, name or "/")
+        if depth > MAX_DEPTH:
+            self.refuse(
+                "nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}"
+            )
+        links = group.links
+        names: list[bytes] = []
+
+        def collect(link: bytes) -> bool | None:
+            names.append(link)
+            return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
+
+        if group.get_num_objs():
+            links.iterate(collect)
+        for link in names:
+            child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
+            kind = links.get_info(link).type
+            if kind != h5l.TYPE_HARD:
+                self.refuse(
+                    "holds a link",
+                    "groups and datasets only",
+                    f"{_LINK_NAMES.get(kind, 'a user-defined link')} at {child[:80]!r}",
+                )
+            target = h5o.open(group, link)
+            if isinstance(target, h5g.GroupID):
+                self.group(target, child, depth + 1)
+            elif isinstance(target, h5d.DatasetID):
+                self.object(target, child)
+                self.dataset(target, child)
+            else:
+                self.refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
+
+    def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
+        """Check what groups and datasets have in common: one name each, few and small attributes."""
+        address = int(h5o.get_info(target).addr)
+        if address in self.seen:
+            self.refuse(
+                "holds an object twice", "one name for each object", f"a second hard link at {name[:80]!r}"
+            )
+        self.seen.add(address)
+        if len(self.seen) > MAX_OBJECTS:
+            self.refuse("holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
+        count = h5a.get_num_attrs(target)
+        if count > MAX_ATTRIBUTES:
+            self.refuse(
+                "has too many attributes",
+                f"at most {MAX_ATTRIBUTES} an object",
+                f"{count:,} at {name[:80]!r}",
+            )
+        for index in range(count):
+            size = h5a.open(target, index=index).get_storage_size()
+            if size > MAX_ATTRIBUTE_BYTES:
+                self.refuse(
+                    "has a huge attribute",
+                    f"at most {MAX_ATTRIBUTE_BYTES:,} bytes",
+                    f"{size:,} bytes at {name[:80]!r}",
+                )
+
+    def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
+        """Check a dataset. The layout comes first: asking a virtual one for its shape opens its sources."""
+        shown = repr(name[:80])
+        plan = dataset.get_create_plist()
+        layout = plan.get_layout()
+        if layout == h5d.VIRTUAL:
+            self.refuse("holds a virtual dataset", "data in the file itself", f"a virtual dataset at {shown}")
+        if plan.get_external_count():
+            found = f"a dataset kept in another file, at {shown}"
+            self.refuse("holds external data", "data in the file itself", found)
+        self.filters(plan, shown)
+        kind = dataset.get_type()
+        if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
+            isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+        ):
+            found = "variable-length (object) text" if isinstance(kind, h5t.TypeStringID) else None
+            found = found or _TYPE_NAMES.get(kind.get_class(), f"type class {kind.get_class()}")
+            self.refuse(
+                "holds data of a type that is not read",
+                "numbers and fixed-length text",
+                f"{found} at {shown}",
+            )
+        space = dataset.get_space()
+        if space.get_simple_extent_type() == h5s.NULL:
+            self.refuse("holds a dataset without data", "a shape", f"a null dataspace at {shown}")
+        stored = StoredDataset(
+            kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
+        )
+        self.sizes(dataset, stored, layout, plan, shown)
+        self.datasets[name] = stored
+
+    def filters(self, plan: h5p.PropDCID, shown: str) -> None:
+        for index in range(plan.get_nfilters()):
+            code = plan.get_filter(index)[0]
+            if code not in self.allowed:
+                self.refuse(
+                    "uses an unknown filter",
+                    f"no filter but {', '.join(sorted(self.allowed.values()))}",
+                    f"filter {code} at {shown}",
+                )
+            self.needs_zstd |= code == _FILTER_CODES["zstd"]
+
+    def sizes(
+        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
+    ) -> None:
+        """Check what a dataset declares against what the file can hold."""
+        declared = stored.nbytes
+        self.declared += declared
+        kept = dataset.get_storage_size()
+        what = "declares absurd sizes"
+        if layout == h5d.CONTIGUOUS and declared:
+            end = (stored.offset or 0) + declared
+            if stored.offset is None or kept != declared or end > self.size:
+                self.refuse(
+                    what,
+                    f"data inside the file's {self.size:,} bytes",
+                    f"{declared:,} bytes declared at {shown}",
+                )
+            return
+        if layout == h5d.CHUNKED:
+            chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
+            if chunk > MAX_CHUNK_BYTES:
+                self.refuse(
+                    what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}"
+                )
+        if kept > self.size or declared > kept * MAX_RATIO + FREE_BYTES:
+            self.refuse(
+                what,
+                f"at most {MAX_RATIO:,} times what is stored",
+                f"{declared:,} bytes declared, {kept:,} stored at {shown}",
+            )

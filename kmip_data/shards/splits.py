@@ -1,0 +1,244 @@
+"""Split files: which records, or nodes, are train, val and test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.shards.hdf5 import canonical_json, file_bytes, memory_file, put_text
+
+if TYPE_CHECKING:
+    from kmip_data.shards.safety import StoredDataset
+
+SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
+SPLIT_VERSION: Final = 1
+NODE_CODE: Final = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
+NODE_PARTS: Final = {"train": 0, "val": 1, "test": 2}
+NO_PART: Final = 255
+MAX_DECLARED_BYTES: Final = 2**33
+
+_PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """What a split file says.
+
+    Attributes
+    ----------
+    parts
+        Part name to positions of its records (int64 [n]) in source order over all shards, in the
+        order of the part; ``None`` for a split of nodes.
+    node_code
+        uint8 [N], for datasets of one graph: 0 train, 1 val, 2 test, 255 none; else ``None``.
+    digests
+        Part name to the SHA-256 (hex) of its keys, as :func:`keys_digest` gives it.
+    """
+
+    rule: str
+    parameters: dict[str, Any]
+    parts: dict[str, NDArray[np.int64]] | None
+    node_code: NDArray[np.uint8] | None
+    digests: dict[str, str]
+
+
+def keys_digest(keys: Sequence[str]) -> str:
+    """SHA-256 (hex) of the keys joined by line feeds, in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
+def encode_split(
+    parts: Mapping[str, Sequence[int] | NDArray[np.integer[Any]]],
+    *,
+    rule: str,
+    parameters: Mapping[str, Any],
+    keys: Sequence[str],
+) -> tuple[bytes, dict[str, str]]:
+    """Return the bytes of a split file over records, and the digest of each part's keys.
+
+    Parameters
+    ----------
+    parts
+        Part name (``train``, ``val``, ``test``) to positions in ``keys``, in the order of the part.
+    keys
+        Keys of all records in source order.
+
+    Raises
+    ------
+    DamagedInput
+        A position is out of range or occurs twice.
+    """
+    arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in _in_order(parts)}
+    fault = parts_fault(arrays, len(keys))
+    if fault is not None:
+        raise DamagedInput(
+            f"The split {rule!r} cannot be written.",
+            expected=f"each of {len(keys):,} records in one part at most",
+            found=fault,
+            left="nothing was written",
+        )
+    digests = {name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()}
+    datasets = {f"split/{name}": part for name, part in arrays.items()}
+    return _encode(datasets, rule, parameters, digests), digests
+
+
+def encode_node_split(
+    code: NDArray[np.uint8], *, rule: str, parameters: Mapping[str, Any]
+) -> tuple[bytes, dict[str, str]]:
+    """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
+
+    Parameters
+    ----------
+    code
+        uint8 [N]: 0 train, 1 val, 2 test, 255 none.
+
+    Raises
+    ------
+    DamagedInput
+        ``code`` holds another value.
+    """
+    code = np.asarray(code, dtype=np.uint8).reshape(-1)
+    if not np.isin(code, [*NODE_PARTS.values(), NO_PART]).all():
+        raise DamagedInput(
+            f"The split {rule!r} cannot be written.",
+            expected="codes 0, 1, 2 and 255",
+            found=f"codes {np.unique(code).tolist()[:10]}",
+            left="nothing was written",
+        )
+    digests = node_digests(code)
+    return _encode({NODE_CODE: code}, rule, parameters, digests), digests
+
+
+def node_digests(code: NDArray[np.uint8]) -> dict[str, str]:
+    """Digest of each part of a split of nodes: a node's key is its decimal number."""
+    return {
+        name: keys_digest([str(node) for node in np.flatnonzero(code == value).tolist()])
+        for name, value in NODE_PARTS.items()
+    }
+
+
+def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | None:
+    """Say what is wrong with the positions of a split over ``records`` records, if anything is."""
+    for name, part in parts.items():
+        if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
+            return f"a part called {name!r}"
+        if part.size and (part.min() < 0 or part.max() >= records):
+            return f"positions {part.min()} to {part.max()} in {name}, with {records:,} records"
+    used = np.concatenate([np.empty(0, np.int64), *parts.values()])
+    used.sort()
+    twice = used[1:][used[1:] == used[:-1]]
+    return f"position {twice[0]} more than once" if twice.size else None
+
+
+def read_split(path: str | os.PathLike[str]) -> SplitFile:
+    """Read a split file.
+
+    Raises
+    ------
+    DamagedInput
+        It is damaged, hostile, not a split file, or written by a newer version of this package.
+    """
+    from kmip_data.shards.safety import open_surveyed
+
+    path = Path(path)
+    with open_surveyed(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
+        values = {name: file.attrs.get(name) for name in ("format", "rule", "parameters", "digests")}
+        texts = {
+            name: value.decode("ascii", "replace")
+            for name, value in values.items()
+            if isinstance(value, bytes)
+        }
+        if texts.get("format") != SPLIT_FORMAT:
+            _refuse(
+                path,
+                "is HDF5, but not a split file",
+                f"the attribute format = {SPLIT_FORMAT!r}",
+                repr(texts)[:80],
+            )
+        version = file.attrs.get("format_version")
+        if isinstance(version, np.integer) and version > SPLIT_VERSION:
+            raise DamagedInput(
+                f"{path} was written by a newer kmip-data.",
+                expected=f"format version {SPLIT_VERSION}",
+                found=f"format version {version}",
+                left="the file is as it was",
+                next="pip install --upgrade kmip-data",
+            )
+        if not isinstance(version, np.integer) or version != SPLIT_VERSION:
+            _refuse(path, "has no valid format version", f"{SPLIT_VERSION}", repr(version)[:40])
+        try:
+            parameters, digests = json.loads(texts["parameters"]), json.loads(texts["digests"])
+            rule = texts["rule"]
+        except (KeyError, ValueError, RecursionError) as error:
+            _refuse(
+                path, "has attributes that are not valid", "rule, parameters and digests", str(error), error
+            )
+        if not isinstance(parameters, dict) or not _is_digests(digests):
+            _refuse(
+                path, "has attributes that are not valid", "objects of JSON", f"{parameters} {digests}"[:80]
+            )
+        code = None
+        parts = None
+        if set(stored) == {NODE_CODE}:
+            _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
+            code = file[NODE_CODE][:]
+        else:
+            parts = {}
+            for name in _in_order(key.removeprefix("split/") for key in stored):
+                key = f"split/{name}"
+                if _PART.fullmatch(name) is None or key not in stored:
+                    _refuse(path, "does not follow the format", "parts under /split", repr(name[:80]))
+                _check_dataset(path, key, stored[key], np.dtype("<i8"))
+                parts[name] = file[key][:].astype(np.int64, copy=False)
+        names = set(NODE_PARTS) if parts is None else set(parts)
+        if set(digests) != names:
+            _refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
+    return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Return train, val, test, then others by name."""
+    return sorted(names, key=lambda name: (NODE_PARTS.get(name, len(NODE_PARTS)), name))
+
+
+def _encode(
+    datasets: Mapping[str, NDArray[Any]], rule: str, parameters: Mapping[str, Any], digests: Mapping[str, str]
+) -> bytes:
+    with memory_file() as file:
+        put_text(file, "format", SPLIT_FORMAT)
+        file.attrs.create("format_version", np.array(SPLIT_VERSION, dtype="<i8"))
+        put_text(file, "rule", rule)
+        put_text(file, "parameters", canonical_json(parameters))
+        put_text(file, "digests", canonical_json(digests))
+        for key, array in datasets.items():
+            file.create_dataset(key, data=array, track_times=False)
+        return file_bytes(file)
+
+
+def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
+    if found.dtype != dtype or len(found.shape) != 1:
+        _refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")
+
+
+def _is_digests(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
+
+
+def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    raise DamagedInput(
+        f"{path} {what}.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next=f"kmip-data verify {path.parent.parent} --repair",
+    ) from error
