@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RECORDS = "kmip_data.parameters"  #: key in ``ctx.meta``: parameters of records that were given
 SPLITS = "kmip_data.split_parameters"  #: key in ``ctx.meta``: parameters of the split that were given
 _OPTIONS = "kmip_data.dataset_options"
+_DATASET = "kmip_data.dataset"
 
 
 class DatasetCommand(click.Command):
@@ -41,6 +42,19 @@ class DatasetCommand(click.Command):
         own = super().get_params(ctx)
         return [*own[:-1], *ctx.meta.get(_OPTIONS, []), *own[-1:]]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, then those of the dataset under its name."""
+        extra = ctx.meta.get(_OPTIONS, [])
+        own = [record for param in self.params if (record := param.get_help_record(ctx)) is not None]
+        help_option = self.get_help_option(ctx)
+        if help_option is not None and (record := help_option.get_help_record(ctx)) is not None:
+            own.append(record)
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        if extra:
+            with formatter.section(f"Options of {ctx.meta[_DATASET]}"):
+                formatter.write_dl([record for param in extra if (record := param.get_help_record(ctx))])
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the dataset on the line, then parse with its options."""
         name = self._dataset_on(args)
@@ -50,6 +64,7 @@ class DatasetCommand(click.Command):
             from kmip_data.pipelines.base import load_pipeline
 
             pipeline = load_pipeline(load_manifest(name))
+            ctx.meta[_DATASET] = name
             ctx.meta[_OPTIONS] = options_of(pipeline.Params, RECORDS)
             if self.splits:
                 ctx.meta[_OPTIONS] += options_of(pipeline.SplitParams, SPLITS)

@@ -38,8 +38,10 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
         multiple=multiple,
         expose_value=False,
         callback=keep,
-        help=field.description,
-        show_default=str(default) if default not in (None, ()) else False,
+        metavar={int: "N", float: "X"}.get(kind),
+        help=" ".join(
+            filter(None, [field.description, f"(default: {default})" if default not in (None, ()) else None])
+        ),
     )
 
 

@@ -1,0 +1,135 @@
+"""``kmip-data build``: raw files to HDF5 shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.dataset_command import (
+    DatasetCommand,
+    check_dataset,
+    record_parameters,
+    split_parameters,
+)
+from kmip_data.cli.options import (
+    build_options,
+    home_option,
+    json_option,
+    quiet_option,
+    raw_options,
+    sample_option,
+)
+from kmip_data.cli.output import facts, print_json, size, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kmip_data.home import Build, Home
+
+
+@click.command(cls=DatasetCommand, named_by="name", splits=True)
+@click.argument("name")
+@raw_options
+@sample_option
+@build_options
+@home_option
+@json_option
+@quiet_option
+def command(
+    name: str,
+    archives: tuple[Path, ...],
+    offline: bool,
+    accept_license: bool | None,
+    sample: bool,
+    jobs: int | None,
+    output: Path | None,
+    compression: str | None,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Turn raw files into HDF5 shards.
+
+    Brings the raw files in first where they are missing. A build that was stopped goes on where
+    it stopped; a finished one is found at once. The dataset's own parameters are options too:
+    `kmip-data build s3dis --help` shows them.
+
+    \b
+    Examples:
+      kmip-data build s3dis --k 32 --jobs 8
+      kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip
+      kmip-data build shapenet-part --category Chair --category Lamp --accept-license
+      kmip-data build s3dis --sample --limit 100
+    """
+    check_dataset(name)
+    from kmip_data.pipelines.build import build_dataset, ensure_split
+
+    build = build_dataset(
+        name,
+        parameters=record_parameters(),
+        split_parameters=split_parameters(),
+        home=home,
+        archives=archives,
+        offline=offline,
+        accept_license=accept_license,
+        sample=sample,
+        jobs=jobs,
+        output=output,
+        compression=compression,
+        quiet=quiet,
+    )
+    split = ensure_split(build, split_parameters())
+    if as_json:
+        print_json(result(build, split))
+    else:
+        click.echo(summary(build, split))
+
+
+def result(build: Build, split: str) -> dict[str, Any]:
+    """Return the object of ``build --json``."""
+    card = build.card
+    return {
+        "path": str(build.path),
+        "dataset": card.dataset,
+        "key": card.key,
+        "sample": card.sample,
+        "parameters": card.parameters,
+        "split": split,
+        "splits": {part: counts.model_dump() for part, counts in card.splits[split].parts.items()},
+        "shards": {shard.file: shard.sha256 for shard in card.shards},
+    }
+
+
+def summary(build: Build, split: str) -> str:
+    """What was built, where it lies, its split, and what to do with it."""
+    card = build.card
+    kind = " sample (generated, not the real data)" if card.sample else ""
+    note = "" if card.sample or card.complete else "part of the published set"
+    rows = [
+        [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
+        for part, counts in card.splits[split].parts.items()
+    ]
+    return "\n".join(
+        [
+            f"{card.dataset}{kind} is built.",
+            facts(
+                [
+                    ("path", str(build.path)),
+                    ("graphs", card.counts.get("graphs")),
+                    ("nodes", card.counts.get("nodes")),
+                    ("edges", card.counts.get("edges")),
+                    ("shards", f"{len(card.shards)} ({size(sum(entry.bytes for entry in card.shards))})"),
+                    ("split", split),
+                    ("note", note),
+                    ("licence", card.license.get("notice")),
+                ],
+                indent=2,
+            ),
+            "",
+            table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2),
+            "",
+            f"Next: kmip-data verify {build.path}",
+            f"      kmip-data train --dataset {build.path}",
+        ]
+    )

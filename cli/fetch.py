@@ -1,0 +1,63 @@
+"""``kmip-data fetch``: raw files in, verified, so that a compute node can build without a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand
+from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options
+from kmip_data.cli.output import print_json, size, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kmip_data.home import Home
+
+
+@click.command(cls=DatasetCommand, named_by="name")
+@click.argument("name")
+@raw_options
+@home_option
+@json_option
+@quiet_option
+def command(
+    name: str,
+    archives: tuple[Path, ...],
+    offline: bool,
+    accept_license: bool | None,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Bring the raw files of a dataset in, verified.
+
+    A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
+    build on a compute node with --offline.
+
+    \b
+    Examples:
+      kmip-data fetch s3dis
+      kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data
+    """
+    from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.raw import fetch_dataset
+
+    manifest = load_manifest(name)
+    options: dict[str, Any] = {"archives": archives, "offline": offline, "accept_license": accept_license}
+    receipts = fetch_dataset(manifest, home, quiet=quiet, **options)
+    folder = home.raw / manifest.name
+    if as_json:
+        print_json(
+            {
+                "dataset": manifest.name,
+                "path": folder,
+                "receipts": [receipt.model_dump() for receipt in receipts],
+            }
+        )
+        return
+    click.echo(f"{manifest.name}: {len(receipts)} verified in {folder}")
+    rows = [[entry.name, size(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
+    click.echo(table(["file", "size", "sha256", "from"], rows, indent=2))
+    click.echo(f"\n{manifest.license.notice}\nNext: kmip-data build {manifest.name} --offline")

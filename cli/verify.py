@@ -1,0 +1,99 @@
+"""``kmip-data verify``: every byte of a build checked, broken shards rebuilt on request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options, sample_option
+from kmip_data.cli.output import print_json
+from kmip_data.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kmip_data.home import Home
+    from kmip_data.shards.verify import VerifyReport
+
+
+@click.command(cls=DatasetCommand, named_by="target")
+@click.argument("target")
+@click.option("--repair", is_flag=True, help="Rebuild exactly the broken shards.")
+@sample_option
+@raw_options
+@home_option
+@json_option
+@quiet_option
+def command(
+    target: str,
+    repair: bool,
+    sample: bool,
+    archives: tuple[Path, ...],
+    offline: bool,
+    accept_license: bool | None,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Check every byte of a build; rebuild broken shards.
+
+    Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
+    ranges. Ends with exit code 1 and the name of each broken shard where something is wrong.
+
+    \b
+    Examples:
+      kmip-data verify s3dis
+      kmip-data verify built/s3dis-k32-0123456789ab --repair
+    """
+    from kmip_data.shards.verify import verify_build
+
+    path = resolve(target, home, sample=sample).path
+    report = verify_build(path)
+    repaired: list[str] = []
+    if repair and not report.ok:
+        from kmip_data.pipelines.build import repair_build
+
+        repaired = repair_build(
+            path,
+            home=home,
+            archives=archives,
+            offline=offline,
+            accept_license=accept_license,
+            quiet=quiet,
+        )
+        report = verify_build(path)
+    if as_json:
+        print_json(
+            {
+                "path": path,
+                "ok": report.ok,
+                "checked": report.checked,
+                "broken_shards": report.broken_shards,
+                "problems": [vars(problem) for problem in report.problems],
+                "repaired": repaired,
+            }
+        )
+    elif repaired:
+        click.echo(f"Rebuilt: {', '.join(repaired)}")
+    if not report.ok:
+        raise _failed(path, report)
+    if not as_json:
+        checked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
+        click.echo(f"{path} is sound: {checked}.")
+
+
+def _failed(path: Path, report: VerifyReport) -> CheckFailed:
+    lines = [
+        f"{problem.file}: {problem.what} (expected {problem.expected}, found {problem.found})"
+        for problem in report.problems
+    ]
+    broken = ", ".join(report.broken_shards)
+    return CheckFailed(
+        f"{path} is broken{f': {broken}' if broken else ''}.",
+        expected="every file as it was built",
+        found="\n    ".join(["", *lines]).rstrip(),
+        left="nothing was changed",
+        next=f"kmip-data verify {path} --repair",
+    )

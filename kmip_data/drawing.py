@@ -1,0 +1,210 @@
+"""Pictures of records: points by class, their edges, degree and class histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
+PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
+CROSSING = "#222222"  #: colour of edges between two classes
+_LINE = {"linewidths": 0.35, "alpha": 0.65, "clip_on": False}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One graph as arrays.
+
+    Attributes
+    ----------
+    key
+        Upstream identity, shown as the title.
+    pos
+        float ``(N, 2)`` or ``(N, 3)``, positions of the nodes.
+    y
+        int64 ``(N,)``, class of each node; ``None`` where nodes have none.
+    edge_index
+        int64 ``(2, E)``, row 0 sources and row 1 targets.
+    """
+
+    key: str
+    pos: NDArray[np.floating[Any]]
+    y: NDArray[np.int64] | None
+    edge_index: NDArray[np.int64]
+
+    def degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In-degree and out-degree of each node, int64 ``(N,)``."""
+        sources, targets = self.edge_index
+        nodes = len(self.pos)
+        return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
+
+    def some_edges(self, limit: int = MAX_EDGES) -> NDArray[np.int64]:
+        """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
+        edges = self.edge_index.shape[1]
+        if edges <= limit:
+            return self.edge_index
+        chosen = np.random.Generator(np.random.PCG64(0)).choice(edges, size=limit, replace=False)
+        return self.edge_index[:, np.sort(chosen)]
+
+
+def class_colors(count: int) -> list[str]:
+    """Hex colour of each class: 20 that are easy to tell apart, then the same again.
+
+    Neighbouring classes differ, so the parts of one shape, which are numbered in a row, do too.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    twenty = [to_hex(colormaps["tab20"](i)) for i in (*range(0, 20, 2), *range(1, 20, 2))]
+    return [twenty[i % 20] for i in range(count)]
+
+
+def draw_png(
+    drawings: Sequence[Drawing],
+    path: Path,
+    *,
+    title: str,
+    footer: str,
+    class_names: Sequence[str] = (),
+    up: Literal["y", "z"] = "z",
+) -> None:
+    """Draw one row of four panels for each record into a PNG.
+
+    The panels are the points by class, the edges (dark where they join two classes), the
+    out-degrees with the in-degree, and the classes with their names and colours.
+
+    Parameters
+    ----------
+    title, footer
+        What this is (a sample says so), and the attribution that its licence asks for.
+    class_names
+        Names by class number; a number is shown where a name is missing.
+    up
+        The axis that points up.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(16, 1.3 + 4.1 * len(drawings)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    figure.supxlabel(footer, fontsize=9, color="#555555")
+    grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
+    colors = class_colors(_classes(drawings, class_names))
+    for row, drawing in enumerate(drawings):
+        spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
+        points = figure.add_subplot(grid[row, 0], **spatial)
+        edges = figure.add_subplot(grid[row, 1], **spatial)
+        _draw_points(points, drawing, colors, up)
+        _draw_edges(edges, drawing, colors, up)
+        _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
+        _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _classes(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
+    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
+    return max(len(names), largest + 1)
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a class, or its number where it has none."""
+    return names[number] if number < len(names) else f"class {number}"
+
+
+def point_colors(drawing: Drawing, colors: Sequence[str]) -> list[str]:
+    """Colour of each point."""
+    if drawing.y is None:
+        return [PLAIN] * len(drawing.pos)
+    return [colors[number] for number in drawing.y.tolist()]
+
+
+def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
+    axes.set_title(f"{drawing.key}\n{len(drawing.pos):,} nodes", fontsize=10)
+    _frame(axes, drawing.pos, up)
+    columns = drawing.pos.T
+    axes.scatter(*columns, c=point_colors(drawing, colors), s=3.0, linewidths=0, clip_on=False)
+
+
+def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
+    from matplotlib.collections import LineCollection
+    from mpl_toolkits.mplot3d.art3d import Line3DCollection
+
+    shown = drawing.some_edges()
+    total = drawing.edge_index.shape[1]
+    count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else f"{total:,} edges"
+    _frame(axes, drawing.pos, up)
+    segments = drawing.pos[shown.T]
+    collection = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
+    share = ""
+    if drawing.y is None:
+        axes.add_collection(collection(segments, colors=PLAIN, **_LINE))
+    else:
+        sources, targets = drawing.y[shown]
+        crossing = sources != targets
+        inside = [colors[number] for number in targets[~crossing].tolist()]
+        axes.add_collection(collection(segments[~crossing], colors=inside, **_LINE))
+        axes.add_collection(collection(segments[crossing], colors=CROSSING, **_LINE))
+        whole = drawing.y[drawing.edge_index]
+        share = f"\ndark: {np.mean(whole[0] != whole[1]) if total else 0:.1%} join two classes"
+    axes.set_title(f"{count}{share}", fontsize=10)
+
+
+def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
+    """Equal scale on all axes, no ticks, the box of the data."""
+    low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
+    extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
+    axes.set_xlim(low[0], low[0] + extent[0])
+    axes.set_ylim(low[1], low[1] + extent[1])
+    if pos.shape[1] == 2:
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        return
+    axes.set_zlim(low[2], low[2] + extent[2])
+    axes.view_init(elev=22, azim=-58, vertical_axis=up)
+    axes.set_box_aspect(extent, zoom=1.2)  # after the vertical axis: it is turned with it
+    axes.set_axis_off()
+
+
+def _draw_degrees(axes: Any, drawing: Drawing) -> None:
+    incoming, outgoing = drawing.degrees()
+    constant = len(incoming) > 0 and incoming.min() == incoming.max()
+    last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
+    step = -(-(last + 1) // 40)
+    bins = np.arange(0, last + step + 1, step) - 0.5
+    axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree")
+    if constant:
+        axes.axvline(incoming[0], color=CROSSING, linewidth=1.2, label=f"in-degree (all {incoming[0]})")
+    else:
+        axes.hist(incoming, bins=bins, histtype="step", color=CROSSING, label="in-degree")
+    axes.set_title("degrees", fontsize=10)
+    axes.set_xlabel("edges of a node")
+    axes.set_ylabel("nodes")
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
+    axes.set_title("classes", fontsize=10)
+    if drawing.y is None:
+        axes.text(0.5, 0.5, "nodes have no class", ha="center", va="center")
+        axes.set_axis_off()
+        return
+    present, counts = np.unique(drawing.y, return_counts=True)
+    rows = np.arange(len(present))
+    axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
+    axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()], fontsize=9)
+    axes.invert_yaxis()
+    axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
+    for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+        axes.annotate(
+            f"{count:,}", (count, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.margins(x=0.15)
+    axes.set_xlabel("nodes")
+    axes.spines[["top", "right"]].set_visible(False)

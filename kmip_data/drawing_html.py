@@ -1,0 +1,139 @@
+"""The same pictures as one interactive HTML file that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.drawing import CROSSING, PLAIN, Drawing, class_colors, class_name
+
+
+def draw_html(
+    drawings: Sequence[Drawing],
+    path: Path,
+    *,
+    title: str,
+    footer: str,
+    class_names: Sequence[str] = (),
+    up: Literal["y", "z"] = "z",
+) -> None:
+    """Draw each record as a scene to turn, with its degree and class histograms beside it.
+
+    Clicking a class in the legend hides its points. The drawing library is inside the file
+    (about 5 MB), so it opens without a network. Arguments are those of
+    :func:`kmip_data.drawing.draw_png`; positions must have three axes.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
+    colors = class_colors(max(len(class_names), largest + 1))
+    figure = make_subplots(
+        rows=len(drawings),
+        cols=3,
+        column_widths=[0.6, 0.18, 0.22],
+        specs=[[{"type": "scene"}, {"type": "xy"}, {"type": "xy"}] for _ in drawings],
+        subplot_titles=[text for d in drawings for text in (escape(d.key), "degrees", "classes")],
+        horizontal_spacing=0.06,
+        vertical_spacing=0.25 / max(2, len(drawings)),
+    )
+    in_legend: set[str] = set()
+    for row, drawing in enumerate(drawings, start=1):
+        for trace in _traces(go, drawing, colors, class_names):
+            trace.showlegend = trace.name not in in_legend
+            in_legend.add(trace.name)
+            figure.add_trace(trace, row=row, col=1)
+        for trace in _degree_bars(go, drawing):
+            figure.add_trace(trace, row=row, col=2)
+        if drawing.y is not None:
+            present, counts = np.unique(drawing.y, return_counts=True)
+            bars = go.Bar(
+                x=[class_name(number, class_names) for number in present.tolist()],
+                y=counts,
+                marker_color=[colors[number] for number in present.tolist()],
+                showlegend=False,
+            )
+            figure.add_trace(bars, row=row, col=3)
+        figure.update_xaxes(title_text="edges of a node", row=row, col=2)
+        figure.update_yaxes(title_text="nodes", row=row, col=2)
+    figure.update_scenes(
+        aspectmode="data",
+        xaxis_visible=False,
+        yaxis_visible=False,
+        zaxis_visible=False,
+        camera={
+            "up": {axis: float(axis == up) for axis in "xyz"},
+            "eye": {"x": 1.2, "y": 0.9, "z": 1.2} if up == "y" else {"x": 1.2, "y": -1.2, "z": 0.8},
+        },
+    )
+    figure.update_layout(
+        title={"text": f"<b>{escape(title)}</b>"},
+        height=180 + 480 * len(drawings),
+        template="plotly_white",
+        bargap=0.02,
+        legend={"groupclick": "togglegroup", "itemsizing": "constant"},
+        margin={"b": 90},
+    )
+    figure.add_annotation(
+        text=escape(footer), xref="paper", yref="paper", x=0.5, y=0, yshift=-70, showarrow=False
+    )
+    page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="preview")
+    path.write_text(page, encoding="utf-8")
+
+
+def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:
+    traces = []
+    labels = drawing.y if drawing.y is not None else np.zeros(len(drawing.pos), dtype=np.int64)
+    for number in np.unique(labels).tolist():
+        x, y, z = drawing.pos[labels == number].T
+        known = drawing.y is not None
+        name = class_name(number, names) if known else "nodes"
+        marker = {"size": 2, "color": colors[number] if known else PLAIN}
+        traces.append(
+            go.Scatter3d(
+                x=x, y=y, z=z, mode="markers", marker=marker, name=name, legendgroup=name, hoverinfo="name"
+            )
+        )
+    shown = drawing.some_edges()
+    crossing = labels[shown[0]] != labels[shown[1]]
+    kinds = [("edges within a class", "#999999", ~crossing), ("edges between classes", CROSSING, crossing)]
+    for name, color, chosen in kinds:
+        if chosen.any():
+            x, y, z = _segments(drawing.pos, shown[:, chosen])
+            traces.append(
+                go.Scatter3d(
+                    x=x,
+                    y=y,
+                    z=z,
+                    mode="lines",
+                    line={"color": color, "width": 1},
+                    name=name,
+                    legendgroup=name,
+                    hoverinfo="skip",
+                )
+            )
+    return traces
+
+
+def _segments(pos: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float32]:
+    """``(3, 3E)``: source, target, gap of every edge, as one broken line."""
+    lines = np.full((edges.shape[1], 3, 3), np.nan, dtype=np.float32)
+    lines[:, 0], lines[:, 1] = pos[edges[0]], pos[edges[1]]
+    return lines.reshape(-1, 3).T
+
+
+def _degree_bars(go: Any, drawing: Drawing) -> list[Any]:
+    bars = []
+    for name, degrees, color in zip(
+        ("in-degree", "out-degree"), drawing.degrees(), (CROSSING, PLAIN), strict=True
+    ):
+        values, counts = np.unique(degrees, return_counts=True)
+        if name == "in-degree" and len(values) == 1:
+            continue  # one bar as high as the graph would hide the other histogram
+        bars.append(go.Bar(x=values, y=counts, marker_color=color, name=name, showlegend=False))
+    return bars
