@@ -1,0 +1,337 @@
+"""ShapeNet-Part: shapes with normals and part labels from the ``v0_normal`` release, as k-NN graphs.
+
+Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point a line (``x y z nx
+ny nz label``) and ``train_test_split/shuffled_{train,val,test}_file_list.json``. Facts and
+deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import Manifest, unknown_name
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.pipelines.point_graphs import PointParams, connect, nodes_per_shard
+from kmip_data.pipelines.point_text import parse_points
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema, View
+
+PARTS = ("train", "val", "test")
+FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
+NUM_CLASSES = 50
+SHORTEST_LINE = 14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size
+
+
+@dataclass(frozen=True)
+class Category:
+    """One of the 16 categories: its WordNet synset and its part labels ``first`` to ``last``."""
+
+    name: str
+    synset: str
+    first: int
+    last: int
+
+
+CATEGORIES = (
+    Category("Airplane", "02691156", 0, 3),
+    Category("Bag", "02773838", 4, 5),
+    Category("Cap", "02954340", 6, 7),
+    Category("Car", "02958343", 8, 11),
+    Category("Chair", "03001627", 12, 15),
+    Category("Earphone", "03261776", 16, 18),
+    Category("Guitar", "03467517", 19, 21),
+    Category("Knife", "03624134", 22, 23),
+    Category("Lamp", "03636649", 24, 27),
+    Category("Laptop", "03642806", 28, 29),
+    Category("Motorbike", "03790512", 30, 35),
+    Category("Mug", "03797390", 36, 37),
+    Category("Pistol", "03948459", 38, 40),
+    Category("Rocket", "04099429", 41, 43),
+    Category("Skateboard", "04225987", 44, 46),
+    Category("Table", "04379243", 47, 49),
+)
+BY_SYNSET = {category.synset: category for category in CATEGORIES}
+
+
+class ShapeNetPartParams(PointParams):
+    """Parameters that change the records."""
+
+    k: int = Field(default=8, ge=1, le=65_535, description="neighbours a point")
+    category: tuple[str, ...] = Field(
+        default=(), description="only shapes of this category, such as Airplane; repeatable (default: all 16)"
+    )
+
+    @field_validator("category")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Bring the names into the order of the categories; all 16 are the same as none."""
+        by_name = {category.name.lower(): category.name for category in CATEGORIES}
+        for name in names:
+            if name.lower() not in by_name:
+                error = unknown_name(
+                    "category", name, list(by_name.values()), command="kmip-data info shapenet-part"
+                )
+                raise ValueError(error.what)
+        wanted = {by_name[name.lower()] for name in names}
+        return () if len(wanted) == len(CATEGORIES) else tuple(n for n in by_name.values() if n in wanted)
+
+    @property
+    def categories(self) -> tuple[Category, ...]:
+        """The categories to build, in their order."""
+        return tuple(c for c in CATEGORIES if not self.category or c.name in self.category)
+
+
+class ShapeNetPartSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["upstream"] = Field(
+        default="upstream", description="the published train, val and test lists"
+    )
+
+
+class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]):
+    """The pipeline of ``manifests/datasets/shapenet-part.toml``."""
+
+    name = "shapenet-part"
+    version = 1
+    Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams
+    SplitParams: ClassVar[type[ShapeNetPartSplitParams]] = ShapeNetPartSplitParams
+
+    def schema(self, params: ShapeNetPartParams) -> Schema:
+        """Normals before positions, as the k-MIP code fed them; part label; category."""
+        features = Column(
+            key="node/x",
+            attribute="x",
+            stored="float32",
+            presented="float32",
+            shape=(6,),
+            fields=FIELDS,
+            doc="surface normal, then position in the units of the file",
+        )
+        label = Column(
+            key="node/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=NUM_CLASSES - 1,
+            num_classes=NUM_CLASSES,
+            doc="part, numbered over all categories",
+        )
+        category = Column(
+            key="graph/category",
+            attribute="category",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=len(params.categories) - 1,
+            doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
+        )
+        return Schema(
+            columns=(features, label, category),
+            views=(View(attribute="pos", source="node/x", start=3, stop=6),),
+            edges=params.edges,
+            k=params.k if params.edges == "neighbor" else None,
+            max_nodes=self.manifest.max_nodes,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated shapes in the upstream layout."""
+        from kmip_data.pipelines.samples.shapenet_part import write_sample
+
+        write_sample(folder, shapes=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
+        """Check the category list and the split lists, and that every listed shape is there."""
+        _check_categories(raw.path / "synsetoffset2category.txt")
+        lists = read_split_lists(raw.path)
+        _check_digests(raw.path, sum(map(len, lists.values())), self.manifest)
+        for part, keys in lists.items():
+            for key in keys:
+                if not (raw.path / f"{key}.txt").is_file():
+                    raise DamagedInput(
+                        f"A shape of the {part} list is not there.",
+                        expected=f"{key}.txt",
+                        found="no such file",
+                        next="use a complete copy: kmip-data build shapenet-part --archive PATH",
+                    )
+        return Prepared(raw.path)
+
+    def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
+        """Deal the listed shapes (train, val, test) by the size of their files."""
+        synsets = {category.synset for category in params.categories}
+        keys = [
+            key for part in read_split_lists(prepared.path).values() for key in part if key[:8] in synsets
+        ]
+        budget = nodes_per_shard(self.schema(params), params)
+        dealt: list[list[str]] = []
+        used = 0
+        for key in keys[: params.limit]:
+            most_points = (prepared.path / f"{key}.txt").stat().st_size // SHORTEST_LINE + 1
+            if not dealt or used + most_points > budget:
+                dealt.append([])
+                used = 0
+            dealt[-1].append(key)
+            used += most_points
+        return [Unit(i, f"shapes {unit[0]} to {unit[-1]}", {"shapes": unit}) for i, unit in enumerate(dealt)]
+
+    def records(self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams) -> Iterator[GraphRecord]:
+        """Yield the shapes of one unit in the order of the lists."""
+        index_dtype = self.schema(params).index_dtype
+        position = {category.synset: i for i, category in enumerate(params.categories)}
+        for key in unit.items["shapes"]:
+            name = f"{key}.txt"
+            category = BY_SYNSET[key[:8]]
+            points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
+            columns = {
+                "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
+                "node/y": points[:, 6].astype(np.uint8),
+                "graph/category": np.array(position[category.synset], np.uint8),
+            }
+            record = connect(key, points[:, :3], columns, params, index_dtype)
+            if record is not None:
+                yield record
+
+    def split(self, keys: Sequence[str], params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
+        """Apply the published lists, in their (shuffled) order."""
+        if raw is None:
+            raise UsageError(
+                "The upstream split is read from the raw lists, which a finished build does not have.",
+                expected="the split written when the build was made",
+                next="kmip-data build shapenet-part",
+            )
+        part_of = {key: part for part, listed in read_split_lists(raw).items() for key in listed}
+        parts: dict[str, list[int]] = {part: [] for part in PARTS}
+        for position, key in enumerate(keys):
+            parts[part_of[key]].append(position)
+        return Split("upstream", "upstream", {}, parts, "the published lists, in their order")
+
+    def name_parts(self, params: ShapeNetPartParams) -> list[str]:
+        """``k8``, the categories and what deviates from the defaults."""
+        chosen = "-".join(name.lower() for name in params.category)
+        if len(params.category) > 2:
+            chosen = f"{len(params.category)}-categories"
+        return params.edge_name_parts + ([chosen] if chosen else [])
+
+
+PIPELINE = ShapeNetPartPipeline
+
+
+def read_split_lists(folder: Path) -> dict[str, list[str]]:
+    """Return ``{train, val, test: [<synset>/<shape>, …]}`` from the JSON lists, in their order.
+
+    Raises
+    ------
+    DamagedInput
+        A list is missing or no list of paths, a category is unknown, or a shape is listed twice.
+    """
+    lists: dict[str, list[str]] = {}
+    seen: dict[str, str] = {}
+    for part in PARTS:
+        name = _list_name(part)
+        try:
+            entries = json.loads((folder / name).read_bytes())
+        except FileNotFoundError as error:
+            raise DamagedInput(
+                f"{name} is not there.", expected="one list for each of train, val, test"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise DamagedInput(f"{name} is not JSON.", found=str(error)) from error
+        if not isinstance(entries, list):
+            raise DamagedInput(f"{name} is not a list.", expected='["shape_data/<synset>/<shape>", …]')
+        lists[part] = []
+        for entry in entries:
+            match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
+            if match is None or match[1] not in BY_SYNSET:
+                raise DamagedInput(
+                    f"{name} has an entry that is no shape of the 16 categories.",
+                    expected="shape_data/<synset>/<shape>",
+                    found=repr(entry)[:100],
+                )
+            key = f"{match[1]}/{match[2]}"
+            if key in seen:
+                raise DamagedInput(
+                    f"{key} is listed twice.", expected="disjoint lists", found=f"{seen[key]}, {part}"
+                )
+            seen[key] = part
+            lists[part].append(key)
+    return lists
+
+
+_ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
+
+
+def _list_name(part: str) -> str:
+    return f"train_test_split/shuffled_{part}_file_list.json"
+
+
+def _check_digests(folder: Path, shapes: int, manifest: Manifest) -> None:
+    """Lists of the full number of shapes must be the published ones."""
+    if shapes != manifest.expected.graphs:
+        return
+    for part in PARTS:
+        name = _list_name(part)
+        expected = manifest.content.known_sha256[name]
+        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        if found != expected:
+            raise DamagedInput(
+                f"{name} is not the published list.",
+                expected=f"SHA-256 {expected}, as the complete set of {shapes} shapes has",
+                found=f"SHA-256 {found}",
+                next="use an undamaged copy: kmip-data build shapenet-part --archive PATH",
+            )
+
+
+def _check_categories(path: Path) -> None:
+    """``synsetoffset2category.txt`` must give the 16 categories their known synsets."""
+    try:
+        lines = path.read_bytes().decode("ascii").splitlines()
+    except FileNotFoundError as error:
+        raise DamagedInput(f"{path.name} is not there.") from error
+    except UnicodeDecodeError as error:
+        raise DamagedInput(f"{path.name} is not a text file.", found=str(error)) from error
+    known = {(category.name, category.synset) for category in CATEGORIES}
+    for number, line in enumerate(lines, 1):
+        if line.strip() and tuple(line.split()) not in known:
+            raise DamagedInput(
+                f"{path.name}, line {number}: not one of the 16 categories.",
+                expected="such as 'Airplane\\t02691156'",
+                found=repr(line[:100]),
+            )
+
+
+def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:
+    """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label.
+
+    Raises
+    ------
+    DamagedInput
+        The text is damaged (:func:`parse_points`), a label is not a part of the category, or the
+        shape has more points than the manifest allows.
+    """
+    points = parse_points(path.read_bytes(), 7, name=name)
+    if len(points) > max_points:
+        raise DamagedInput(
+            f"{name} has too many points.", expected=f"at most {max_points}", found=f"{len(points)}"
+        )
+    label = points[:, 6]
+    wrong = (label < category.first) | (label > category.last) | (label != np.floor(label))
+    if wrong.any():
+        line = int(wrong.argmax())
+        raise DamagedInput(
+            f"{name}, line {line + 1}: not a part label of {category.name}.",
+            expected=f"a whole number from {category.first} to {category.last}",
+            found=f"{label[line]:g}",
+        )
+    return points
