@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,10 @@ class Card(_Strict):
     statistics: dict[str, Any]
     versions: dict[str, str]
     notes: list[str]
+    digest: str = Field(
+        default="",
+        description="SHA-256 of this card without this field; filled by to_json, checked by verify",
+    )
 
     @property
     def schema_(self) -> Schema:
@@ -91,8 +96,15 @@ class Card(_Strict):
         return Schema.from_json(json.dumps(self.data_schema))
 
     def to_json(self) -> str:
-        """Stable, readable JSON."""
-        return json.dumps(self.model_dump(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        """Stable, readable JSON: equal cards give equal text.
+
+        ``digest`` is made anew from all other fields, so the text of a card that was changed on
+        disk, even where it parses to the same values, differs from what its content gives here.
+        """
+        content = self.model_dump(mode="json", exclude={"digest"})
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        content["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
+        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_card(folder: Path) -> Card:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,14 +32,15 @@ class Expected:
     Attributes
     ----------
     per
-        What one row belongs to; ``pointer`` has one row a graph and one more.
+        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row a graph
+        and one more.
     row
         Shape of one row.
     """
 
     key: str
     dtype: np.dtype[Any]  #: always little-endian
-    per: Literal["pointer", "graph", "node", "edge"]
+    per: str
     row: tuple[int, ...] = ()
 
     @property
@@ -67,21 +68,22 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
         The schema cannot be stored: a bad column key, an unsupported dtype, a missing ``k`` …
     """
     _check(schema)
-    index = np.dtype(schema.index_dtype).newbyteorder("<")
-    found = [Expected(NODE_PTR, np.dtype("<i8"), "pointer")]
+    pointer, index = np.dtype("<i8"), np.dtype(schema.index_dtype).newbyteorder("<")
+    columns = [
+        Expected(column.key, np.dtype(column.stored).newbyteorder("<"), column.level, column.shape)
+        for column in schema.columns
+    ]
+    found = [Expected(NODE_PTR, pointer, "pointer")]
     if schema.edges == "index":
-        found.append(Expected(EDGE_PTR, np.dtype("<i8"), "pointer"))
+        found.append(Expected(EDGE_PTR, pointer, "pointer"))
     found.append(Expected(KEY, np.dtype(f"S{schema.key_length}"), "graph"))
-    for level in ("graph", "node", "edge"):
-        if level == "edge" and schema.edges == "neighbor":
-            found.append(Expected(NEIGHBOR, index, "node", (schema.k or 0,)))
-        if level == "edge" and schema.edges == "index":
-            found.append(Expected(EDGE_INDEX, index, "edge", (2,)))
-        found.extend(
-            Expected(column.key, np.dtype(column.stored).newbyteorder("<"), level, column.shape)  # type: ignore[arg-type]
-            for column in schema.columns
-            if column.level == level
-        )
+    found += [entry for entry in columns if entry.per == "graph"]
+    found += [entry for entry in columns if entry.per == "node"]
+    if schema.edges == "neighbor":
+        found.append(Expected(NEIGHBOR, index, "node", (schema.k or 0,)))
+    if schema.edges == "index":
+        found.append(Expected(EDGE_INDEX, index, "edge", (2,)))
+    found += [entry for entry in columns if entry.per == "edge"]
     return {entry.key: entry for entry in found}
 
 
@@ -99,13 +101,8 @@ def bytes_per(schema: Schema) -> tuple[int, int, int]:
 def _check(schema: Schema) -> None:
     """Raise UsageError for the first thing in ``schema`` that the format cannot hold."""
     _require(schema.edges in {"neighbor", "index", "none"}, "edges", "neighbor, index or none", schema.edges)
-    wants_k = schema.edges == "neighbor"
-    _require(
-        _is_int(schema.k, 1) if wants_k or schema.k is not None else True,
-        "k",
-        "a whole number of at least 1",
-        schema.k,
-    )
+    needs_k = schema.edges == "neighbor" or schema.k is not None
+    _require(not needs_k or _is_int(schema.k, 1), "k", "a whole number of at least 1", schema.k)
     _require(_is_int(schema.max_nodes, 1, MAX_GRAPH_NODES), "max_nodes", "1 to 2³²", schema.max_nodes)
     _require(
         _is_int(schema.key_length, 1, MAX_KEY_LENGTH),
@@ -123,7 +120,7 @@ def _check(schema: Schema) -> None:
         [column.key for column in schema.columns if column.level == "edge"],
     )
     keys = [column.key for column in schema.columns]
-    attributes = [entry.attribute for entry in (*schema.columns, *schema.views)]
+    attributes = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
     for what, names in (("column keys", keys), ("attributes", attributes)):
         _require(len(set(names)) == len(names), what, "each name once", names)
     for view in schema.views:
@@ -160,6 +157,8 @@ def _check_column(column: Column) -> None:
         bound = getattr(column, name)
         number = bound is None or (isinstance(bound, int | float) and not isinstance(bound, bool))
         _require(number, f"{name} of {what}", "a number or none", bound)
+    form = column.form in {"axis", "row", "number", "text"}
+    _require(form, f"form of {what}", "axis, row, number or text", column.form)
     _require(isinstance(column.finite, bool), f"finite of {what}", "true or false", column.finite)
     classes = column.num_classes is None or _is_int(column.num_classes, 0)
     _require(classes, f"num_classes of {what}", "a whole number or none", column.num_classes)

@@ -56,6 +56,8 @@ class Shard:
     ----------
     node_ptr, edge_ptr
         int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
+    layout
+        Every dataset that the schema asks for, by key.
 
     Raises
     ------
@@ -95,7 +97,7 @@ class Shard:
         self.dataset = _text(self.path, file, ATTR_DATASET)
         self.build_key = _text(self.path, file, ATTR_BUILD)
         try:
-            self.schema, self._layout = _parse_schema(_text(self.path, file, ATTR_SCHEMA))
+            self.schema, self.layout = _parse_schema(_text(self.path, file, ATTR_SCHEMA))
         except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
             # UsageError of an unstorable schema is a ValueError too.
             found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -114,11 +116,11 @@ class Shard:
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Hold what is stored against the schema and the counts; remember where data lie."""
-        for key in sorted(set(self._layout) ^ set(stored)):
-            found = f"no {key}" if key in self._layout else f"{key} besides"
-            _refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self._layout)}", found)
+        for key in sorted(set(self.layout) ^ set(stored)):
+            found = f"no {key}" if key in self.layout else f"{key} besides"
+            _refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
         self._offsets: dict[str, int | None] = {}
-        for key, entry in self._layout.items():
+        for key, entry in self.layout.items():
             wanted = entry.shape(self.graphs, self.nodes, self.edges)
             if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
                 _refuse(
@@ -130,7 +132,7 @@ class Shard:
             self._offsets[key] = stored[key].offset
         self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
-            self.edge_ptr = self.node_ptr * self.schema.k
+            self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
                 expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} a node)"
                 _refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
@@ -222,11 +224,11 @@ class Shard:
 
     def _entry(self, key: str) -> Expected:
         try:
-            return self._layout[key]
+            return self.layout[key]
         except KeyError:
             raise UsageError(
                 f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
-                expected=", ".join(self._layout),
+                expected=", ".join(self.layout),
                 found=repr(key),
             ) from None
 

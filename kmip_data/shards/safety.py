@@ -52,6 +52,7 @@ _OTHER_MAGIC: Final = (
 )
 _TYPE_NAMES: Final = {
     h5t.VLEN: "variable-length (object) data",
+    h5t.STRING: "variable-length (object) text",
     h5t.COMPOUND: "compound data",
     h5t.REFERENCE: "references",
     h5t.OPAQUE: "opaque data",
@@ -61,7 +62,7 @@ _TYPE_NAMES: Final = {
     h5t.TIME: "a time type",
 }
 _LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
-# What h5py raises on files it cannot make sense of.
+# What h5py raises while data of a damaged file are read.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, ValueError)
 
 
@@ -113,8 +114,9 @@ def open_surveyed(
     """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
     path = Path(path)
     size = _check_file(path)
-    try:
-        with contextlib.closing(_open(path)) as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(contextlib.closing(_open(path)))
             survey = _Survey(path, size, filters)
             survey.group(h5g.open(file.id, b"/"), "", 0)
             if survey.declared > max_declared_bytes:
@@ -125,12 +127,16 @@ def open_surveyed(
                 )
             if survey.needs_zstd:
                 enable_zstd()
+        except KmipDataError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
+            _refuse_damaged(path, error)
+        try:
             yield file, survey.datasets
-    except KmipDataError:
-        raise
-    except _HDF5_ERRORS as error:
-        found = " ".join(str(error).split())[:200] or type(error).__name__
-        _refuse(path, "is damaged", "a complete HDF5 file", found, error)
+        except KmipDataError:
+            raise
+        except _HDF5_ERRORS as error:
+            _refuse_damaged(path, error)
 
 
 def enable_zstd() -> None:
@@ -174,6 +180,11 @@ def _refuse(path: Path, what: str, expected: str, found: str, error: BaseExcepti
         left="the file is as it was",
         next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
     ) from error
+
+
+def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
+    found = " ".join(str(error).split())[:200] or type(error).__name__
+    _refuse(path, "is damaged", "a complete HDF5 file", found, error)
 
 
 class _Survey:
@@ -266,8 +277,8 @@ class _Survey:
         if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
             isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         ):
-            found = "variable-length (object) text" if isinstance(kind, h5t.TypeStringID) else None
-            found = found or _TYPE_NAMES.get(kind.get_class(), f"type class {kind.get_class()}")
+            code = kind.get_class()
+            found = _TYPE_NAMES.get(code, f"type class {code}")
             self.refuse(
                 "holds data of a type that is not read",
                 "numbers and fixed-length text",

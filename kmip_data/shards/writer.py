@@ -191,7 +191,7 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
     edges = record.num_edges
     for column in schema.columns:
         entry = layout[column.key]
-        count = {"graph": (), "node": (nodes,), "edge": (edges,)}[column.level]
+        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (edges,)}[column.level]
         array = record.columns[column.key]
         _require(
             isinstance(array, np.ndarray | np.generic) and array.dtype == entry.dtype,
@@ -200,8 +200,8 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
             f"dtype {column.stored}",
             f"{getattr(array, 'dtype', type(array).__name__)}",
         )
-        wanted = (*count, *column.shape)
-        _require(array.shape == wanted, key, column.key, f"shape {wanted}", f"{array.shape}")
+        shape = (*count, *column.shape)
+        _require(array.shape == shape, key, column.key, f"shape {shape}", f"{array.shape}")
 
 
 def _check_indices(

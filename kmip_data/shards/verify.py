@@ -1,0 +1,269 @@
+"""Check a whole build: card, shards, values and splits, down to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.errors import DamagedInput
+from kmip_data.schema import FORMAT_VERSION, Schema
+from kmip_data.shards.contents import content_faults
+from kmip_data.shards.reader import Shard
+from kmip_data.shards.splits import NODE_PARTS, keys_digest, node_digests, parts_fault, read_split
+from kmip_data.threads import for_ranges
+
+_HASH_BLOCK: Final = 2**20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and the file (relative to the build) it is wrong in."""
+
+    file: str
+    what: str
+    expected: str = ""
+    found: str = ""
+
+
+@dataclass
+class VerifyReport:
+    """What :func:`verify_build` found.
+
+    Attributes
+    ----------
+    broken_shards
+        Files of shards that have a problem or are missing; rebuilding them and nothing else
+        repairs the shards.
+    checked
+        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at.
+    """
+
+    path: Path
+    problems: list[Problem] = field(default_factory=list)
+    broken_shards: list[str] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+
+def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
+    """Check everything in a build folder that its card vouches for.
+
+    The card is what the build wrote, to the bit; its shards and splits are there and have its
+    digests; no shard is there besides; every shard is well-formed, of the card's schema, dataset
+    and build, and keeps what the schema promises of its values; keys are unique; splits are
+    disjoint and in range, and counts and digests are those of the card.
+
+    Memory is bounded by one block of values a thread, the keys, and the split positions.
+
+    Raises
+    ------
+    DamagedInput
+        ``path`` has no card at all: it is not a finished build.
+    """
+    path = Path(path).absolute()
+    report = VerifyReport(path)
+    if not (path / CARD_NAME).exists():
+        read_card(path)  # raises, and says what to do
+    try:
+        card = read_card(path)
+        schema = card.schema_
+    except (DamagedInput, TypeError, KeyError, ValueError, AttributeError) as error:
+        text = error.parts["found"] if isinstance(error, DamagedInput) else str(error)
+        report.problems.append(
+            Problem(CARD_NAME, "cannot be read as a card", "the card of a build", text or "")
+        )
+        return report
+    report.problems += _card_problems(path, card)
+    shards = _check_shards(report, card, schema)
+    if len(shards) == len(card.shards):
+        keys = [key for shard in shards for key in shard.keys]
+        report.problems += _dataset_problems(card, shards, keys)
+        for entry in card.splits.values():
+            report.problems += _split_problems(path, entry, shards, keys)
+        report.checked["splits"] = len(card.splits)
+    return report
+
+
+def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
+    if (path / CARD_NAME).read_bytes() != card.to_json().encode():
+        yield Problem(
+            CARD_NAME, "was changed after it was written", "the text that its content and digest give"
+        )
+    if card.format_version != FORMAT_VERSION:
+        yield Problem(
+            CARD_NAME, "names another format", f"version {FORMAT_VERSION}", f"version {card.format_version}"
+        )
+    names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if len(parts) != 2 or parts[0] not in {"shards", "splits"} or parts[1] == "..":
+            yield Problem(CARD_NAME, "names a file elsewhere", "shards/NAME or splits/NAME", name)
+    if len(set(names)) != len(names):
+        yield Problem(CARD_NAME, "names a file twice", "each file once")
+    if card.splits and card.default_split not in card.splits:
+        yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), card.default_split)
+    folder = path / "shards"
+    there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
+    for name in sorted(there - set(names)):
+        yield Problem(name, "is not part of the build", "only the shards that the card names")
+
+
+def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:
+    """Check every shard, on all threads; return those that can be read."""
+    found: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
+
+    def check(start: int, stop: int) -> None:
+        for position in range(start, stop):
+            found[position] = _check_shard(report.path, card, schema, card.shards[position])
+
+    for_ranges(check, len(card.shards))
+    for entry, (_, problems) in zip(card.shards, found, strict=True):
+        report.problems += problems
+        if problems:
+            report.broken_shards.append(entry.file)
+    shards = [shard for shard, _ in found if shard is not None]
+    report.checked = {
+        "shards": len(card.shards),
+        "graphs": sum(shard.graphs for shard in shards),
+        "nodes": sum(shard.nodes for shard in shards),
+        "edges": sum(shard.edges for shard in shards),
+        "bytes": sum(entry.bytes for entry in card.shards),
+    }
+    return shards
+
+
+def _check_shard(
+    path: Path, card: Card, schema: Schema, entry: ShardEntry
+) -> tuple[Shard | None, list[Problem]]:
+    problems = list(_file_problems(path, entry))
+    try:
+        shard = Shard(path / entry.file)
+        for what, expected, found in (
+            ("is of another schema", schema.to_json(), shard.schema.to_json()),
+            ("is of another dataset", card.dataset, shard.dataset),
+            ("is of another build", card.key, shard.build_key),
+            ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
+            ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
+            ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
+        ):
+            if expected != found:
+                problems.append(Problem(entry.file, what, expected, found))
+        problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
+        shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
+    except DamagedInput as error:
+        return None, [*problems, *_damage(path, entry.file, error)]
+    return shard, problems
+
+
+def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Problem]:
+    """Say what is wrong with a file's presence or bytes."""
+    try:
+        digest = hashlib.sha256()
+        with (path / entry.file).open("rb") as file:
+            while block := file.read(_HASH_BLOCK):
+                digest.update(block)
+            size = file.tell()
+    except OSError as error:
+        yield Problem(
+            entry.file, "cannot be read", "the file that the card names", error.strerror or str(error)
+        )
+        return
+    if isinstance(entry, ShardEntry) and size != entry.bytes:
+        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
+    if digest.hexdigest() != entry.sha256:
+        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest.hexdigest())
+
+
+def _damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+    """Turn what a reader said of a file into a problem; a missing file is named already."""
+    if (path / file).exists():
+        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
+        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
+
+
+def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) -> Iterator[Problem]:
+    for name in ("graphs", "nodes", "edges"):
+        total = sum(getattr(shard, name) for shard in shards)
+        if card.counts.get(name) != total:
+            yield Problem(CARD_NAME, f"counts other {name}", f"{total:,}", str(card.counts.get(name)))
+    if len(set(keys)) != len(keys):
+        seen: set[str] = set()
+        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        yield Problem("shards", "hold two records of one key", "each key once", repr(twice))
+
+
+def _split_problems(
+    path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
+) -> Iterator[Problem]:
+    problems = list(_file_problems(path, entry))
+    yield from problems
+    try:
+        split = read_split(path / entry.file)
+    except DamagedInput as error:
+        yield from _damage(path, entry.file, error)
+        return
+    if split.rule != entry.rule or split.parameters != entry.parameters:
+        yield Problem(
+            entry.file,
+            "is of another rule",
+            f"{entry.rule} {entry.parameters}",
+            f"{split.rule} {split.parameters}",
+        )
+    if split.node_code is not None:
+        nodes = sum(shard.nodes for shard in shards)
+        if len(split.node_code) != nodes:
+            yield Problem(entry.file, "has codes of other nodes", f"{nodes:,}", f"{len(split.node_code):,}")
+            return
+        code = split.node_code
+        if not np.isin(code, [*NODE_PARTS.values(), 255]).all():
+            yield Problem(
+                entry.file, "has an unknown code", "0, 1, 2 and 255", f"{np.unique(code).tolist()[:8]}"
+            )
+        digests = node_digests(code)
+        counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
+    else:
+        parts = split.parts or {}
+        fault = parts_fault(parts, len(keys))
+        if fault is not None:
+            yield Problem(
+                entry.file, "has parts that are not valid", "each record in one part at most", fault
+            )
+            return
+        digests = {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}
+        counts = _part_counts(parts, shards)
+    for name in sorted({*entry.parts, *digests}):
+        there = entry.parts.get(name)
+        if there is None or name not in digests:
+            yield Problem(entry.file, "has other parts", ", ".join(entry.parts), ", ".join(digests))
+        elif not digests[name] == there.digest == split.digests[name]:
+            yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
+        else:
+            for what, count in counts[name].items():
+                if getattr(there, what) != count:
+                    yield Problem(
+                        CARD_NAME,
+                        f"counts other {what} in {name} of {entry.file}",
+                        f"{count:,}",
+                        f"{getattr(there, what):,}",
+                    )
+
+
+def _part_counts(parts: dict[str, NDArray[np.int64]], shards: Sequence[Shard]) -> dict[str, dict[str, int]]:
+    nodes = np.concatenate([np.empty(0, np.int64), *(np.diff(shard.node_ptr) for shard in shards)])
+    edges = np.concatenate([np.empty(0, np.int64), *(np.diff(shard.edge_ptr) for shard in shards)])
+    return {
+        name: {"graphs": len(part), "nodes": int(nodes[part].sum()), "edges": int(edges[part].sum())}
+        for name, part in parts.items()
+    }
