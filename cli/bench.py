@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.command import Command
 from kmip_data.cli.options import json_option, quiet_option
 from kmip_data.cli.output import print_json, table
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kmip_data.cli.benchmarks import Row
 
 
-@click.command()
+@click.command(cls=Command, examples=["kmip-data bench all", "kmip-data bench knn --quick"])
 @click.argument("what", default="all")
 @click.option("--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast.")
 @click.option("--markdown", is_flag=True, help="Print the table as docs/performance.md has it.")
@@ -25,11 +26,6 @@ def command(what: str, quick: bool, markdown: bool, as_json: bool, quiet: bool) 
 
     WHAT is `all` or one topic; both sides of a row run in turn in the same process, so that a
     busy machine slows both. Ratios above the target are met.
-
-    \b
-    Examples:
-      kmip-data bench all
-      kmip-data bench knn --quick
     """
     import importlib
 
@@ -81,8 +77,8 @@ def quantity(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "s" and value < 1:
-        return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"  # noqa: PLR2004
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"  # noqa: PLR2004
+        return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
 def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
@@ -116,7 +112,9 @@ def machine_line() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         models = [
-            line.split(":", 1)[1] for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+            line.split(":", 1)[1]
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
         ]
         name = models[0].strip() if models else name
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in ("numpy", "torch"))

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from kmip_data.home import Build, Home
 
 
-@click.command(cls=DatasetCommand, named_by="name", splits=True)
+@click.command(
+    cls=DatasetCommand,
+    named_by="name",
+    splits=True,
+    examples=[
+        "kmip-data build s3dis --k 32 --jobs 8",
+        "kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip",
+        "kmip-data build shapenet-part --category Chair --category Lamp --accept-license",
+        "kmip-data build s3dis --sample --limit 100",
+    ],
+)
 @click.argument("name")
 @raw_options
 @sample_option
@@ -54,13 +64,6 @@ def command(
     Brings the raw files in first where they are missing. A build that was stopped goes on where
     it stopped; a finished one is found at once. The dataset's own parameters are options too:
     `kmip-data build s3dis --help` shows them.
-
-    \b
-    Examples:
-      kmip-data build s3dis --k 32 --jobs 8
-      kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip
-      kmip-data build shapenet-part --category Chair --category Lamp --accept-license
-      kmip-data build s3dis --sample --limit 100
     """
     check_dataset(name)
     from kmip_data.pipelines.build import build_dataset, ensure_split

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import click
 
+from kmip_data.cli.command import Command
 from kmip_data.errors import UsageError
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=[
+        'eval "$(kmip-data completion bash)"',
+        "kmip-data completion fish > ~/.config/fish/completions/kmip-data.fish",
+    ],
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the completion script of a shell.
-
-    \b
-    Examples:
-      eval "$(kmip-data completion bash)"
-      kmip-data completion fish > ~/.config/fish/completions/kmip-data.fish
-    """
+    """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     from kmip_data.cli.main import COMPLETE, PROGRAM, root

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.command import WithExamples
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kmip_data.home import Build, Home
 
 RECORDS = "kmip_data.parameters"  #: key in ``ctx.meta``: parameters of records that were given
@@ -17,7 +21,7 @@ _OPTIONS = "kmip_data.dataset_options"
 _DATASET = "kmip_data.dataset"
 
 
-class DatasetCommand(click.Command):
+class DatasetCommand(WithExamples, click.Command):
     """A command whose options grow by those of the dataset named on its line.
 
     Parameters
@@ -45,15 +49,13 @@ class DatasetCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then those of the dataset under its name."""
         extra = ctx.meta.get(_OPTIONS, [])
-        own = [record for param in self.params if (record := param.get_help_record(ctx)) is not None]
-        help_option = self.get_help_option(ctx)
-        if help_option is not None and (record := help_option.get_help_record(ctx)) is not None:
-            own.append(record)
+        shared = [param for param in self.get_params(ctx) if param not in extra]
+        own = [param for param in shared if isinstance(param, click.Option)]
         with formatter.section("Options"):
-            formatter.write_dl(own)
+            formatter.write_dl(_help_of(own, ctx))
         if extra:
             with formatter.section(f"Options of {ctx.meta[_DATASET]}"):
-                formatter.write_dl([record for param in extra if (record := param.get_help_record(ctx))])
+                formatter.write_dl(_help_of(extra, ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the dataset on the line, then parse with its options."""
@@ -134,9 +136,11 @@ def resolve(target: str, home: Home, *, sample: bool) -> Build:
     return open_target(target, home, record_parameters(), defaults=defaults, sample=sample)
 
 
-def _complete(
-    ctx: click.Context, incomplete: str
-) -> list[click.shell_completion.CompletionItem]:
+def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:
+    return [record for option in options if (record := option.get_help_record(ctx)) is not None]
+
+
+def _complete(ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 import kmip_data
+from kmip_data.cli.command import Command
 from kmip_data.cli.options import home_option, json_option
 from kmip_data.cli.output import print_json, size
 from kmip_data.errors import CheckFailed
@@ -37,7 +38,7 @@ class Finding:
     detail: str
 
 
-@click.command()
+@click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
@@ -45,11 +46,6 @@ def command(home: Home, as_json: bool) -> None:
 
     Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home
     and licences. Ends with exit code 1 where something that is needed is missing.
-
-    \b
-    Examples:
-      kmip-data doctor
-      kmip-data doctor --json
     """
     findings = [*_program(), *_packages(), *_devices(), *_backends(), *_filters(), *_home(home)]
     problems = [finding for finding in findings if finding.status == "problem"]
@@ -74,9 +70,13 @@ def command(home: Home, as_json: bool) -> None:
 
 
 def _program() -> Iterator[Finding]:
-    yield Finding("Program", "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}")
+    yield Finding(
+        "Program", "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
+    )
     old = sys.version_info < (3, 11)
-    yield Finding("Program", "Python", "problem" if old else "ok", f"{platform.python_version()} at {sys.executable}")
+    yield Finding(
+        "Program", "Python", "problem" if old else "ok", f"{platform.python_version()} at {sys.executable}"
+    )
     yield Finding("Program", "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}")
 
 
@@ -99,7 +99,10 @@ def _packages() -> Iterator[Finding]:
             continue
         old = _numbers(version) < _numbers(least)
         yield Finding(
-            "Packages", name, "problem" if old else "ok", f"{version}, at least {least} is needed" if old else version
+            "Packages",
+            name,
+            "problem" if old else "ok",
+            f"{version}, at least {least} is needed" if old else version,
         )
 
 
@@ -119,7 +122,8 @@ def _devices() -> Iterator[Finding]:
         "Devices",
         "cpu",
         "ok",
-        f"{available_cores()} cores this process may use, {size(memory.available)} of {size(memory.total)} memory free",
+        f"{available_cores()} cores for this process, "
+        f"{size(memory.available)} of {size(memory.total)} memory free",
     )
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -128,10 +132,13 @@ def _devices() -> Iterator[Finding]:
                 "Devices",
                 f"cuda:{index}",
                 "ok",
-                f"{properties.name}, {size(properties.total_memory)}, compute {properties.major}.{properties.minor}",
+                f"{properties.name}, {size(properties.total_memory)}, "
+                f"compute capability {properties.major}.{properties.minor}",
             )
     else:
-        why = "this torch has no CUDA" if torch.version.cuda is None else "torch finds no CUDA device or driver"
+        why = (
+            "this torch has no CUDA" if torch.version.cuda is None else "torch finds no CUDA device or driver"
+        )
         yield Finding("Devices", "cuda", "no", why)
 
 
@@ -140,7 +147,10 @@ def _backends() -> Iterator[Finding]:
 
     for status in backend_status():
         yield Finding(
-            "Search backends", status.name, "ok" if status.usable else "no", status.reason
+            "Search backends",
+            f"{status.name} ({status.device})",
+            "ok" if status.usable else "no",
+            status.reason,
         )
     compilers = [name for name in ("g++", "clang++", "c++", "nvcc") if shutil.which(name)]
     yield Finding(

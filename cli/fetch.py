@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from kmip_data.home import Home
 
 
-@click.command(cls=DatasetCommand, named_by="name")
+@click.command(
+    cls=DatasetCommand,
+    named_by="name",
+    examples=[
+        "kmip-data fetch s3dis",
+        "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",
+    ],
+)
 @click.argument("name")
 @raw_options
 @home_option
@@ -35,11 +42,6 @@ def command(
 
     A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
     build on a compute node with --offline.
-
-    \b
-    Examples:
-      kmip-data fetch s3dis
-      kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.raw import fetch_dataset

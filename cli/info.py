@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kmip_data.manifest import Manifest
 
 
-@click.command(cls=DatasetCommand, named_by="target")
+@click.command(
+    cls=DatasetCommand, named_by="target", examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"]
+)
 @click.argument("target")
 @sample_option
 @home_option
@@ -26,11 +28,6 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
 
     The name alone tells about the dataset and lists its builds; a build folder, or the name with
     --sample or parameters, tells about that build.
-
-    \b
-    Examples:
-      kmip-data info s3dis
-      kmip-data info s3dis --k 32
     """
     if target in dataset_names() and not sample and not record_parameters():
         _dataset(target, home, as_json=as_json)
@@ -96,7 +93,7 @@ def _averages(manifest: Manifest) -> str:
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:
     shown = ", ".join(names[:13])
-    return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""  # noqa: PLR2004
+    return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
 
 
 def preset_names(name: str) -> list[str]:

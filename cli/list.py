@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.command import Command
 from kmip_data.cli.options import home_option, json_option
 from kmip_data.cli.output import parameters_text, print_json, size, table
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kmip_data.home import Build, Home
 
 
-@click.command()
+@click.command(cls=Command, examples=["kmip-data list", "kmip-data list --json"])
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
@@ -22,11 +23,6 @@ def command(home: Home, as_json: bool) -> None:
 
     A build that was stopped half-way is listed with the shards it has; the same `build` command
     goes on with it.
-
-    \b
-    Examples:
-      kmip-data list
-      kmip-data list --json
     """
     from kmip_data.home import list_builds
     from kmip_data.manifest import dataset_names, load_manifest

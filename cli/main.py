@@ -46,20 +46,18 @@ COMMANDS = {
     cls=LazyGroup,
     commands_in=COMMANDS,
     invoke_without_command=True,
+    examples=[
+        "kmip-data demo",
+        "kmip-data build s3dis --k 32 --archive indoor3d_sem_seg_hdf5_data.zip",
+        "kmip-data train --dataset s3dis --epochs 5",
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=f"TARGET is a dataset name or a build folder. `{PROGRAM} COMMAND --help` has an example for each.",
 )
 @click.version_option(kmip_data.__version__, prog_name=PROGRAM)
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Graph datasets of the k-MIP graph-transformer paper: raw archives to HDF5 shards to trained models.
-
-    \b
-    Examples:
-      kmip-data demo
-      kmip-data build s3dis --k 32 --archive indoor3d_sem_seg_hdf5_data.zip
-      kmip-data train --dataset s3dis --epochs 5
-    """
+    """Graph datasets of the k-MIP graph-transformer paper: raw archives to HDF5 shards to trained models."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -85,7 +85,7 @@ def size(count: float) -> str:
     '709 MB'
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004
+        if count < 1000:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"

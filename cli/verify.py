@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from kmip_data.shards.verify import VerifyReport
 
 
-@click.command(cls=DatasetCommand, named_by="target")
+@click.command(
+    cls=DatasetCommand,
+    named_by="target",
+    examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
+)
 @click.argument("target")
 @click.option("--repair", is_flag=True, help="Rebuild exactly the broken shards.")
 @sample_option
@@ -41,11 +45,6 @@ def command(
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
     ranges. Ends with exit code 1 and the name of each broken shard where something is wrong.
-
-    \b
-    Examples:
-      kmip-data verify s3dis
-      kmip-data verify built/s3dis-k32-0123456789ab --repair
     """
     from kmip_data.shards.verify import verify_build
 

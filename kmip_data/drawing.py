@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kmip_data.errors import UsageError
+from kmip_data.schema import EDGE_INDEX, NEIGHBOR
+from kmip_data.shards.files import write_file
+
+if TYPE_CHECKING:
+    from kmip_data.store import ShardStore
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
@@ -50,6 +58,49 @@ class Drawing:
             return self.edge_index
         chosen = np.random.Generator(np.random.PCG64(0)).choice(edges, size=limit, replace=False)
         return self.edge_index[:, np.sort(chosen)]
+
+
+def drawing_of(store: ShardStore, position: int) -> Drawing:
+    """Read the record at ``position`` (in source order) as arrays.
+
+    Raises
+    ------
+    UsageError
+        Its nodes have no position in the plane or in space.
+    """
+    from kmip_data.gather import LEVELS
+
+    schema = store.schema
+    shard = store.shards[store.shard[position]]
+    first = {level: int(store.start[row, position]) for level, row in LEVELS.items()}
+    last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
+    pos = None
+    for view in schema.views:
+        if view.attribute == "pos":
+            pos = shard.read(view.source, first["node"], last["node"])[:, view.start : view.stop]
+    for column in schema.columns:
+        if column.attribute == "pos":
+            pos = shard.read(column.key, first["node"], last["node"])
+    if pos is None or pos.shape[1] not in {2, 3}:
+        raise UsageError(
+            f"Records of {shard.dataset!r} cannot be drawn.",
+            expected="a position of each node in two or three coordinates",
+            found="none" if pos is None else f"{pos.shape[1]} coordinates",
+            left="nothing was changed",
+            next=f"kmip-data stats {store.build.path}",
+        )
+    labels = schema.labels
+    y = None
+    if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
+        y = shard.read(labels.key, first["node"], last["node"]).astype(np.int64)
+    edge_index = np.zeros((2, 0), dtype=np.int64)
+    if schema.edges == "neighbor":
+        sources = shard.read(NEIGHBOR, first["node"], last["node"]).astype(np.int64)
+        targets = np.repeat(np.arange(len(sources)), sources.shape[1])
+        edge_index = np.stack([sources.reshape(-1), targets])
+    elif schema.edges == "index":
+        edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
+    return Drawing(shard.keys[first["graph"]], pos.astype(np.float64), y, edge_index)
 
 
 def class_colors(count: int) -> list[str]:
@@ -104,7 +155,9 @@ def draw_png(
         _draw_edges(edges, drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None})
+    write_file(path, picture.getvalue())
 
 
 def _classes(drawings: Sequence[Drawing], names: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.drawing import CROSSING, PLAIN, Drawing, class_colors, class_name
+from kmip_data.shards.files import write_file
 
 
 def draw_html(
@@ -83,7 +84,7 @@ def draw_html(
         text=escape(footer), xref="paper", yref="paper", x=0.5, y=0, yshift=-70, showarrow=False
     )
     page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="preview")
-    path.write_text(page, encoding="utf-8")
+    write_file(path, page.encode())
 
 
 def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:

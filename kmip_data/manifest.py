@@ -98,6 +98,7 @@ class Manifest(_Strict):
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
     default_split: str
     dataset_class: str = Field(description="public class in kmip_data")
+    up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
     notes: tuple[str, ...] = ()
 
 

@@ -1,0 +1,149 @@
+"""``kmip-data preview``: pictures of records of a build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, resolve
+from kmip_data.cli.options import home_option, json_option, sample_option
+from kmip_data.cli.output import parameters_text, print_json
+from kmip_data.errors import UsageError
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build, Home
+    from kmip_data.store import ShardStore
+
+SHOWN = 3  #: records drawn unless told which
+MOST = 16  #: records in one picture
+
+
+@click.command(
+    cls=DatasetCommand,
+    named_by="target",
+    examples=[
+        "kmip-data preview s3dis",
+        "kmip-data preview shapenet-part --records 0,3,10..12 --html",
+        "kmip-data preview s3dis --sample --part test --output blocks.png",
+    ],
+)
+@click.argument("target")
+@click.option(
+    "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
+)
+@click.option(
+    "--part",
+    type=click.Choice(["train", "val", "test"]),
+    help="Count positions in this part of the default split, not in the whole build.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Where the picture goes.  [default: preview.png in the build folder]",
+)
+@click.option(
+    "--html", is_flag=True, help="An interactive HTML file that needs no network, in place of the PNG."
+)
+@sample_option
+@home_option
+@json_option
+def command(
+    target: str,
+    records: str | None,
+    part: str | None,
+    output: Path | None,
+    html: bool,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Draw records of a build.
+
+    Each record is one row: its points by class, its edges (dark where they join two classes), the
+    degrees of its nodes, and its classes.
+    """
+    from kmip_data.store import ShardStore
+
+    build = resolve(target, home, sample=sample)
+    store = ShardStore(build)
+    pool = _pool(build, part, len(store))
+    chosen = _positions(records, len(pool), part)
+    picture = draw(store, [pool[position] for position in chosen], output, html=html)
+    if as_json:
+        keys = store.keys()
+        print_json(
+            {
+                "path": build.path,
+                "saved": picture,
+                "sample": build.card.sample,
+                "records": [{"position": pool[p], "key": keys[pool[p]]} for p in chosen],
+            }
+        )
+    else:
+        click.echo(f"Saved {picture}")
+
+
+def draw(store: ShardStore, positions: list[int], output: Path | None, *, html: bool) -> Path:
+    """Draw the records at ``positions`` and return where the picture lies."""
+    from kmip_data.drawing import draw_png, drawing_of
+    from kmip_data.drawing_html import draw_html
+    from kmip_data.manifest import load_manifest
+
+    card = store.build.card
+    path = output if output is not None else store.build.path / ("preview.html" if html else "preview.png")
+    kind = " (sample: generated, not the real data)" if card.sample else ""
+    title = f"{card.title}{kind}   {parameters_text(card.parameters)}"
+    drawings = [drawing_of(store, position) for position in positions]
+    (draw_html if html else draw_png)(
+        drawings,
+        path,
+        title=title,
+        footer=str(card.license.get("notice", "")),
+        class_names=card.class_names,
+        up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
+    )
+    return path
+
+
+def _pool(build: Build, part: str | None, count: int) -> list[int]:
+    if part is None:
+        return list(range(count))
+    from kmip_data.shards.splits import read_split
+
+    split = read_split(build.path / build.card.splits[build.card.default_split].file)
+    if split.parts is None:
+        raise UsageError(
+            f"{build.card.dataset!r} is one graph, whose nodes are split.",
+            expected="no --part",
+            found=f"--part {part}",
+            left="nothing was changed",
+            next=f"kmip-data preview {build.path}",
+        )
+    found: list[int] = split.parts[part].tolist()
+    return found
+
+
+def _positions(text: str | None, count: int, part: str | None) -> list[int]:
+    """Read ``0,3,10..12``; without it :data:`SHOWN` positions, evenly spread."""
+    if text is None:
+        shown = min(SHOWN, count)
+        return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
+    where = f"the {part} part" if part else "the build"
+    try:
+        ranges = [item.split("..") for item in text.split(",")]
+        found = [number for item in ranges for number in range(int(item[0]), min(int(item[-1]), count) + 1)]
+    except ValueError:
+        found = []
+    wrong = [number for number in found if not 0 <= number < count]
+    if not found or wrong or len(found) > MOST:
+        raise UsageError(
+            f"--records {text} does not name records of {where}.",
+            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+            found=f"{wrong[0]}" if wrong else f"{len(found)} positions",
+            left="nothing was changed",
+            next="kmip-data preview --help",
+        )
+    return found
