@@ -37,14 +37,6 @@ class Mirror(_Strict):
     note: str = ""
 
 
-class Source(_Strict):
-    """One raw file and its mirrors, best first."""
-
-    name: str = Field(description="file name under raw/<dataset>/")
-    container: Literal["archive", "file"] = "archive"
-    mirrors: tuple[Mirror, ...]
-
-
 class Member(_Strict):
     """Members of the archive that the pipeline reads, by the end of their path.
 
@@ -66,6 +58,17 @@ class Content(_Strict):
     max_total_bytes: int
     known_sha256: dict[str, Digest] = Field(
         default_factory=dict, description="member path -> digest in the complete published set"
+    )
+
+
+class Source(_Strict):
+    """One raw file and its mirrors, best first."""
+
+    name: str = Field(description="file name under raw/<dataset>/")
+    container: Literal["archive", "file"] = "archive"
+    mirrors: tuple[Mirror, ...]
+    content: Content | None = Field(
+        default=None, description="what this source holds, where a dataset has several; else the manifest's"
     )
 
 

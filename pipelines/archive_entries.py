@@ -1,0 +1,60 @@
+"""What every kind of archive offers: its plain files, and their bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A plain file in an archive: its checked name and the size that its header declares."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an archive may hold before it is refused.
+
+    Attributes
+    ----------
+    entries
+        Files and folders of any name.
+    bytes
+        Declared sizes of all files together, wanted or not.
+    """
+
+    entries: int
+    bytes: int
+
+
+class Archive(ABC):
+    """A zip, a tar, a folder, or one bare file."""
+
+    kind: ClassVar[str]  #: for messages
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def files(self, limits: Limits) -> list[Entry]:
+        """List the plain files; nothing is written.
+
+        Raises
+        ------
+        DamagedInput
+            The archive is damaged, or a member is hostile (see ``docs/sources.md``).
+        """
+
+    @abstractmethod
+    def contents(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, Iterator[bytes]]]:
+        """Yield each wanted entry of :meth:`files` with its bytes in pieces of at most 1 MiB.
+
+        The order is the archive's own. The pieces of one entry must be used up, or left, before
+        the next entry is asked for.
+        """

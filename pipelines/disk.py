@@ -1,0 +1,138 @@
+"""Put files on disk so that whatever is visible is complete, and name what went wrong when it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.shards.files import write_file
+
+CHUNK = 2**20  #: bytes read at a time where a file is streamed
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def disk_error(error: OSError, path: Path, *, left: str = "nothing was left behind") -> KmipDataError:
+    """Return our error for ``error``, met while ``path`` was written."""
+    reason = error.strerror or str(error)
+    if error.errno in FULL:
+        return OutOfResources(
+            f"There is no room to write {path}.",
+            expected=f"free space on the disk of {path.parent}",
+            found=reason,
+            left=left,
+            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+        )
+    if error.errno in FORBIDDEN:
+        what, expected = f"{path} cannot be written.", "a folder this user may write to"
+    elif error.errno == errno.ENAMETOOLONG:
+        what, expected = f"The name {path} is too long for this file system.", "a shorter path"
+    elif error.errno in {errno.ELOOP, errno.EMLINK}:
+        what, expected = f"{path} is a symbolic link, and is not followed.", "a plain file, or none"
+    elif error.errno in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
+        what, expected = f"Something else is in the way of {path}.", "a folder, or nothing, at that place"
+    else:
+        return OutOfResources(
+            f"{path} could not be written.",
+            expected="a working disk",
+            found=reason,
+            left=left,
+            next="check the disk, or choose another one with --home DIR (or KMIP_DATA_HOME)",
+        )
+    return UsageError(
+        what,
+        expected=expected,
+        found=reason,
+        left=left,
+        next="choose another folder with --home DIR (or KMIP_DATA_HOME)",
+    )
+
+
+@contextlib.contextmanager
+def writing(path: Path, *, left: str = "nothing was left behind") -> Iterator[None]:
+    """Turn an ``OSError`` inside the block into our error about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error, path, left=left) from error
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``, whatever the kernel takes at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write ``value`` as readable JSON, whole or not at all."""
+    write_file(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+
+def sha256_file(path: Path) -> tuple[str, int]:
+    """SHA-256 and size of a file, streamed.
+
+    Raises
+    ------
+    DamagedInput
+        It cannot be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest(), size
+
+
+def unreadable(path: Path, error: OSError) -> KmipDataError:
+    """Return our error for a file that is there but cannot be read."""
+    return DamagedInput(
+        f"{path} cannot be read.",
+        expected="a file this user may read, on a working disk",
+        found=error.strerror or str(error),
+        left="nothing was changed",
+        next="check its permissions and the disk",
+    )
+
+
+def require_room(folder: Path, needed: int, purpose: str) -> None:
+    """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OutOfResources(
+            f"{purpose} does not fit on the disk.",
+            expected=f"{human_bytes(needed)} free in {folder}",
+            found=f"{human_bytes(free)}",
+            left="nothing was written",
+            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+        )
+
+
+def human_bytes(count: float) -> str:
+    """Bytes for people, decimal: ``3 kB``, ``1.7 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
