@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from kmip_data.card import Receipt
@@ -79,13 +81,17 @@ class Split:
         e.g. ``upstream-area6-seed0``.
     parts
         ``train``, ``val`` and ``test`` to positions (int64) in source order.
+    node_code
+        For a dataset of one graph, in place of ``parts``: a code for each node, 0 train, 1 val,
+        2 test, 255 none.
     """
 
     name: str
     rule: str
     parameters: Mapping[str, Any]
-    parts: Mapping[str, Sequence[int]]
+    parts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     note: str = ""
+    node_code: NDArray[np.uint8] | None = None
 
 
 P = TypeVar("P", bound=Params)

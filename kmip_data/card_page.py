@@ -1,0 +1,195 @@
+"""The card of a build as a page to read: ``README.md`` beside ``card.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from kmip_data.card import Card
+from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+
+T = TypeVar("T")
+
+PAGE_NAME: Final = "README.md"
+_BAR: Final = 24  #: characters of the longest bar of a histogram
+_ROWS: Final = 16  #: most rows of a histogram on the page
+
+
+def render_card(card: Card) -> str:
+    """Return the card as Markdown; a function of the card alone, so equal cards give equal pages."""
+    schema = card.schema_
+    sections = [
+        _head(card),
+        _section("Columns", _columns(schema)),
+        _section("Splits", _splits(card)),
+        _section("Classes", _classes(card)),
+        _section("Sizes and degrees", _statistics(card.statistics)),
+        _section("How it was built", _origin(card)),
+        _section("Reading a shard with plain h5py", _reading(card, schema)),
+        _section("Licence and citation", _license(card)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(card: Card) -> str:
+    sample = " (sample)" if card.sample else ""
+    counts = card.counts
+    extent = "the complete published set" if card.complete else "not the complete published set"
+    shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
+    size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
+    lines = [
+        f"# {card.title}{sample}",
+        f"{size} in {shards}; {extent}.",
+        f"Dataset `{card.dataset}`, build key `{card.key}`.",
+    ]
+    notes = "\n".join(f"- {note}" for note in card.notes)
+    return "\n\n".join([*lines, notes] if notes else lines)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        cells = (str(cell).replace("|", "\\|").replace("\n", " ") for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _columns(schema: Schema) -> str:
+    rows = [_column(column) for column in schema.columns]
+    rows += [
+        (f"`{view.source}`", f"`{view.attribute}`", "", f"columns {view.start} to {view.stop - 1}")
+        for view in schema.views
+    ]
+    if schema.edges == "neighbor":
+        text = f"row i holds the {schema.k} sources of node i, nearest first"
+        rows.append((f"`{NEIGHBOR}`", "`edge_index`", f"{schema.index_dtype} (k = {schema.k})", text))
+    elif schema.edges == "index":
+        text = "row 0 sources, row 1 targets, as indices inside the graph"
+        rows.append((f"`{EDGE_INDEX}`", "`edge_index`", schema.index_dtype, text))
+    return _table(("stored as", "item attribute", "type", "meaning"), rows)
+
+
+def _column(column: Column) -> tuple[str, str, str, str]:
+    shape = f" {list(column.shape)}" if column.shape else ""
+    kind = column.stored + shape
+    if column.presented != column.stored:
+        kind += f", presented as {column.presented}"
+    meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
+    if column.fields:
+        meaning += ": " * bool(meaning) + ", ".join(column.fields)
+    return f"`{column.key}`", f"`{column.attribute}`", kind, meaning
+
+
+def _splits(card: Card) -> str:
+    parts = []
+    for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
+        split = card.splits[name]
+        default = " (default)" if name == card.default_split else ""
+        note = f"\n\n{split.note}" if split.note else ""
+        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(split.parameters.items()))
+        rows = [
+            (part, f"{entry.graphs:,}", f"{entry.nodes:,}", f"{entry.edges:,}", f"`{entry.digest[:16]}…`")
+            for part, entry in _ordered(split.parts)
+        ]
+        table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
+        parts.append(f"**{name}**{default}: {parameters or split.rule}{note}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def _ordered(parts: Mapping[str, T]) -> list[tuple[str, T]]:
+    """Train, val, test, then others by name: the order in a card file is alphabetical."""
+    order = ["train", "val", "test"]
+    return sorted(
+        parts.items(), key=lambda part: (order.index(part[0]) if part[0] in order else len(order), part[0])
+    )
+
+
+def _classes(card: Card) -> str:
+    counts: Mapping[str, Any] = card.statistics.get("classes", {})
+    total = counts.get("total", [])
+    if not total:
+        return ""
+    names = card.class_names if len(card.class_names) == len(total) else [str(i) for i in range(len(total))]
+    split = dict(_ordered(counts.get("splits", {}).get(card.default_split, {})))
+    every = sum(total) or 1
+    rows = [
+        (i, name, f"{total[i]:,}", f"{total[i] / every:.2%}", *(f"{part[i]:,}" for part in split.values()))
+        for i, name in enumerate(names)
+    ]
+    return _table(("", "class", "all", "share", *split), rows)
+
+
+def _statistics(statistics: Mapping[str, Any]) -> str:
+    blocks = []
+    for key, title in (
+        ("nodes_per_graph", "Nodes per graph"),
+        ("edges_per_graph", "Edges per graph"),
+        ("in_degree", "In-degree"),
+        ("out_degree", "Out-degree"),
+    ):
+        found = statistics.get(key)
+        if found:
+            text = f"{title}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
+            bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
+            blocks.append(f"{text}\n\n```text\n{bars}\n```" if bars else text)
+    return "\n\n".join(blocks)
+
+
+def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
+    bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
+    step = -(-len(bins) // _ROWS)
+    merged = [
+        (group[0][0], group[-1][1], sum(count for _, _, count in group))
+        for group in (bins[i : i + step] for i in range(0, len(bins), step))
+    ]
+    largest = max(count for _, _, count in merged)
+    labels = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high, _ in merged]
+    width = max(map(len, labels))
+    return "\n".join(
+        f"{label:>{width}}  {'█' * max(1, round(_BAR * count / largest)):<{_BAR}}  {count:,}"
+        for label, (_, _, count) in zip(labels, merged, strict=True)
+    )
+
+
+def _origin(card: Card) -> str:
+    parameters = _table(
+        ("parameter", "value"), [(key, f"`{value}`") for key, value in sorted(card.parameters.items())]
+    )
+    sources = _table(
+        ("source", "from", "bytes", "SHA-256"),
+        [(entry.name, entry.origin, f"{entry.bytes:,}", f"`{entry.sha256}`") for entry in card.receipts],
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+    content = (
+        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; {versions}. "
+        f"Content of the raw files: `{card.content_digest}`."
+    )
+    return "\n\n".join([parameters, sources, content] if card.receipts else [parameters, content])
+
+
+def _reading(card: Card, schema: Schema) -> str:
+    edges = {"neighbor": NEIGHBOR, "index": EDGE_INDEX}.get(schema.edges)
+    node = next((column.key for column in schema.columns if column.level == "node"), None)
+    lines = [
+        "import h5py",
+        f'with h5py.File("{card.shards[0].file}") as shard:',
+        '    start, stop = shard["graph/node_ptr"][:2]',
+    ]
+    if node is not None:
+        lines.append(f'    rows = shard["{node}"][start:stop]')
+    if edges == NEIGHBOR:
+        lines.append(f'    neighbours = shard["{edges}"][start:stop]')
+    elif edges == EDGE_INDEX:
+        lines.append('    edges = shard["edge/index"][:, slice(*shard["graph/edge_ptr"][:2])]')
+    return "```python\n" + "\n".join(lines) + "\n```"
+
+
+def _license(card: Card) -> str:
+    terms = card.license
+    named = f"[{terms['name']}]({terms['url']})" if terms.get("url") else str(terms.get("name", ""))
+    text = "\n\n".join(part for part in (named, str(terms.get("notice", ""))) if part)
+    return f"{text}\n\n```bibtex\n{card.citation.strip()}\n```" if card.citation.strip() else text

@@ -1,0 +1,171 @@
+"""Sizes, degrees and class counts of graphs: collected where records are built, added up exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+
+MAX_BINS = 64  #: a histogram with more distinct values than this is binned
+
+Exact = list[list[int]]  #: sorted [[value, count], …], the form that adds up without loss
+
+
+class UnitStatistics:
+    """Count nodes, edges, degrees and classes of the records of one unit.
+
+    Everything is kept as exact integer counts, so the sum over units does not depend on how the
+    records were dealt to them.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._labels = schema.labels if schema.labels and schema.labels.num_classes else None
+        self._nodes: Counter[int] = Counter()
+        self._edges: Counter[int] = Counter()
+        self._in_degree = np.zeros(0, dtype=np.int64)
+        self._out_degree = np.zeros(0, dtype=np.int64)
+        self._classes = np.zeros(self._labels.num_classes or 0 if self._labels else 0, dtype=np.int64)
+
+    def add(self, record: GraphRecord) -> None:
+        """Count one record."""
+        self._nodes[record.num_nodes] += 1
+        self._edges[record.num_edges] += 1
+        if record.neighbor is not None:
+            n, k = record.neighbor.shape
+            sources = np.bincount(record.neighbor.reshape(-1), minlength=n)
+            self._out_degree = _add(self._out_degree, np.bincount(sources))
+            self._in_degree = _add(self._in_degree, np.bincount([k], weights=[n]).astype(np.int64))
+        elif record.edge_index is not None:
+            for row, name in ((0, "_out_degree"), (1, "_in_degree")):
+                degree = np.bincount(record.edge_index[row], minlength=record.num_nodes)
+                setattr(self, name, _add(getattr(self, name), np.bincount(degree)))
+        if self._labels is not None:
+            self._classes += count_classes(record.columns[self._labels.key], self._labels)
+
+    def to_json(self) -> dict[str, Any]:
+        """Exact counts as plain lists, for the journal."""
+        return {
+            "nodes": _pairs(self._nodes),
+            "edges": _pairs(self._edges),
+            "in_degree": _pairs(_sparse(self._in_degree)),
+            "out_degree": _pairs(_sparse(self._out_degree)),
+            "classes": self._classes.tolist(),
+        }
+
+
+def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
+    """Count how often each class occurs in rows of a label column.
+
+    One label a row (``column.shape == ()``) counts every value; a row of several 0/1 targets
+    counts the positive ones. Values that are no class (missing labels) are left out.
+
+    Returns
+    -------
+    ndarray
+        int64 ``(num_classes,)``.
+    """
+    classes = column.num_classes or 0
+    if column.shape:
+        return np.count_nonzero(np.asarray(values).reshape(-1, classes) > 0, axis=0).astype(np.int64)
+    flat = np.asarray(values).reshape(-1)
+    if flat.dtype.kind != "u":
+        flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
+    return np.bincount(flat, minlength=classes)[:classes].astype(np.int64)
+
+
+def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up :meth:`UnitStatistics.to_json` of all units for the card.
+
+    Returns
+    -------
+    dict
+        ``graphs``, ``nodes``, ``edges`` (totals); ``nodes_per_graph``, ``edges_per_graph``,
+        ``in_degree``, ``out_degree``: each ``min``, ``mean``, ``max`` and ``histogram`` (see
+        :func:`histogram`); ``classes``: count of each class, empty without labels.
+    """
+    totals = {name: Counter[int]() for name in ("nodes", "edges", "in_degree", "out_degree")}
+    classes: list[int] = []
+    for unit in units:
+        for name, counter in totals.items():
+            for value, count in unit[name]:
+                counter[value] += count
+        row = unit["classes"]
+        classes = [a + b for a, b in zip(classes, row, strict=True)] if classes else list(row)
+    return {
+        "graphs": totals["nodes"].total(),
+        "nodes": sum(value * count for value, count in totals["nodes"].items()),
+        "edges": sum(value * count for value, count in totals["edges"].items()),
+        "nodes_per_graph": describe(totals["nodes"], "linear"),
+        "edges_per_graph": describe(totals["edges"], "linear"),
+        "in_degree": describe(totals["in_degree"], "log2"),
+        "out_degree": describe(totals["out_degree"], "log2"),
+        "classes": classes,
+    }
+
+
+def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, Any]:
+    """Least, mean and largest value and a histogram; ``{}`` where nothing was counted."""
+    total = sum(counts.values())
+    if not total:
+        return {}
+    return {
+        "min": min(counts),
+        "mean": sum(value * count for value, count in counts.items()) / total,
+        "max": max(counts),
+        "histogram": histogram(counts, scale),
+    }
+
+
+def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, list[int]]:
+    """Bin exact counts of non-negative integers.
+
+    Up to :data:`MAX_BINS` distinct values keep a bin each. More are binned by equal widths
+    (``linear``) or as 0, 1, 2–3, 4–7, … (``log2``, for the heavy tails of degrees).
+
+    Returns
+    -------
+    dict
+        ``low`` and ``high`` (both inclusive) and ``count`` of each bin that is not empty.
+    """
+    values = sorted(counts)
+    if len(values) <= MAX_BINS:
+        bins = [(value, value) for value in values]
+    elif scale == "linear":
+        width = -(-(values[-1] - values[0] + 1) // MAX_BINS)
+        bins = [(low, low + width - 1) for low in range(values[0], values[-1] + 1, width)]
+    else:
+        bins = [(0, 0), *((1 << i, (2 << i) - 1) for i in range(values[-1].bit_length()))]
+    kept: dict[str, list[int]] = {"low": [], "high": [], "count": []}
+    position = 0
+    for low, high in bins:
+        count = 0
+        while position < len(values) and values[position] <= high:
+            count += counts[values[position]]
+            position += 1
+        if count:
+            kept["low"].append(low)
+            kept["high"].append(high)
+            kept["count"].append(count)
+    return kept
+
+
+def _add(total: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
+    if len(total) < len(more):
+        total, more = more.astype(np.int64), total
+    total[: len(more)] += more
+    return total
+
+
+def _sparse(counts: NDArray[np.int64]) -> dict[int, int]:
+    return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
+
+
+def _pairs(counts: Mapping[int, int]) -> Exact:
+    return [[value, counts[value]] for value in sorted(counts)]

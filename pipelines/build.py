@@ -1,0 +1,314 @@
+"""From the name of a dataset to a finished build: find it, or get the raw files and build it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from kmip_data.card import CARD_NAME, Card, read_card
+from kmip_data.errors import UsageError
+from kmip_data.home import Build, Home, find_build
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, SplitParams, load_pipeline
+from kmip_data.pipelines.engine import WORK, count_jobs, remove_work, run_build
+from kmip_data.pipelines.finish import read_records, write_card, write_split
+from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters
+from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.repair import repair_build
+from kmip_data.pipelines.workers import Compression
+from kmip_data.schema import FORMAT_VERSION
+
+__all__ = ["build_dataset", "build_folder_name", "build_key", "build_raw", "ensure_split", "repair_build"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def build_dataset(
+    name: str,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    split_parameters: Mapping[str, Any] | None = None,
+    home: Home | None = None,
+    archives: Sequence[Path] = (),
+    offline: bool = False,
+    accept_license: bool | None = None,
+    sample: bool = False,
+    jobs: int | None = None,
+    output: Path | None = None,
+    compression: Compression = None,
+    quiet: bool = False,
+) -> Build:
+    """Return the finished build of a dataset, building what is missing.
+
+    A finished build with these parameters is returned at once, without the raw files (unless
+    ``archives`` are given: then they decide which build is meant). Works from a plain script, an
+    interactive session and any thread.
+
+    Parameters
+    ----------
+    name
+        A dataset, e.g. ``"s3dis"``.
+    parameters
+        Parameters that change records (``k``, ``limit`` …); defaults for the others.
+    split_parameters
+        Parameters of the split (``test_area`` …); the split is there afterwards.
+    home
+        Where raw files and builds live; the default one unless given.
+    archives
+        Local copies to take in place of a download.
+    offline
+        Open no socket.
+    accept_license
+        Agreement to a licence that needs one before a download; ``None`` asks on a terminal.
+    sample
+        Build from generated raw files; ``limit`` is their size.
+    jobs
+        Worker processes; ``None``: the cores this process may use.
+    output
+        Build into this folder in place of ``built/`` in the home.
+    compression
+        ``None``, ``"gzip"`` or ``"zstd"``.
+    quiet
+        No progress.
+
+    Raises
+    ------
+    UsageError
+        A name or value is wrong, several builds match, or ``output`` holds something else.
+    SourceUnavailable, LicenseNotAccepted
+        The raw files could not be had.
+    DamagedInput
+        They are damaged or a record cannot be built.
+    OutOfResources
+        Disk or memory ran out; the next call goes on.
+    """
+    pipeline = load_pipeline(load_manifest(name))
+    params = check_params(pipeline.Params, parameters or {}, name)
+    split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
+    if compression not in {None, "gzip", "zstd"}:
+        raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))
+    count_jobs(jobs)
+    home = home or Home.locate()
+    with signals.terminable():
+        build = None
+        if not archives:
+            build = _find(pipeline, params, home, output, sample=sample, compression=compression)
+        raw = None
+        if build is None:
+            from kmip_data.pipelines.raw import obtain_raw
+
+            raw = obtain_raw(
+                pipeline.manifest,
+                pipeline,
+                home,
+                archives=archives,
+                offline=offline,
+                accept_license=accept_license,
+                sample=sample,
+                sample_limit=params.limit if sample else None,
+                quiet=quiet,
+            )
+            build = build_raw(
+                pipeline,
+                params,
+                split_params,
+                raw,
+                home=home,
+                jobs=jobs,
+                output=output,
+                compression=compression,
+                quiet=quiet,
+            )
+        _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
+    return build
+
+
+def build_raw(
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    split_params: SplitParams,
+    raw: RawFolder,
+    *,
+    home: Home,
+    jobs: int | None = None,
+    output: Path | None = None,
+    compression: Compression = None,
+    quiet: bool = False,
+) -> Build:
+    """Build from raw files that are on disk: key, folder, lock, engine."""
+    key = build_key(pipeline, params, raw, compression)
+    folder = home.built / build_folder_name(pipeline, params, key, sample=raw.sample, compression=compression)
+    if output is not None:
+        folder = Path(output).expanduser().absolute()
+        _check_output(folder, key)
+    with signals.terminable(), build_lock(folder, quiet=quiet):
+        card = run_build(
+            pipeline,
+            params,
+            pipeline.default_splits(split_params),
+            raw,
+            folder,
+            key=key,
+            jobs=jobs,
+            compression=compression,
+            quiet=quiet,
+        )
+    return Build(folder, card)
+
+
+def ensure_split(
+    build: Build, split_parameters: Mapping[str, Any] | None = None, *, quiet: bool = False
+) -> str:
+    """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
+
+    Parameters
+    ----------
+    build
+        A finished build; its card in memory gains the split.
+    split_parameters
+        As for :func:`build_dataset`; defaults for those not given.
+
+    Raises
+    ------
+    UsageError
+        A name or value is wrong, or the rule needs raw files.
+    """
+    card = build.card
+    if card.dataset not in dataset_names():
+        if not split_parameters:
+            return card.default_split
+        raise UsageError(
+            f"{build.path} has the splits it was saved with; no rule is known for others.",
+            expected=f"one of {', '.join(card.splits)}",
+            found=str(dict(split_parameters)),
+            left="nothing was changed",
+        )
+    pipeline = load_pipeline(load_manifest(card.dataset))
+    params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
+    return _add_split(build, pipeline, params, None, quiet=quiet)
+
+
+def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
+    """Return ``values`` as the model; every fault at once, with the nearest name for an unknown one.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown or a value is out of range.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors():
+            field = ".".join(str(part) for part in fault["loc"])
+            if fault["type"] == "extra_forbidden":
+                close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.4)
+                faults.append(f"{field!r} is unknown" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            else:
+                faults.append(f"{field} = {fault['input']!r}: {fault['msg']}")
+        raise UsageError(
+            f"Parameters of {dataset!r} are not valid.",
+            expected=", ".join(model.model_fields),
+            found="; ".join(faults),
+            left="nothing was changed",
+            next=f"kmip-data build {dataset} --help",
+        ) from error
+
+
+def _find(
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    home: Home,
+    output: Path | None,
+    *,
+    sample: bool,
+    compression: Compression,
+) -> Build | None:
+    """Return the finished build that is meant, if the raw files are not needed to tell."""
+    wanted = {**card_parameters(params, compression), "compression": compression}
+    name = pipeline.manifest.name
+    if output is None:
+        build = find_build(home, name, wanted, sample=sample)
+    else:
+        folder = Path(output).expanduser().absolute()
+        if not (folder / CARD_NAME).is_file():
+            return None
+        build = Build(folder, read_card(folder))
+        card = build.card
+        same = card.dataset == name and card.sample == sample
+        if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
+            raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
+    if build is None or not _is_current(build.card, pipeline):
+        return None
+    if (build.path / WORK).exists():  # a crash after the card was written
+        with build_lock(build.path):
+            remove_work(build.path)
+    return build
+
+
+def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
+    return card.pipeline_version == pipeline.version and card.format_version == FORMAT_VERSION
+
+
+def _check_output(folder: Path, key: str) -> None:
+    """Refuse a folder that holds anything but this build, finished or not."""
+    if (folder / CARD_NAME).is_file():
+        found = read_card(folder).key
+        if found != key:
+            raise _other_build(folder, f"build key {key}", f"build key {found}")
+        return
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise _other_build(folder, "a folder", "a file")
+    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    if names and not (folder / WORK / "journal.jsonl").is_file():
+        raise _other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+
+
+def _other_build(folder: Path, expected: str, found: str) -> UsageError:
+    return UsageError(
+        f"{folder} holds something else.",
+        expected=expected,
+        found=found,
+        left="nothing was changed",
+        next="give another --output folder",
+    )
+
+
+def _add_split(
+    build: Build, pipeline: Pipeline[Any, Any], params: SplitParams, raw: Path | None, *, quiet: bool
+) -> str:
+    asked = params.model_dump(mode="json")
+    name = _find_split(build.card, asked)
+    if name is not None:
+        return name
+    with build_lock(build.path, quiet=quiet):
+        card = read_card(build.path)
+        name = _find_split(card, asked)
+        if name is None:
+            records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)
+            split = pipeline.split(records.keys, params, raw)
+            name = split.name
+            if name not in card.splits:
+                entry, classes = write_split(build.path, split, records, asked)
+                card.splits[name] = entry
+                card.statistics.setdefault("classes", {}).setdefault("splits", {})[name] = classes
+                write_card(build.path, card)
+    build.card.splits.update(card.splits)
+    build.card.statistics.update(card.statistics)
+    return name
+
+
+def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
+    """Return the split whose parameters are those asked for."""
+    for name, entry in card.splits.items():
+        if all(key in entry.parameters and entry.parameters[key] == value for key, value in asked.items()):
+            return name
+    return None

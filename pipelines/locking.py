@@ -1,0 +1,101 @@
+"""One builder a folder: a lock file beside it, its owner in a side file, and a message while waiting.
+
+The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
+killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
+(:class:`filelock.SoftFileLease`) takes its place: a file that its holder touches every ten seconds
+and that others may take over after thirty seconds of silence. A lease can be lost by a holder that
+was only stopped, so nothing relies on the lock for correctness: every file of a build is renamed in
+complete, and two builders of one key write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LEASE_SECONDS = 30.0
+MESSAGE_SECONDS = 30.0
+NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+def lock_path(folder: Path) -> Path:
+    """Where the lock of a build folder lies: ``.locks/<name>.lock`` beside it.
+
+    A folder whose parent cannot be written to (the root of a mounted disk) has it inside.
+    """
+    locks = folder.parent / ".locks"
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return folder / ".lock"
+    return locks / f"{folder.name}.lock"
+
+
+@contextlib.contextmanager
+def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Hold the lock of a build folder; wait, and say on whom, while another process has it.
+
+    Parameters
+    ----------
+    folder
+        The build folder; it need not exist.
+    quiet
+        Say nothing while waiting.
+    """
+    path = lock_path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    owner = path.with_suffix(".owner.json")
+    lock = _acquire(path, owner, folder.name, quiet=quiet)
+    try:
+        _write_owner(owner)
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
+    import filelock
+
+    lock: Any = filelock.FileLock(path, fallback_to_soft=False)
+    timeout = 0.0
+    while True:
+        try:
+            lock.acquire(timeout=timeout, poll_interval=0.2)
+        except filelock.Timeout:
+            timeout = MESSAGE_SECONDS
+            if not quiet:
+                print(f"waiting: {describe_owner(owner)} builds {name}", file=sys.stderr, flush=True)  # noqa: T201
+        except OSError as error:
+            if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
+                raise
+            lock = filelock.SoftFileLease(f"{path}.lease", lease_duration=LEASE_SECONDS)
+        else:
+            return lock
+
+
+def describe_owner(owner: Path) -> str:
+    """Who holds the lock, as far as its side file says: process id, host and age."""
+    try:
+        entry = json.loads(owner.read_bytes())
+        age = max(0, round(time.time() - float(entry["started"])))
+        return f"process {int(entry['pid'])} on {entry['host']} (since {age} s)"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _write_owner(owner: Path) -> None:
+    entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+    # The side file only feeds a message: a full disk must not stop a build that has the lock.
+    with contextlib.suppress(OSError):
+        partial = owner.with_name(f"{owner.name}.{os.getpid()}")
+        partial.write_text(json.dumps(entry), encoding="utf-8")
+        partial.replace(owner)

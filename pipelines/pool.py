@@ -1,0 +1,105 @@
+"""The worker processes of one build: hand them tasks, see them die, end them within a second."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.workers import ENVIRONMENT, start_worker
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GRACE_SECONDS = 1.0  #: how long an interrupted build waits for workers to stop by themselves
+
+
+class Workers:
+    """Processes that are started afresh and do not import the user's ``__main__``.
+
+    Leaving the ``with`` block ends them: at once where all work is done, and after an exception
+    when they have seen the stop file, or a second later.
+
+    Parameters
+    ----------
+    jobs
+        Number of processes, started when the first task is handed over.
+    stop
+        Path of the stop file that tasks look for.
+    """
+
+    def __init__(self, jobs: int, stop: Path) -> None:
+        from loky import ProcessPoolExecutor
+
+        self.stop = stop
+        self._futures: set[Future[Any]] = set()
+        self._executor = ProcessPoolExecutor(
+            max_workers=jobs, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
+        )
+
+    def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
+        """Run ``function(*arguments)`` in a worker."""
+        with signals.blocked():
+            future: Future[R] = self._executor.submit(function, *arguments)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def __enter__(self) -> Self:
+        self.stop.unlink(missing_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with signals.shielded():
+            if error is not None:
+                # Without room for the file the workers are ended all the same.
+                with contextlib.suppress(OSError):
+                    self.stop.touch()
+                for future in list(self._futures):
+                    future.cancel()
+                wait(list(self._futures), timeout=GRACE_SECONDS)
+            # Idle or not, nothing a worker could still do is wanted: no reason to wait for it.
+            self._executor.shutdown(wait=True, kill_workers=True)
+
+
+def run_all(
+    function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, stop: Path, done: Callable[[R], None]
+) -> tuple[list[T], list[T]]:
+    """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time.
+
+    Parameters
+    ----------
+    done
+        Called in this process with each result, in the order in which they come.
+
+    Returns
+    -------
+    lost, waiting
+        Both empty; or, after a worker process died, the tasks that were handed over and not
+        finished, and those not yet handed over. The first exception of a task is raised here.
+    """
+    waiting = deque(tasks)
+    running: dict[Future[R], T] = {}
+    if not waiting:
+        return [], []
+    try:
+        with Workers(min(jobs, len(waiting)), stop) as workers:
+            while waiting or running:
+                while waiting and len(running) <= jobs:
+                    future = workers.submit(function, waiting[0])
+                    running[future] = waiting.popleft()
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done(future.result())
+                    del running[future]
+    except BrokenExecutor:
+        return list(running.values()), list(waiting)
+    return [], []

@@ -1,0 +1,211 @@
+"""What runs in a worker process: one unit becomes one shard file, and only its description comes back.
+
+A worker needs numpy, h5py and numba, never torch. It writes the shard itself, so no large array
+crosses a process boundary.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kmip_data import threads
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
+from kmip_data.graphs.statistics import UnitStatistics
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
+from kmip_data.record import GraphRecord
+
+Compression = Literal["gzip", "zstd"] | None  #: as the shard writer takes it
+
+#: Environment of the workers: one thread each, and no hash seed that differs between runs.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+PARENT_CHECK_SECONDS = 0.2
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StopRequestedError(Exception):
+    """The build was interrupted; the unit ends between two records and nothing of it is kept."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that one unit needs, picklable."""
+
+    pipeline: Pipeline[Any, Any]
+    params: Params
+    prepared: Prepared
+    unit: Unit
+    folder: Path  #: the build folder
+    stop: Path  #: a file; the worker stops when it appears
+    key: str
+    compression: Compression
+
+    @property
+    def file(self) -> str:
+        """The shard, relative to the build folder."""
+        return shard_name(self.unit)
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """A shard that is complete on disk."""
+
+    index: int
+    name: str
+    file: str
+    sha256: str
+    bytes: int
+    graphs: int
+    nodes: int
+    edges: int
+    statistics: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the journal; ``UnitResult(**entry)`` reads it."""
+        return asdict(self)
+
+
+def shard_name(unit: Unit) -> str:
+    """Path of the shard of ``unit`` relative to the build folder."""
+    return f"shards/{unit.index:05d}.h5"
+
+
+def start_worker(parent: int) -> None:
+    """Set a new worker process up: signals, threads, and an end with its parent."""
+    signals.leave_to_parent()
+    threads.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
+
+
+def _end_with(parent: int) -> None:
+    # A parent that was killed cannot end its workers: they look for themselves.
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_SECONDS)
+    os._exit(1)
+
+
+def prepare(pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+    """Run the pipeline's ``prepare`` and wait until what it wrote is on disk."""
+    try:
+        prepared = pipeline.prepare(raw, params, workdir)
+        for path in sorted(workdir.rglob("*")):
+            _sync(path)
+    except (OSError, MemoryError) as error:
+        raise _out_of_resources(error, "The raw files could not be prepared") from error
+    return prepared
+
+
+def build_unit(task: Task) -> UnitResult:
+    """Build the records of one unit, encode them, write the shard and describe it.
+
+    Raises
+    ------
+    KmipDataError
+        As the pipeline raised it, with the unit and the record named.
+    DamagedInput
+        The pipeline failed on a record in a way it has no message for.
+    OutOfResources
+        Disk or memory ran out.
+    StopRequestedError
+        The stop file appeared.
+    """
+    from kmip_data.shards import writer
+
+    schema = task.pipeline.schema(task.params)
+    statistics = UnitStatistics(schema)
+    place = _Place(task.unit)
+    try:
+        records = _watched(task, statistics, place)
+        shard = writer.encode_shard(
+            records,
+            schema,
+            dataset=task.pipeline.manifest.name,
+            build_key=task.key,
+            compression=task.compression,
+        )
+        writer.write_file(task.folder / task.file, shard.data)
+    except StopRequestedError:
+        raise
+    except KmipDataError as error:
+        error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
+        raise
+    except MemoryError as error:
+        raise _out_of_resources(error, f"Memory ran out at {place}") from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise _out_of_resources(error, f"The disk is full at {place}") from error
+        raise DamagedInput(
+            f"Building stopped at {place}.",
+            expected="records that follow the pipeline's schema",
+            found=f"{type(error).__name__}: {error}",
+            left="the shards that are finished; nothing of this one",
+            next=f"kmip-data info {task.pipeline.manifest.name}; check the raw files, then build again",
+        ) from error
+    return UnitResult(
+        index=task.unit.index,
+        name=task.unit.name,
+        file=task.file,
+        sha256=shard.sha256,
+        bytes=len(shard.data),
+        graphs=shard.graphs,
+        nodes=shard.nodes,
+        edges=shard.edges,
+        statistics=statistics.to_json(),
+    )
+
+
+class _Place:
+    """Where in the unit the work is, for messages."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit, self.count, self.last, self.encoding = unit, 0, "", False
+
+    def __str__(self) -> str:
+        if self.encoding:
+            return f"unit {self.unit.name!r}, encoding its {self.count} records"
+        after = f" (after {self.last!r})" if self.last else ""
+        return f"unit {self.unit.name!r}, record {self.count}{after}"
+
+
+def _watched(task: Task, statistics: UnitStatistics, place: _Place) -> Iterator[GraphRecord]:
+    for record in task.pipeline.records(task.prepared, task.unit, task.params):
+        if task.stop.exists():
+            raise StopRequestedError
+        yield record
+        statistics.add(record)
+        place.count += 1
+        place.last = record.key
+    place.encoding = True
+
+
+def _out_of_resources(error: BaseException, what: str) -> OutOfResources:
+    return OutOfResources(
+        f"{what}.",
+        expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
+        found=str(error) or type(error).__name__,
+        left="the shards that are finished; the next run goes on from them",
+        next="free some, or use fewer --jobs, and run the same command again",
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

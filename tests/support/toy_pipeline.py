@@ -1,0 +1,204 @@
+"""A small dataset with a pipeline of its own, to test the engine without any real one.
+
+The raw data are text files ``part<i>.txt`` with one line a graph, ``key nodes``; every array is a
+function of the key. Behaviour for tests (slow, failing, dying records) is asked for in the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from kmip_data.card import Receipt
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+
+CLASSES = 3
+
+
+class ToyParams(Params):
+    """Parameters of the toy records."""
+
+    k: int = Field(default=2, ge=1, le=16, description="neighbours a node")
+    per_unit: int = Field(default=3, ge=1, description="graphs a shard")
+    edges: Literal["neighbor", "index"] = Field(default="neighbor", description="edge layout")
+    colors: tuple[str, ...] = Field(default=(), description="a parameter that is a list")
+
+
+class ToySplitParams(SplitParams):
+    """Parameters of the toy split."""
+
+    fold: int = Field(default=0, ge=0, le=9, description="which tenth is the test part")
+    level: Literal["graph", "node"] = "graph"
+    from_raw: bool = False
+
+
+class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
+    """Graphs on a ring whose features follow from their key."""
+
+    name = "toy"
+    version = 1
+    Params: ClassVar[type[ToyParams]] = ToyParams
+    SplitParams: ClassVar[type[ToySplitParams]] = ToySplitParams
+
+    def schema(self, params: ToyParams) -> Schema:
+        """Two features and a label."""
+        return Schema(
+            columns=(
+                Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)),
+                Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=CLASSES),
+            ),
+            edges=params.edges,
+            k=params.k if params.edges == "neighbor" else None,
+            max_nodes=self.manifest.max_nodes,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write the toy raw files."""
+        write_raw(folder, limit or 20)
+
+    def prepare(self, raw: RawFolder, params: ToyParams, workdir: Path) -> Prepared:
+        """Cut the lists into one file a graph, in ``workdir``."""
+        names = []
+        for member in sorted(raw.members):
+            for line in (raw.path / member).read_text().splitlines():
+                (workdir / f"{len(names):05d}").write_text(line)
+                names.append(line.split()[0])
+        with (raw.path.parent / "prepared.log").open("a") as log:
+            log.write(f"{os.getpid()}\n")
+        return Prepared(workdir, {"graphs": len(names)})
+
+    def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
+        """Deal ``per_unit`` graphs to each shard."""
+        total = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
+        starts = range(0, total, params.per_unit)
+        return [
+            Unit(i, f"graphs {a}", {"start": a, "stop": min(a + params.per_unit, total)})
+            for i, a in enumerate(starts)
+        ]
+
+    def records(self, prepared: Prepared, unit: Unit, params: ToyParams) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit."""
+        for i in range(unit.items["start"], unit.items["stop"]):
+            key, nodes, *orders = (prepared.path / f"{i:05d}").read_text().split()
+            for order in orders:
+                _obey(order)
+            yield toy_record(key, int(nodes), params)
+
+    def split(self, keys: Sequence[str], params: ToySplitParams, raw: Path | None) -> Split:
+        """A tenth is the test part, the next the validation part."""
+        if params.from_raw and raw is None:
+            raise UsageError("this rule needs the raw files")
+        name = f"{params.level}-fold{params.fold}"
+        if params.level == "node":
+            code = np.array([0, 1, 2, 255], np.uint8)[np.arange(4) % 4]
+            return Split(name, "node", {}, node_code=code)
+        turn = {"test": params.fold, "val": (params.fold + 1) % 10}
+        parts = {part: [i for i in range(len(keys)) if i % 10 == digit] for part, digit in turn.items()}
+        used = {i for rows in parts.values() for i in rows}
+        parts["train"] = [i for i in range(len(keys)) if i not in used]
+        return Split(name, "tenths", {"tenths": 10}, parts, note="every tenth graph")
+
+    def name_parts(self, params: ToyParams) -> list[str]:
+        """``k2``."""
+        return [f"k{params.k}"]
+
+
+def _obey(order: str) -> None:
+    word, _, value = order.partition("=")
+    if word == "sleep":
+        time.sleep(float(value))
+    elif word == "fail":
+        raise ValueError(value)
+    elif word == "damaged":
+        raise DamagedInput("The toy is damaged.", found=value)
+    elif word == "memory":
+        raise MemoryError
+    elif word == "die" or (word == "die-once" and not os.path.exists(value)):
+        if value:
+            Path(value).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
+    """Return the record that ``key`` and ``nodes`` mean."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    columns: dict[str, Any] = {
+        "node/x": rng.standard_normal((nodes, 2)).astype(np.float32),
+        "node/y": rng.integers(0, CLASSES, nodes).astype(np.uint8),
+    }
+    table = (np.arange(nodes)[:, None] + np.arange(1, params.k + 1)) % max(1, nodes)
+    if params.edges == "neighbor":
+        return GraphRecord(key=key, num_nodes=nodes, columns=columns, neighbor=table.astype(np.uint16))
+    index = np.stack([table.reshape(-1), np.repeat(np.arange(nodes), params.k)]).astype(np.uint16)
+    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=index)
+
+
+def toy_manifest(**changes: Any) -> Manifest:
+    """The manifest of the toy dataset."""
+    values: dict[str, Any] = {
+        "name": "toy",
+        "title": "Toy rings",
+        "summary": "Rings for tests.",
+        "pipeline": "toy",
+        "task": "node classification",
+        "homepage": "https://example.org",
+        "license": {"name": "CC0", "url": "https://example.org", "notice": "Free."},
+        "citation": "@misc{toy}",
+        "class_names": ("red", "green", "blue"),
+        "sources": (),
+        "content": {"anchor": "part0.txt", "members": (), "max_total_bytes": 1_000_000},
+        "expected": {"graphs": 20},
+        "max_nodes": 1000,
+        "default_split": "graph-fold0",
+        "dataset_class": "Toy",
+        "notes": ("A toy.",),
+    }
+    return Manifest.model_validate({**values, **changes})
+
+
+def toy_pipeline(**changes: Any) -> ToyPipeline:
+    """The pipeline of :func:`toy_manifest`."""
+    return ToyPipeline(toy_manifest(**changes))
+
+
+def write_raw(folder: Path, graphs: int, *, orders: dict[int, str] | None = None, nodes: int = 0) -> None:
+    """Write ``graphs`` lines into two raw files; ``orders`` adds behaviour to some of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"toy/{i:04d} {nodes or 5 + i % 4} {(orders or {}).get(i, '')}".strip() for i in range(graphs)]
+    half = (graphs + 1) // 2
+    for i, part in enumerate((lines[:half], lines[half:])):
+        (folder / f"part{i}.txt").write_text("".join(f"{line}\n" for line in part))
+
+
+def raw_folder(folder: Path, *, sample: bool = False) -> RawFolder:
+    """The raw folder as ``obtain_raw`` would give it."""
+    members = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("part*.txt"))
+    }
+    receipts = tuple(
+        Receipt(name=name, origin="test", sha256=digest, bytes=(folder / name).stat().st_size)
+        for name, digest in members.items()
+    )
+    return RawFolder(folder, members, receipts, sample)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a build folder by relative path."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
