@@ -1,0 +1,200 @@
+"""k-MIP attention: each query attends to the k keys of its graph with the largest inner product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.errors import UsageError
+from kmip_data.models.attention.gathered import attend_to_chosen
+from kmip_data.models.search.topk import topk_inner_product
+
+Pointers = Tensor | Sequence[int]
+
+
+def kmip_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    k: int,
+    *,
+    query_ptr: Pointers | None = None,
+    key_ptr: Pointers | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    repeat_first_key: bool = False,
+) -> Tensor:
+    """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
+
+    Differentiable in queries, keys and values through the chosen pairs only.
+
+    Parameters
+    ----------
+    queries, keys, values
+        (H, N, d), (H, M, d) and (H, M, v) of one dtype and device. Scores are scaled by 1/√d.
+    k
+        Keys a query attends to; all of its graph's where the graph has fewer.
+    query_ptr, key_ptr, backend
+        As :func:`~kmip_data.models.search.topk.topk_inner_product` takes them.
+    dropout
+        Probability with which an attention weight is dropped; survivors are scaled up.
+    repeat_first_key
+        Where a graph has fewer than k keys, fill the slots left over with its first key again and
+        again, as the published code's search did.
+
+    Returns
+    -------
+    Tensor
+        (H, N, v); rows of graphs without keys are zero.
+
+    Raises
+    ------
+    UsageError
+        A ``ValueError`` that names the argument, what was expected and what came.
+    """
+    if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
+        raise UsageError(
+            "values has the wrong shape",
+            expected=f"({keys.shape[0]}, {keys.shape[1]}, v), one row for each key",
+            found=str(tuple(values.shape)),
+        )
+    scores, indices = topk_inner_product(
+        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
+    )
+    if repeat_first_key:
+        scores, indices = _repeat_first_key(scores, indices)
+    keep = nn.functional.dropout(torch.ones_like(scores), dropout) if dropout > 0 else None
+    return attend_to_chosen(queries, keys, values, scores, indices, 1 / math.sqrt(queries.shape[2]), keep)
+
+
+def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill missing slots with the graph's first key and its score.
+
+    Where a slot is missing the graph has fewer than k keys, so all are there: the first is the
+    lowest index.
+    """
+    missing = indices < 0
+    lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
+    score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
+    lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
+    return torch.where(missing, score, scores), torch.where(missing, lowest, indices)
+
+
+class KMIPAttention(nn.Module):
+    """Multi-head k-MIP self-attention over a batch of graphs (paper, Algorithm 1).
+
+    Parameters
+    ----------
+    dim
+        Channels of the input and the output.
+    heads
+        Number of heads H.
+    key_dim
+        Length of a query and a key of one head, independent of ``dim``.
+    k
+        Keys a query attends to.
+    value_dim
+        Length of a value of one head; ``dim / heads`` by default.
+    output_projection
+        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the
+        heads are concatenated, so ``heads · value_dim`` must be ``dim``.
+    dropout
+        Probability with which an attention weight is dropped in training. The paper names 0.5; its
+        code ignored that for k-MIP.
+    backend
+        Search backend.
+    legacy_padding
+        Reproduce the published code: graphs are padded with zero rows to the largest of the batch,
+        padding is attended like any node (its key and value are the biases), and where k exceeds
+        that size the first key counts several times. The result for a graph then depends on the
+        others in its batch. False: every graph as if alone.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        key_dim: int,
+        k: int,
+        value_dim: int | None = None,
+        output_projection: bool = False,
+        dropout: float = 0.0,
+        backend: str = "auto",
+        legacy_padding: bool = False,
+    ) -> None:
+        super().__init__()
+        if value_dim is None:
+            if dim % heads:
+                raise UsageError(
+                    "dim cannot be split among the heads",
+                    expected=f"a multiple of heads = {heads}, or value_dim given",
+                    found=f"dim = {dim}",
+                )
+            value_dim = dim // heads
+        if not output_projection and heads * value_dim != dim:
+            raise UsageError(
+                "heads · value_dim does not give dim",
+                expected=f"{dim}, or output_projection=True",
+                found=f"{heads} · {value_dim} = {heads * value_dim}",
+            )
+        self.heads, self.k, self.dropout, self.backend = heads, k, dropout, backend
+        self.legacy_padding = legacy_padding
+        self.query = nn.Linear(dim, heads * key_dim)
+        self.key = nn.Linear(dim, heads * key_dim)
+        self.value = nn.Linear(dim, heads * value_dim)
+        self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
+
+    def forward(self, x: Tensor, ptr: Pointers | None = None) -> Tensor:
+        """Attend within each graph.
+
+        Parameters
+        ----------
+        x
+            (N, dim), the nodes of all graphs.
+        ptr
+            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; None: one graph.
+
+        Returns
+        -------
+        Tensor
+            (N, dim).
+        """
+        ptr = (0, x.shape[0]) if ptr is None else ptr
+        attended, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
+        heads = kmip_attention(
+            self._split(self.query(x)),
+            self._split(self.key(attended)),
+            self._split(self.value(attended)),
+            self.k,
+            query_ptr=ptr,
+            key_ptr=key_ptr,
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+            repeat_first_key=self.legacy_padding,
+        )
+        return self.output(heads.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """(N, H · s) → (H, N, s)."""
+        return rows.view(rows.shape[0], self.heads, -1).transpose(0, 1)
+
+    def extra_repr(self) -> str:
+        """Options that the sub-modules do not show."""
+        return (
+            f"heads={self.heads}, k={self.k}, backend={self.backend!r}, legacy_padding={self.legacy_padding}"
+        )
+
+
+def _pad_to_longest(x: Tensor, ptr: Pointers) -> tuple[Tensor, list[int]]:
+    """Zero rows after each graph until all are as long as the longest, and the new pointers."""
+    starts = torch.as_tensor(ptr, device="cpu")
+    counts = starts.diff()
+    longest = int(counts.max()) if len(counts) else 0
+    offset = torch.arange(len(counts)) * longest - starts[:-1]
+    rows = torch.arange(x.shape[0]) + offset.repeat_interleave(counts)
+    padded = x.new_zeros(len(counts) * longest, x.shape[1])
+    return padded.index_copy(0, rows.to(x.device), x), [longest * g for g in range(len(counts) + 1)]

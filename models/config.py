@@ -1,0 +1,95 @@
+"""Typed configuration of a network: every key, its type, its default and what it means."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ModelConfig(BaseModel):
+    """Architecture of a GPS network. The defaults are the paper's S3DIS network, as its code ran it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(default="gps-kmip", description="architecture, one of the names of the model registry")
+    layers: int = Field(default=8, ge=1, description="GPS layers")
+    hidden_dim: int = Field(default=56, ge=1, description="channels of nodes and edges between the layers")
+    parameter_budget: int | None = Field(
+        default=None,
+        ge=1,
+        description="largest number of parameters: hidden_dim becomes the widest that fits",
+    )
+    heads: int = Field(default=4, ge=1, description="attention heads")
+    k: int = Field(default=10, ge=1, description="keys that a query attends to")
+    key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
+    value_dim: int | None = Field(
+        default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
+    )
+    output_projection: bool = Field(
+        default=False,
+        description="linear layer after the heads (W_O of the paper's Algorithm 1; its code has none)",
+    )
+    attention_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="dropout of attention weights (the paper names 0.5; its code ignored it for k-MIP)",
+    )
+    legacy_padding: bool = Field(
+        default=False,
+        description="attend zero padding up to the largest graph of the batch, as the paper's code did",
+    )
+    search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
+    local: Literal["gated-gcn"] = Field(
+        default="gated-gcn", description="message passing beside the attention"
+    )
+    local_residual: Literal["none", "inside", "outside"] = Field(
+        default="none",
+        description="residual connection of the local branch: none (the paper's code), inside the"
+        " message-passing layer (thesis, Exphormer) or after it (LRGB); for gated-gcn the last two are equal",
+    )
+    norm: Literal["batch", "graph-layer", "layer", "graph"] = Field(
+        default="batch",
+        description="batch; graph-layer (one mean and variance a graph: the code's layer norm); layer"
+        " (a node: the paper's word); graph (a graph and channel)",
+    )
+    ffn_activation: Literal["relu", "gelu"] = Field(
+        default="relu",
+        description="activation of the feed-forward block: relu (the code) or gelu (the paper)",
+    )
+    head: Literal["node"] = Field(default="node", description="what is predicted: a class for each node")
+    head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
+    head_l2norm: bool = Field(
+        default=True, description="rows scaled to length 1 inside the head (the code; the paper does not say)"
+    )
+    node_encoder: Literal["linear"] = Field(default="linear", description="raw node features to hidden_dim")
+    edge_encoder: Literal["dummy", "linear"] = Field(
+        default="dummy", description="dummy: one learned vector for all edges; linear: of edge_attr"
+    )
+    checkpoint_layers: bool = Field(
+        default=False,
+        description="recompute message passing in the backward pass: a fraction of the memory for about a"
+        " third more time; same result",
+    )
+
+    @model_validator(mode="after")
+    def _heads_fill_hidden_dim(self) -> Self:
+        if self.value_dim is None and self.hidden_dim % self.heads and self.parameter_budget is None:
+            msg = f"hidden_dim = {self.hidden_dim} is no multiple of heads = {self.heads}; or set value_dim"
+            raise ValueError(msg)
+        if self.value_dim is not None and self.parameter_budget is not None:
+            msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
+            raise ValueError(msg)
+        if (
+            self.value_dim is not None
+            and not self.output_projection
+            and self.heads * self.value_dim != self.hidden_dim
+        ):
+            msg = (
+                f"heads · value_dim = {self.heads * self.value_dim} must be hidden_dim = {self.hidden_dim}"
+                " unless output_projection is on"
+            )
+            raise ValueError(msg)
+        return self

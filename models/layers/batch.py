@@ -1,0 +1,91 @@
+"""What a network reads from a PyTorch Geometric batch, whichever form its edges have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kmip_data.errors import UsageError
+from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
+from kmip_data.models.search.problem import check_ptr
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """The graphs of a batch.
+
+    Attributes
+    ----------
+    x
+        (N, c) node features.
+    edges
+        All edges.
+    edge_attr
+        Edge features in the form of ``edges``, or None.
+    ptr
+        G + 1 row numbers: graph g has the nodes ``ptr[g]:ptr[g + 1]``.
+    graph
+        (N,) int64, the graph of each node.
+    """
+
+    x: Tensor
+    edges: Edges
+    edge_attr: Tensor | None
+    ptr: tuple[int, ...]
+    graph: Tensor
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs G."""
+        return len(self.ptr) - 1
+
+
+def read_batch(batch: Any) -> GraphBatch:
+    """Take ``x``, the edges, ``ptr`` and ``batch`` from a ``Batch`` or a single ``Data``.
+
+    Edges are ``neighbor`` (N, k), rows of the whole batch, as ``GraphLoader(compact=True)`` gives
+    them, or else ``edge_index`` (2, E). ``ptr`` and ``batch`` may be absent: then it is one graph.
+
+    Raises
+    ------
+    UsageError
+        The batch has no node features or no edges attribute, or they do not fit.
+    """
+    x = getattr(batch, "x", None)
+    if x is None or x.ndim != 2:
+        raise UsageError(
+            "the batch has no node features",
+            expected="x of shape (N, channels)",
+            found="nothing" if x is None else str(tuple(x.shape)),
+        )
+    count = x.shape[0]
+    ptr = check_ptr("ptr", getattr(batch, "ptr", None), count)
+    graph = getattr(batch, "batch", None)
+    if graph is None:
+        sizes = torch.tensor(ptr, device=x.device).diff()
+        graph = torch.arange(len(ptr) - 1, device=x.device).repeat_interleave(sizes, output_size=count)
+    edge_attr = getattr(batch, "edge_attr", None)
+    neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
+    if neighbor is not None:
+        _check("neighbor", neighbor, neighbor.ndim == 2 and neighbor.shape[0] == count, f"({count}, k)")
+        if edge_attr is not None:
+            edge_attr = edge_attr.view(*neighbor.shape, -1)
+        return GraphBatch(x, NeighborTable(neighbor), edge_attr, ptr, graph)
+    if edge_index is None:
+        raise UsageError(
+            "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
+        )
+    _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
+    return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph)
+
+
+def _check(name: str, index: Tensor, fits: bool, expected: str) -> None:
+    if not fits or index.dtype not in {torch.int32, torch.int64}:
+        raise UsageError(
+            f"{name} of the batch is wrong",
+            expected=f"int32 or int64 of shape {expected}",
+            found=f"{index.dtype} of shape {tuple(index.shape)}",
+        )

@@ -1,0 +1,61 @@
+"""The normalisations a layer can use, by name, all called as ``norm(x, graph, num_graphs)``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+from torch_geometric.nn.norm import GraphNorm, LayerNorm
+
+_local = threading.local()
+
+
+@contextmanager
+def unchanged_statistics() -> Iterator[None]:
+    """Within it batch norms leave their running statistics alone.
+
+    For the second forward pass of a checkpointed layer, which would else count its batch twice.
+    """
+    before = getattr(_local, "unchanged", False)
+    _local.unchanged = True
+    try:
+        yield
+    finally:
+        _local.unchanged = before
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm over all rows (N, d) of a batch.
+
+    Unlike ``torch.nn.BatchNorm1d`` it takes no rows (returned as they are) and, in training, a
+    single row (normalised by the running statistics, as its own variance is zero).
+    """
+
+    def forward(self, x: Tensor, graph: Tensor | None = None, num_graphs: int | None = None) -> Tensor:
+        """Normalise (N, d); graphs make no difference."""
+        if x.shape[0] == 0:
+            return x
+        if not self.training or (x.shape[0] > 1 and not getattr(_local, "unchanged", False)):
+            return super().forward(x)
+        by_batch = x.shape[0] > 1
+        return nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.eps
+        )
+
+
+def _graph_layer_norm(dim: int) -> nn.Module:
+    return LayerNorm(dim, mode="graph")  # type: ignore[no-any-return]
+
+
+def _layer_norm(dim: int) -> nn.Module:
+    return LayerNorm(dim, mode="node")  # type: ignore[no-any-return]
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": BatchNorm,  # point clouds
+    "graph-layer": _graph_layer_norm,  # LRGB and cities: one mean and variance a graph, all channels
+    "layer": _layer_norm,  # one mean and variance a node: what the paper's word means
+    "graph": GraphNorm,  # one mean and variance a graph and channel: the thesis and Exphormer
+}

@@ -1,0 +1,127 @@
+"""The GPS network, and ``build_model`` which makes any registered network from its configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
+from kmip_data.models.heads import HEADS
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.registry import builder, register_model
+from kmip_data.models.search.registry import get_backend
+
+
+class GPSNetwork(nn.Module):
+    """Encoders, GPS layers and a head.
+
+    Parameters
+    ----------
+    config
+        All options; ``hidden_dim`` is taken as it is.
+    in_channels
+        Columns of ``batch.x``.
+    num_classes
+        Columns of the logits.
+    edge_channels
+        Columns of ``batch.edge_attr``, for an edge encoder that reads it.
+    """
+
+    def __init__(
+        self, config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
+    ) -> None:
+        super().__init__()
+        dim = config.hidden_dim
+        self.node_encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim)
+        self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
+        self.layers = nn.ModuleList(
+            _gps_layer(config, last=number == config.layers - 1) for number in range(config.layers)
+        )
+        self.head = HEADS[config.head](dim, num_classes, layers=config.head_layers, l2norm=config.head_l2norm)
+
+    def forward(self, batch: Any) -> Tensor:
+        """Logits (ΣN, num_classes) of a PyTorch Geometric batch (:func:`read_batch` says what it reads)."""
+        graphs = read_batch(batch)
+        x, e = self.node_encoder(graphs), self.edge_encoder(graphs)
+        for layer in self.layers:
+            x, e = layer(x, e, graphs)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def _gps_layer(config: ModelConfig, *, last: bool) -> GPSLayer:
+    local = GatedGCN(
+        config.hidden_dim,
+        dropout=config.dropout,
+        residual=config.local_residual == "inside",
+        update_edges=not last,
+    )
+    attention = KMIPAttention(
+        config.hidden_dim,
+        heads=config.heads,
+        key_dim=config.key_dim,
+        k=config.k,
+        value_dim=config.value_dim,
+        output_projection=config.output_projection,
+        dropout=config.attention_dropout,
+        backend=config.search,
+        legacy_padding=config.legacy_padding,
+    )
+    return GPSLayer(
+        config.hidden_dim,
+        local=local,
+        attention=attention,
+        dropout=config.dropout,
+        norm=config.norm,
+        activation=config.ffn_activation,
+        add_local_input=config.local_residual == "outside",
+        recompute_local=config.checkpoint_layers,
+    )
+
+
+@register_model("gps-kmip")
+def _gps_kmip(
+    config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None
+) -> nn.Module:
+    if config.search != "auto":
+        get_backend(config.search)  # an unknown name is told now, not at the first batch
+    return GPSNetwork(config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels)
+
+
+def build_model(
+    config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
+) -> nn.Module:
+    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (ΣN, C).
+
+    Weights are drawn by PyTorch's and PyTorch Geometric's default initialisers from torch's global
+    generator: seed that first.
+
+    Parameters
+    ----------
+    config
+        Where ``parameter_budget`` is set, ``hidden_dim`` is replaced by the widest that fits.
+    in_channels
+        Columns of the node features.
+    num_classes
+        Number of classes C.
+    edge_channels
+        Columns of the edge features, where the edge encoder reads them.
+
+    Raises
+    ------
+    UsageError
+        An unknown model or search backend, or options that do not go together.
+    """
+    if config.parameter_budget is not None:
+        from kmip_data.models.budget import fit_hidden_dim
+
+        config = fit_hidden_dim(
+            config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
+        )
+    return builder(config.name)(
+        config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
+    )

@@ -1,0 +1,145 @@
+"""Search with matrix products, in tiles that fit a memory limit; any device with float64.
+
+Large graphs are filtered by a float64 product (which neither TF32 nor autocast touches) and the few
+best are ranked by the rule; rows where that proves nothing, such as rows full of ties, are scored
+whole. Small graphs are padded to a common size, many at a time, and always scored whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kmip_data.models.search import rule
+from kmip_data.models.search.problem import SearchProblem
+
+NAME = "dense"
+SUMMARY = "chunked matrix products with exact ranking (torch)"
+AUTO = "auto takes it where no other backend fits"
+
+MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
+_BYTES_PER_PAIR = 40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
+_SMALL = 512  # keys; below it launching work costs more than the padded rows
+_SPARE = 6  # candidates beyond k that the filter keeps
+
+
+def unusable(device_type: str) -> str | None:
+    """Why it cannot run on this kind of device."""
+    return (
+        None if device_type in MEMORY_LIMIT else f"needs float64 matrix products, untested on {device_type}"
+    )
+
+
+def refuses(_problem: SearchProblem) -> str | None:
+    """Why it cannot take this problem: it takes all."""
+    return None
+
+
+def rank(_problem: SearchProblem) -> int:
+    """Order of choice for ``auto``."""
+    return 1
+
+
+def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Scores (H, N, k) and indices (H, N, k) by the rule."""
+    scores, indices = problem.new_result()
+    limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
+    for tile in _tiles(problem, limit):
+        if tile.graphs is None:
+            _search_large(problem, tile, limit, scores, indices)
+        else:
+            _search_small(problem, tile.graphs, scores, indices)
+    return scores, indices
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some query rows of one graph, or several small graphs whole."""
+
+    rows: tuple[int, int] = (0, 0)
+    keys: tuple[int, int] = (0, 0)
+    graphs: tuple[int, ...] | None = None
+
+
+def _tiles(problem: SearchProblem, limit: int) -> Iterator[_Tile]:
+    """Cut the work so that no tile scores more than ``limit`` pairs (one row at least)."""
+    sizes = []
+    for graph, (start, stop) in enumerate(zip(problem.query_ptr, problem.query_ptr[1:], strict=False)):
+        low, high = problem.key_ptr[graph], problem.key_ptr[graph + 1]
+        if start == stop or low == high:
+            continue
+        if max(stop - start, high - low) <= _SMALL:
+            sizes.append((high - low, stop - start, graph))
+            continue
+        step = max(1, limit // (problem.heads * (high - low)))
+        for row in range(start, stop, step):
+            yield _Tile((row, min(row + step, stop)), (low, high))
+    sizes.sort()  # neighbours in size waste least on padding
+    group: list[int] = []
+    widest = tallest = 0
+    for keys, rows, graph in sizes:
+        wide, tall = max(widest, keys), max(tallest, rows)
+        if group and (len(group) + 1) * wide * tall * problem.heads > limit:
+            yield _Tile(graphs=tuple(group))
+            group, wide, tall = [], keys, rows
+        group.append(graph)
+        widest, tallest = wide, tall
+    if group:
+        yield _Tile(graphs=tuple(group))
+
+
+def _search_large(problem: SearchProblem, tile: _Tile, limit: int, scores: Tensor, indices: Tensor) -> None:
+    (start, stop), (low, high) = tile.rows, tile.keys
+    queries, keys = problem.queries[:, start:stop], problem.keys[:, low:high]
+    k, count = min(problem.k, high - low), high - low
+    filtered = problem.dtype == torch.float32 and k + _SPARE < count
+    if not filtered:
+        found, places = rule.largest(rule.score_block(queries, keys), k)
+    else:
+        near = (queries.double() @ keys.double().mT).float()
+        candidates = near.topk(k + _SPARE, dim=-1, sorted=False).indices
+        del near
+        error = rule.float64_sum_error(queries, keys)
+        found, places, proven = rule.settle(queries, keys, candidates, k, error)
+        if not bool(proven.all()):
+            for head in (~proven).any(1).nonzero().flatten().tolist():
+                for rows in torch.split((~proven[head]).nonzero().flatten(), max(1, limit // count)):
+                    whole = rule.score_block(queries[head : head + 1, rows], keys[head : head + 1])
+                    found[head, rows], places[head, rows] = (part[0] for part in rule.largest(whole, k))
+    scores[:, start:stop, :k] = found
+    indices[:, start:stop, :k] = places + low
+
+
+def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor) -> None:
+    query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
+    key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
+    heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
+    queries = problem.queries[:, query_rows].view(heads * count, rows, problem.dim)
+    keys = problem.keys[:, key_rows].view(heads * count, wide, problem.dim)
+    block = rule.score_block(queries, keys).view(heads, count, rows, wide)
+    # Padding comes last, so even a real score of −inf ranks before it.
+    block.masked_fill_(~is_key[:, None, :], -torch.inf)
+    k = min(problem.k, wide)
+    found, places = rule.largest(block, k)
+    real = is_key[:, None, :].expand(count, rows, wide).expand(heads, -1, -1, -1).gather(-1, places)
+    first = key_rows[:, :1, None]
+    chosen = torch.where(real, places + first, -1)
+    found = torch.where(real, found, -torch.inf)
+    to = query_rows[is_query]
+    scores[:, to, :k] = found[:, is_query]
+    indices[:, to, :k] = chosen[:, is_query]
+
+
+def _padded_rows(
+    ptr: tuple[int, ...], graphs: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Row numbers (graphs, widest) of some graphs, and which of them are real."""
+    starts = torch.tensor([ptr[graph] for graph in graphs])
+    counts = torch.tensor([ptr[graph + 1] - ptr[graph] for graph in graphs])
+    steps = torch.arange(int(counts.max()))
+    real = steps < counts[:, None]
+    rows = torch.where(real, starts[:, None] + steps, starts[:, None])
+    return rows.to(device), real.to(device)

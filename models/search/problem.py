@@ -1,0 +1,168 @@
+"""A checked search problem: what every backend receives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kmip_data.errors import UsageError
+
+_WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class SearchProblem:
+    """Queries, keys and where each graph begins, checked and widened.
+
+    Attributes
+    ----------
+    queries, keys
+        (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or float64, on
+        one device, contiguous, finite, without gradient.
+    k
+        Number of keys wanted for each query, at least 1; may exceed the size of a graph.
+    query_ptr, key_ptr
+        G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g + 1]`` and keys
+        ``key_ptr[g]:key_ptr[g + 1]``.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    k: int
+    query_ptr: tuple[int, ...]
+    key_ptr: tuple[int, ...]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads H."""
+        return self.queries.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Length d of a query and of a key."""
+        return self.queries.shape[2]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the queries and keys."""
+        return self.queries.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """``float32`` or ``float64``: dtype of the operands and of the scores."""
+        return self.queries.dtype
+
+    def new_result(self) -> tuple[Tensor, Tensor]:
+        """Scores (H, N, k) all −inf and indices (H, N, k) all −1, to be filled."""
+        shape = (*self.queries.shape[:2], self.k)
+        return (
+            torch.full(shape, -torch.inf, dtype=self.dtype, device=self.device),
+            torch.full(shape, -1, dtype=torch.int64, device=self.device),
+        )
+
+
+def check_problem(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    query_ptr: Tensor | Sequence[int] | None = None,
+    key_ptr: Tensor | Sequence[int] | None = None,
+) -> SearchProblem:
+    """Check the arguments of a search; raises :class:`UsageError` that names the wrong one."""
+    _check_rows("queries", queries)
+    _check_rows("keys", keys)
+    for name, found, expected in (
+        ("dtype", keys.dtype, queries.dtype),
+        ("device", keys.device, queries.device),
+        ("number of heads", keys.shape[0], queries.shape[0]),
+        ("row length d", keys.shape[2], queries.shape[2]),
+    ):
+        if found != expected:
+            raise UsageError(
+                f"keys and queries differ in {name}",
+                expected=f"keys with {name} {expected}, as queries have",
+                found=f"{found}",
+            )
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise UsageError("k is wrong", expected="a whole number, at least 1", found=repr(k))
+    rows, key_rows = queries.shape[1], keys.shape[1]
+    if key_ptr is None and query_ptr is not None and rows == key_rows:
+        key_ptr = query_ptr
+    starts = check_ptr("query_ptr", query_ptr, rows)
+    key_starts = check_ptr("key_ptr", key_ptr, key_rows)
+    if len(starts) != len(key_starts):
+        raise UsageError(
+            "query_ptr and key_ptr split into different numbers of graphs",
+            expected=f"key_ptr of length {len(starts)}, as query_ptr",
+            found=f"length {len(key_starts)}",
+        )
+    _check_finite("queries", queries)
+    if keys is not queries:
+        _check_finite("keys", keys)
+    dtype = _WIDENED.get(queries.dtype, queries.dtype)
+    return SearchProblem(
+        queries.detach().to(dtype).contiguous(), keys.detach().to(dtype).contiguous(), k, starts, key_starts
+    )
+
+
+def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
+    """Row pointers as a tuple that begins with 0, never falls and ends with ``rows``."""
+    if ptr is None:
+        return (0, rows)
+    if isinstance(ptr, Tensor):
+        if ptr.ndim != 1 or ptr.is_floating_point() or ptr.is_complex() or ptr.dtype == torch.bool:
+            raise UsageError(
+                f"{name} is wrong",
+                expected="a one-dimensional integer tensor of G + 1 row numbers",
+                found=f"shape {tuple(ptr.shape)}, {ptr.dtype}",
+            )
+        ptr = ptr.tolist()
+    starts = tuple(int(start) for start in ptr)
+    if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
+        raise UsageError(
+            f"{name} does not cover the rows",
+            expected=f"first entry 0, last entry {rows}",
+            found=f"{starts[0]} … {starts[-1]}" if starts else "no entries",
+        )
+    for place in range(1, len(starts)):
+        if starts[place] < starts[place - 1]:
+            raise UsageError(
+                f"{name} falls",
+                expected="entries that never decrease",
+                found=f"{name}[{place - 1}] = {starts[place - 1]}, {name}[{place}] = {starts[place]}",
+            )
+    return starts
+
+
+def _check_rows(name: str, rows: Tensor) -> None:
+    if not isinstance(rows, Tensor):
+        raise UsageError(f"{name} is no tensor", expected="a torch.Tensor", found=type(rows).__name__)
+    if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
+        raise UsageError(
+            f"{name} has the wrong shape",
+            expected="(heads, rows, d) with heads ≥ 1 and d ≥ 1",
+            found=str(tuple(rows.shape)),
+        )
+    if rows.dtype not in {torch.float16, torch.bfloat16, torch.float32, torch.float64}:
+        raise UsageError(
+            f"{name} has the wrong dtype",
+            expected="float16, bfloat16, float32 or float64",
+            found=str(rows.dtype),
+        )
+
+
+def _check_finite(name: str, rows: Tensor) -> None:
+    finite = torch.isfinite(rows)
+    if bool(finite.all()):
+        return
+    head, row, column = (int(place) for place in (~finite).nonzero()[0])
+    raise UsageError(
+        f"{name} holds a value that cannot be ranked",
+        expected="finite numbers",
+        found=f"{float(rows[head, row, column])} at [{head}, {row}, {column}]"
+        f" and {int((~finite).sum()) - 1} more",
+        next="look for a diverged training step (lower the learning rate, clip gradients) or damaged input",
+    )

@@ -1,0 +1,127 @@
+"""Search backends by name: which exist, which can run here and why, which one ``auto`` takes.
+
+A backend is one module in ``kmip_data.models.search.backends`` with
+
+- ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), a line each for ``kmip-data doctor``,
+- ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
+- ``refuses(problem) -> str | None``: why it cannot take this problem,
+- ``rank(problem) -> int``: order of choice for ``auto``, highest first; 0: only by name,
+- ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`.
+
+It is found by being there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import logging
+import pkgutil
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search import backends
+from kmip_data.models.search.problem import SearchProblem
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendStatus:
+    """What ``kmip-data doctor`` shows of a backend on one kind of device."""
+
+    name: str
+    summary: str
+    device: str
+    usable: bool
+    reason: str  #: why it cannot run, or when ``auto`` takes it
+
+
+@functools.cache
+def all_backends() -> dict[str, Any]:
+    """Modules of all backends by name."""
+    modules = [
+        importlib.import_module(f"{backends.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(backends.__path__)
+    ]
+    return {module.NAME: module for module in modules}
+
+
+def backend_names() -> tuple[str, ...]:
+    """``auto`` and the names of all backends."""
+    return ("auto", *sorted(all_backends()))
+
+
+def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendStatus]:
+    """Every backend on every kind of device at hand, with the reason why it is usable or not."""
+    if device_types is None:
+        device_types = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    rows = []
+    for device in device_types:
+        for name, module in sorted(all_backends().items()):
+            why_not = module.unusable(device)
+            rows.append(
+                BackendStatus(
+                    name=name,
+                    summary=module.SUMMARY,
+                    device=device,
+                    usable=why_not is None,
+                    reason=why_not or module.AUTO,
+                )
+            )
+    return rows
+
+
+def get_backend(name: str) -> Any:
+    """The backend of that name; an unknown one is an error that names the nearest."""
+    module = all_backends().get(name)
+    if module is None:
+        near = difflib.get_close_matches(name, backend_names(), 1)
+        raise UsageError(
+            f"no search backend is called {name!r}",
+            expected="one of " + ", ".join(backend_names()),
+            found=name,
+            next=f"did you mean {near[0]!r}?" if near else None,
+        )
+    return module
+
+
+def choose(problem: SearchProblem, name: str = "auto") -> Any:
+    """The backend for this problem: the one asked for, else the best that can take it.
+
+    Raises
+    ------
+    UsageError
+        The backend asked for does not exist or cannot take this problem.
+    """
+    device = problem.device.type
+    if name != "auto":
+        module = get_backend(name)
+        why_not = module.unusable(device) or module.refuses(problem)
+        if why_not:
+            raise UsageError(
+                f"search backend {name!r} cannot take this problem",
+                expected=f"a problem on {device} that it can take",
+                found=why_not,
+                next="use backend 'auto', or see `kmip-data doctor`",
+            )
+        return module
+    ranks = {module.NAME: module.rank(problem) for module in all_backends().values()}
+    reasons: list[str] = []
+    for found in sorted((name for name in ranks if ranks[name]), key=lambda name: -ranks[name]):
+        module = all_backends()[found]
+        why_not = module.unusable(device) or module.refuses(problem)
+        if why_not is None:
+            log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))
+            return module
+        reasons.append(f"; not {module.NAME}: {why_not}")
+    raise UsageError(
+        f"no search backend can take this problem on {device}",
+        expected="a device of type cpu or cuda",
+        found="".join(reasons).lstrip("; ") or device,
+        next="see `kmip-data doctor`",
+    )

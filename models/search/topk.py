@@ -1,0 +1,65 @@
+"""``topk_inner_product``: the k keys with the largest inner product for each query, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.registry import choose
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is
+@torch.no_grad()
+def topk_inner_product(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    *,
+    query_ptr: Tensor | Sequence[int] | None = None,
+    key_ptr: Tensor | Sequence[int] | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Search, for each query, the k keys of its graph with the largest inner product.
+
+    The result is exact and the same bits from every backend and device: the score of a pair is the
+    float64 sum, in index order, of its exact products, rounded once to float32; scores descend and
+    equal ones come by lower index. Not differentiable; :func:`kmip_data.models.attention.kmip.kmip_attention`
+    differentiates through the chosen pairs.
+
+    Parameters
+    ----------
+    queries
+        (H, N, d) float16, bfloat16, float32 or float64; half precision is widened to float32, which
+        is exact. Float64 rows are for checking gradients: only ``dense`` takes them, products are
+        rounded, and the scores stay float64.
+    keys
+        (H, M, d), same dtype and device.
+    k
+        At least 1; may exceed the number of keys.
+    query_ptr, key_ptr
+        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another
+        graph's keys. ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph.
+        Graphs may be empty.
+    backend
+        ``auto`` or a name that :func:`kmip_data.models.search.registry.backend_status` lists.
+
+    Returns
+    -------
+    scores : Tensor
+        (H, N, k) float32 (float64 for float64 input).
+    indices : Tensor
+        (H, N, k) int64, row numbers of ``keys`` (of the whole ragged tensor). Where a graph has
+        fewer than k keys the slots left over hold −1, with score −inf.
+
+    Raises
+    ------
+    UsageError
+        A ``ValueError`` that names the argument, what was expected and what came.
+    """
+    problem = check_problem(queries, keys, k, query_ptr, key_ptr)
+    # Autocast would turn the filters' products into half precision, below their proven margin.
+    with torch.autocast(problem.device.type, enabled=False):
+        return choose(problem, backend).search(problem)  # type: ignore[no-any-return]
