@@ -79,6 +79,8 @@ def run_build(
         prepared = _prepare(pipeline, raw, params, work, journal)
         units = pipeline.units(prepared, params)
         _check_units(units)
+        if not any("units" in entry for entry in journal.entries):
+            journal.append({"units": len(units)})  # for `kmip-data list`
         finished = _finished(journal, folder, units)
         tasks = [
             Task(pipeline, params, prepared, unit, folder, work / "stop", key, compression)
