@@ -1,0 +1,202 @@
+"""Compiled kernels that copy the rows of many graphs, wherever they are mapped, into one batch.
+
+The graphs of a batch lie in several maps, so a source is given by its address. Whoever calls a
+kernel keeps the maps alive and has checked that every address holds as many rows as is said (the
+shard reader checks datasets and row pointers against the file when it opens a shard).
+"""
+
+# ruff: noqa: ARG001 -- numba calls intrinsics and their code generators with fixed arguments
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
+LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """Turn an address into a pointer for :func:`numba.carray`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _copy(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    """C's ``memcpy`` between addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of, count = arguments
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(of, byte), count, 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def copy_rows(
+    source: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    level: NDArray[np.int64],
+    row_bytes: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    width: NDArray[np.int64],
+    target: NDArray[np.int64],
+) -> None:
+    """Copy the rows of B graphs for F fields, one graph after the other.
+
+    Parameters
+    ----------
+    source
+        (F, B) address of the first row of each graph.
+    counts
+        (3, B) rows of each graph on the graph, node and edge level.
+    level, row_bytes, offset, width
+        (F,) which counts; bytes of a stored row; first byte and number of bytes taken from it.
+    target
+        (F,) address of the output, rows of ``width`` bytes.
+    """
+    for f in range(source.shape[0]):
+        to, stride, part = target[f], row_bytes[f], width[f]
+        words = part % 4 == 0 and stride % 4 == 0 and offset[f] % 4 == 0
+        for b in range(source.shape[1]):
+            rows = counts[level[f], b]
+            start = source[f, b]
+            if part == stride:
+                _copy(to, start, rows * stride)
+            elif words:
+                _copy_parts(to, start + offset[f], rows, stride // 4, part // 4, np.uint32)
+            else:
+                _copy_parts(to, start + offset[f], rows, stride, part, np.uint8)
+            to += rows * part
+
+
+@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+def _copy_parts(to: int, start: int, rows: int, stride: int, part: int, dtype: Any) -> None:
+    if rows == 0 or part == 0:
+        return
+    out = carray(_pointer(to), (rows * part,), dtype)
+    stored = carray(_pointer(start), ((rows - 1) * stride + part,), dtype)
+    if part == 3:  # positions: unrolled, three times as fast as the loop below
+        for i in range(rows):
+            out[3 * i] = stored[i * stride]
+            out[3 * i + 1] = stored[i * stride + 1]
+            out[3 * i + 2] = stored[i * stride + 2]
+        return
+    for i in range(rows):
+        for j in range(part):
+            out[i * part + j] = stored[i * stride + j]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def number_nodes(nodes: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+    """Write the number of its graph for each node: ``batch`` of a PyTorch Geometric batch."""
+    stop = 0
+    for b in range(nodes.size):
+        start, stop = stop, stop + nodes[b]
+        out[start:stop] = b
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def neighbors_to_edges(
+    source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int64]
+) -> None:
+    """Expand neighbour tables to an edge index.
+
+    Parameters
+    ----------
+    source
+        (B,) address of the table of each graph, ``like.dtype``, (nodes[b], k) indices in the graph.
+    nodes
+        (B,) nodes of each graph.
+    out
+        (2, ΣN·k) sources and targets, columns grouped by target, nodes numbered over the batch.
+    """
+    first = 0
+    for b in range(nodes.size):
+        edges = nodes[b] * k
+        if edges > 0:
+            table = carray(_pointer(source[b]), (edges,), like.dtype)
+            sources = out[0, first * k : first * k + edges]
+            for e in range(edges):
+                sources[e] = np.int64(table[e]) + first
+            targets = out[1, first * k : first * k + edges]
+            for i in range(nodes[b]):
+                for j in range(k):
+                    targets[i * k + j] = first + i
+        first += nodes[b]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def neighbors_to_table(
+    source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int32]
+) -> None:
+    """Join neighbour tables to one (ΣN, k), nodes numbered over the batch; arguments as above."""
+    flat = out.reshape(-1)
+    first = 0
+    for b in range(nodes.size):
+        edges = nodes[b] * k
+        if edges > 0:
+            table = carray(_pointer(source[b]), (edges,), like.dtype)
+            joined = flat[first * k : first * k + edges]
+            shift = np.int32(first)
+            for e in range(edges):
+                joined[e] = np.int32(table[e]) + shift
+        first += nodes[b]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def pairs_to_edges(
+    source: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+) -> None:
+    """Join edge lists to one edge index, nodes numbered over the batch.
+
+    Parameters
+    ----------
+    source
+        (2, B) address of the sources and of the targets of each graph, ``like.dtype``.
+    nodes, edges
+        (B,) nodes and edges of each graph.
+    out
+        (2, ΣE).
+    """
+    for row in range(2):
+        first, start = 0, 0
+        for b in range(nodes.size):
+            if edges[b] > 0:
+                stored = carray(_pointer(source[row, b]), (edges[b],), like.dtype)
+                joined = out[row, start : start + edges[b]]
+                for e in range(edges[b]):
+                    joined[e] = np.int64(stored[e]) + first
+            first += nodes[b]
+            start += edges[b]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def edge_lengths(
+    pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
+) -> None:
+    """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz²."""
+    for e in range(sources.size):
+        i, j = sources[e], targets[e]
+        total = np.float32(0)
+        for axis in range(pos.shape[1]):
+            difference = pos[i, axis] - pos[j, axis]
+            total += difference * difference
+        out[e, 0] = np.sqrt(total)

@@ -1,0 +1,337 @@
+"""Batches straight from the shards, as PyTorch Geometric's ``DataLoader`` would make them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch
+
+from kmip_data.assemble import Assembler, expand_edges
+from kmip_data.errors import UsageError
+from kmip_data.prefetch import ahead
+from kmip_data.sampling import BatchRule, cut_by_nodes
+from kmip_data.sharded import ShardedDataset
+
+__all__ = ["GraphLoader", "expand_edges"]
+
+#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
+_REFUSED: Final = {
+    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
+    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
+    "worker_init_fn": "nothing: there are no worker processes",
+    "multiprocessing_context": "nothing: there are no worker processes",
+    "persistent_workers": "nothing: there are no worker processes",
+    "timeout": "nothing: there are no worker processes",
+    "prefetch_factor": "prefetch, the number of batches made ahead",
+    "generator": "seed, which fixes the order of every epoch",
+    "pin_memory_device": "pin_memory=True",
+    "in_order": "nothing: batches always come in order",
+}
+
+
+@dataclass
+class _Position:
+    """Where an iteration stands."""
+
+    epoch: int
+    batches: int  #: given out
+
+
+class GraphLoader:
+    """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
+
+    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
+    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; single graphs
+    are never built on the way. Their order is a function of ``seed`` and the epoch alone, whatever
+    the number of threads. A dataset with a ``transform`` takes the slow path, graph by graph in
+    Python (still in background threads).
+
+    Parameters
+    ----------
+    dataset
+        A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of it).
+    batch_size
+        Graphs a batch.
+    shuffle
+        A new order every epoch. Epochs count up with each ``iter(loader)``; :meth:`set_epoch` sets
+        the next one.
+    seed
+        Fixes the order of every epoch.
+    num_threads
+        Background threads that gather whole batches.
+    prefetch
+        Batches made before they are asked for (at least one a thread); 0 gathers each batch in the
+        calling thread when it is asked for.
+    drop_last
+        Leave out the last batch where it is not full.
+    pin_memory
+        Gather straight into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
+    max_nodes
+        Instead of ``batch_size``: as many graphs a batch as have at most so many nodes together. A
+        larger graph makes a batch of its own.
+    bucket
+        Sort by size inside windows of so many graphs, so that a batch has graphs of like size.
+    sampler
+        Gives the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
+        has one.
+    batch_sampler
+        Gives the positions of each batch, instead of all of the above.
+    rank, world_size
+        This process's share: ranks get disjoint batches that together cover the dataset. Default:
+        from ``torch.distributed`` where it is initialised. A ``sampler`` shares out by itself.
+    even
+        Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
+        ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
+    compact
+        Batches have ``neighbor``, int32 (ΣN, k), in the place of ``edge_index``: row i holds the
+        sources of node i, nearest first, numbered over the batch, so that ``x[batch.neighbor]`` is
+        (ΣN, k, d). It has a quarter of the bytes; :func:`expand_edges` makes the usual tensors, on
+        the batch's device. Needs a build with a stored neighbour table, and no transform.
+    follow_batch, exclude_keys
+        As in PyTorch Geometric.
+
+    Raises
+    ------
+    UsageError
+        An argument is not valid, contradicts another, or belongs to loaders with worker processes.
+
+    Examples
+    --------
+    >>> from kmip_data import S3DIS, GraphLoader
+    >>> loader = GraphLoader(S3DIS(split="train"), batch_size=8, shuffle=True)  # doctest: +SKIP
+    """
+
+    def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
+        self,
+        dataset: ShardedDataset | torch.utils.data.Subset[Any],
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        num_threads: int = 1,
+        prefetch: int = 2,
+        drop_last: bool = False,
+        pin_memory: bool = False,
+        max_nodes: int | None = None,
+        bucket: int | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: bool = False,
+        compact: bool = False,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        **refused: Any,
+    ) -> None:
+        _refuse(refused)
+        self.dataset = _unwrap(dataset)
+        self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
+        self.compact, self.follow_batch = compact, tuple(follow_batch or ())
+        self.exclude_keys = tuple(exclude_keys or ())
+        self.rule = BatchRule(
+            batch_size=batch_size,
+            shuffle=bool(shuffle),
+            seed=seed,
+            max_nodes=max_nodes,
+            bucket=bucket,
+            drop_last=drop_last,
+            even=even,
+        )
+        self._sampler, self.batch_sampler = sampler, batch_sampler
+        self._share = (rank, world_size)
+        self._check()
+        self._pin = pin_memory and torch.cuda.is_available()
+        if pin_memory and not self._pin:
+            warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
+        self._records, self._nodes = self.dataset.records, self.dataset.nodes
+        self._assembler = self._fast_path()
+        self._epoch, self._position = 0, 0  # of the next iteration
+        self._running: _Position | None = None  # of the iteration started last, until it ends
+
+    def _check(self) -> None:
+        rule, (rank, world_size) = self.rule, self._share
+        counts = {
+            "batch_size": (self.batch_size, 1),
+            "num_threads": (self.num_threads, 1),
+            "prefetch": (self.prefetch, 0),
+            "seed": (rule.seed, 0),
+            "max_nodes": (rule.max_nodes, 1),
+            "bucket": (rule.bucket, 1),
+            "rank": (rank, 0),
+            "world_size": (world_size, 1),
+        }
+        for name, (value, least) in counts.items():
+            if value is not None and (not isinstance(value, int | np.integer) or value < least):
+                raise UsageError(
+                    f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
+                )
+        own_order = rule.shuffle or rule.bucket is not None
+        cut = self.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
+        clashes = {
+            "batch_size with max_nodes": self.batch_size != 1 and rule.max_nodes is not None,
+            "shuffle or bucket with a sampler": own_order and self._sampler is not None,
+            "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
+                self.batch_sampler is not None and (own_order or cut or self._sampler is not None)
+            ),
+            "rank, world_size or even with a sampler, which shares out by itself": (
+                (self._sampler is not None or self.batch_sampler is not None)
+                and (rank is not None or world_size is not None or rule.even)
+            ),
+            "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
+            "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
+        }
+        for clash, found in clashes.items():
+            if found:
+                raise UsageError("Arguments of GraphLoader contradict each other.", found=clash)
+
+    def _fast_path(self) -> Assembler | None:
+        """Return what gathers whole batches, ``None`` where each graph must be made on its own."""
+        assembler = self.dataset.assembler
+        if self.compact and (assembler is None or not assembler.edges or not self.dataset.schema.k):
+            raise UsageError(
+                "compact=True needs the stored neighbour table as it is.",
+                expected="a build with exactly k sources a node, its edges among the columns, no transform",
+                found=f"{self.dataset!r}, transform={self.dataset.transform}",
+                next="leave out compact=True, or apply the transform to the batch",
+            )
+        return None if assembler is None else assembler.without(self.exclude_keys)
+
+    @property
+    def sampler(self) -> Any:
+        """What decides the order: the sampler given, else the loader itself (for ``set_epoch``)."""
+        return self if self._sampler is None else self._sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch ``epoch``; a position loaded for that epoch is kept."""
+        if epoch != self._epoch:
+            self._epoch, self._position = epoch, 0
+        self._running = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position: the epoch and how many of its batches were given out, with what they depend on."""
+        at = self._running or _Position(self._epoch, self._position)
+        return {"epoch": at.epoch, "position": at.batches, "depends_on": self._fingerprint()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the last batch given out before :meth:`state_dict` was called.
+
+        With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
+
+        Raises
+        ------
+        UsageError
+            The state belongs to another order: other data, batch size, seed, number of ranks …
+        """
+        wanted, found = self._fingerprint(), state.get("depends_on")
+        if found != wanted:
+            raise UsageError(
+                "The loader's state does not fit this loader.", expected=str(wanted), found=str(found)
+            )
+        self._epoch, self._position, self._running = int(state["epoch"]), int(state["position"]), None
+
+    def _fingerprint(self) -> dict[str, Any]:
+        rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
+        digest = self.dataset.split_digest
+        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self._ranks()[1]}
+
+    def _ranks(self) -> tuple[int, int]:
+        rank, world_size = self._share
+        if rank is not None and world_size is not None:
+            return rank, world_size
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch (of this rank)."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
+        if self._sampler is not None and self.rule.max_nodes is None:
+            graphs = len(self._sampler)  # type: ignore[arg-type]
+            return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
+        if self._sampler is not None:
+            msg = "the number of batches depends on what the sampler will draw"
+            raise TypeError(msg)
+        epoch = self._running.epoch if self._running else self._epoch
+        return len(self.rule.batches(self._nodes, epoch, *self._ranks()))
+
+    def __iter__(self) -> Iterator[Batch]:
+        at = self._running = _Position(self._epoch, self._position)
+        self._epoch, self._position = at.epoch + 1, 0
+        return self._iterate(at)
+
+    def _iterate(self, at: _Position) -> Iterator[Batch]:
+        batches = islice(self._batches(at.epoch), at.batches, None)
+        if self.prefetch:
+            depth = max(self.prefetch, self.num_threads)
+            made = ahead(batches, self._make, threads=self.num_threads, depth=depth)
+        else:
+            made = map(self._make, batches)
+        for batch in made:
+            at.batches += 1
+            yield batch
+        if self._running is at:
+            self._running = None
+
+    def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        """Positions of the graphs of each batch of this rank."""
+        if self.batch_sampler is not None:
+            return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
+        if self._sampler is not None:
+            return self._sampled(epoch)
+        return iter(self.rule.batches(self._nodes, epoch, *self._ranks()))
+
+    def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        set_epoch = getattr(self._sampler, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+        positions = iter(self._sampler or ())
+        if self.rule.max_nodes is not None:
+            order = np.fromiter(positions, np.int64)
+            batches = cut_by_nodes(order, self._nodes, self.rule.max_nodes)
+            yield from batches[: len(batches) - self.rule.drop_last]
+            return
+        while len(batch := np.fromiter(islice(positions, self.batch_size), np.int64)):
+            if len(batch) == self.batch_size or not self.rule.drop_last:
+                yield batch
+
+    def _make(self, positions: NDArray[np.int64]) -> Batch:
+        if self._assembler is not None:
+            return self._assembler.batch(
+                self._records[positions], compact=self.compact, pin=self._pin, follow=self.follow_batch
+            )
+        items = [self.dataset[position] for position in positions.tolist()]
+        batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
+        return batch.pin_memory() if self._pin else batch
+
+
+def _unwrap(dataset: Any) -> ShardedDataset:
+    """Return the sharded dataset that ``dataset`` is, or is a subset of."""
+    if isinstance(dataset, torch.utils.data.Subset):
+        return _unwrap(dataset.dataset).index_select(list(dataset.indices))  # type: ignore[no-any-return]
+    if isinstance(dataset, ShardedDataset):
+        return dataset
+    raise UsageError(
+        "GraphLoader reads datasets of this package.",
+        expected="S3DIS, ShapeNetPart, kmip_data.open(…) or another ShardedDataset",
+        found=type(dataset).__name__,
+        next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
+    )
+
+
+def _refuse(arguments: dict[str, Any]) -> None:
+    for name in arguments:
+        if name not in _REFUSED:
+            msg = f"GraphLoader() got an unexpected keyword argument {name!r}"
+            raise TypeError(msg)
+        raise UsageError(
+            f"GraphLoader does not take {name}.", expected=f"use {_REFUSED[name]}", found=f"{name}=…"
+        )

@@ -1,0 +1,102 @@
+"""Which graphs make up each batch of an epoch: a pure function of sizes, seed and epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRule:
+    """How an epoch is cut into batches.
+
+    Attributes
+    ----------
+    batch_size
+        Graphs a batch; not used with ``max_nodes``.
+    max_nodes
+        Take graphs into a batch as long as it has at most so many nodes. A larger graph is a batch
+        of its own.
+    bucket
+        Sort the graphs by size inside windows of so many graphs before cutting, so that the graphs
+        of a batch are of like size.
+    drop_last
+        Leave out the last batch (of every rank) where it is not full; with ``max_nodes``, always.
+    even
+        Give every rank the same number of batches, by taking some graphs twice.
+    """
+
+    batch_size: int = 1
+    shuffle: bool = False
+    seed: int = 0
+    max_nodes: int | None = None
+    bucket: int | None = None
+    drop_last: bool = False
+    even: bool = False
+
+    def batches(
+        self, nodes: NDArray[np.int64], epoch: int, rank: int = 0, world_size: int = 1
+    ) -> list[NDArray[np.int64]]:
+        """Positions of the graphs of each batch that ``rank`` gets in ``epoch``, in order.
+
+        The ranks' batches are disjoint and together cover all graphs, except for ``drop_last`` and
+        ``even``. Batches at the same place have about the same size on all ranks.
+
+        Parameters
+        ----------
+        nodes
+            (G,) nodes of each graph.
+        """
+        generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+        order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))
+        if self.bucket is not None:
+            order = _sort_in_windows(order, nodes, self.bucket)
+        groups = (
+            self._by_nodes(order, nodes, world_size) if self.max_nodes else self._by_count(order, world_size)
+        )
+        if self.bucket is not None and self.shuffle:
+            groups = [groups[i] for i in generator.permutation(len(groups))]
+        return [group[rank] for group in groups if len(group[rank])]
+
+    def _by_count(self, order: NDArray[np.int64], world_size: int) -> list[list[NDArray[np.int64]]]:
+        """Cut into groups of one batch a rank; the graphs of a group are dealt in turn."""
+        step = self.batch_size * world_size
+        groups = [order[start : start + step] for start in range(0, len(order), step)]
+        if self.drop_last and groups and len(groups[-1]) < step:
+            groups.pop()
+        if self.even and groups and len(groups[-1]) < world_size:
+            groups[-1] = np.resize(groups[-1], world_size)
+        return [[group[rank::world_size] for rank in range(world_size)] for group in groups]
+
+    def _by_nodes(
+        self, order: NDArray[np.int64], nodes: NDArray[np.int64], world_size: int
+    ) -> list[list[NDArray[np.int64]]]:
+        """Cut greedily by the number of nodes; neighbouring batches go to different ranks."""
+        batches = cut_by_nodes(order, nodes, self.max_nodes or 1)
+        if self.drop_last:
+            batches = batches[: (len(batches) - 1) // world_size * world_size]
+        short = -len(batches) % world_size
+        nothing = np.empty(0, np.int64)
+        batches += [batches[i % len(batches)] if self.even else nothing for i in range(short)]
+        return [batches[start : start + world_size] for start in range(0, len(batches), world_size)]
+
+
+def cut_by_nodes(
+    order: NDArray[np.int64], nodes: NDArray[np.int64], max_nodes: int
+) -> list[NDArray[np.int64]]:
+    """Cut ``order`` into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
+    total = np.cumsum(nodes[order])
+    bounds = [0]
+    while bounds[-1] < len(order):
+        used = int(total[bounds[-1] - 1]) if bounds[-1] else 0
+        stop = int(np.searchsorted(total, used + max_nodes, side="right"))
+        bounds.append(max(stop, bounds[-1] + 1))
+    return [order[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _sort_in_windows(order: NDArray[np.int64], nodes: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    parts = [order[start : start + window] for start in range(0, len(order), window)]
+    return np.concatenate([part[np.argsort(nodes[part], kind="stable")] for part in parts] or [order])

@@ -1,0 +1,267 @@
+"""A PyTorch Geometric dataset over one build folder and split."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data, Dataset
+from torch_geometric.data.summary import Stats, Summary
+
+from kmip_data import gather
+from kmip_data.assemble import Assembler
+from kmip_data.card import Card, SplitEntry, read_card
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.fields import Field, item_fields
+from kmip_data.home import Build
+from kmip_data.manifest import unknown_name
+from kmip_data.schema import Schema, View
+from kmip_data.shards.splits import NODE_PARTS, SplitFile, read_split
+from kmip_data.store import ShardStore
+
+
+class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
+    """The records of a build, or of one part of a split, as a PyTorch Geometric dataset.
+
+    Items are ordinary :class:`torch_geometric.data.Data` with the presented dtypes: copies, never
+    views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
+    sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
+    nearest source first. An instance holds no open file, can be pickled and used after a fork.
+    Nothing is ever downloaded or processed.
+
+    Parameters
+    ----------
+    path
+        A build folder (with ``card.json``), or a :class:`~kmip_data.home.Build`.
+    split
+        ``"train"``, ``"val"``, ``"test"``; ``None``: all records in source order. A dataset of one
+        graph always gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+    transform
+        Applied to each item when it is read.
+    split_name
+        Which of the build's splits (a key of ``card.splits``); ``None``: the build's default.
+    columns
+        Names of the attributes that items have; ``None``: all.
+    views
+        Further attributes that are slices of stored columns.
+    edge_lengths
+        Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
+
+    Raises
+    ------
+    UsageError
+        There is no such split, part or column.
+    DamagedInput
+        The card, a shard or the split file is missing or damaged.
+
+    Examples
+    --------
+    >>> import kmip_data
+    >>> dataset = kmip_data.ShardedDataset("built/s3dis-k32-0123456789ab", split="train")  # doctest: +SKIP
+    >>> dataset[0]  # doctest: +SKIP
+    Data(x=[4096, 9], edge_index=[2, 131072], y=[4096], pos=[4096, 3])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Build,
+        split: str | None = None,
+        transform: Callable[[Data], Data] | None = None,
+        *,
+        split_name: str | None = None,
+        columns: Sequence[str] | None = None,
+        views: Sequence[View] = (),
+        edge_lengths: bool = False,
+    ) -> None:
+        if not isinstance(path, Build):
+            folder = Path(path).expanduser().absolute()
+            path = Build(folder, read_card(folder))
+        self.build = path
+        self.split, self.split_name = split, split_name or self.card.default_split or None
+        self._store = ShardStore(path)
+        fields, edges = item_fields(self._store.schema, columns, views)
+        if edge_lengths and self._store.schema.edges == "none":
+            raise UsageError("Edge lengths need edges.", expected="a build with edges", found="none stored")
+        self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
+        # Numbers of the records of this part in source order; ``None``: all of them.
+        self._records: NDArray[np.int64] | None = None
+        self._masks: dict[str, torch.Tensor] = {}
+        self._choose(split)
+        super().__init__(str(path.path), transform)
+
+    def _choose(self, part: str | None) -> None:
+        names, info = list(self.card.splits), f"kmip-data info {self.card.dataset}"
+        if part is None and (len(self._store) != 1 or self.split_name not in names):
+            return
+        if self.split_name is None:
+            raise UsageError(
+                f"{self.card.dataset} has no splits.",
+                expected="split=None, which gives all records",
+                found=f"split={part!r}",
+            )
+        if self.split_name not in names:
+            raise unknown_name("split", self.split_name, names, command=f"kmip-data info {self.card.dataset}")
+        split = _read_split(self.build, self.card.splits[self.split_name])
+        parts = list(NODE_PARTS if split.parts is None else split.parts)
+        if part is not None and part not in parts:
+            raise unknown_name("part of the split", part, parts, command=info)
+        if split.node_code is not None:
+            code = torch.from_numpy(split.node_code)
+            self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
+        elif part is not None and split.parts is not None:
+            self._records = split.parts[part]
+            if self._records.max(initial=-1) >= len(self._store):
+                raise DamagedInput(
+                    f"The split {self.split_name!r} of {self.build.path} does not fit its shards.",
+                    expected=f"positions below {len(self._store)}",
+                    found=f"{self._records.max()}",
+                    next=f"kmip-data verify {self.build.path}",
+                )
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def card(self) -> Card:
+        """The card of the build: licence, citation, parameters, counts, statistics."""
+        return self.build.card
+
+    @property
+    def schema(self) -> Schema:
+        """Columns, views and edge layout of the shards."""
+        return self._store.schema
+
+    @property
+    def class_names(self) -> list[str]:
+        """Name of each class, by label."""
+        return list(self.card.class_names)
+
+    @property
+    def split_digest(self) -> str | None:
+        """SHA-256 over the keys of this part, as the card has it; ``None`` without a part."""
+        if self.split is None or self.split_name is None:
+            return None
+        return self.card.splits[self.split_name].parts[self.split].digest
+
+    @property
+    def records(self) -> NDArray[np.int64]:
+        """Number in source order of each record of this dataset, int64 (len,)."""
+        chosen = np.fromiter(self.indices(), np.int64, len(self))
+        return chosen if self._records is None else self._records[chosen]
+
+    @property
+    def assembler(self) -> Assembler | None:
+        """What can gather whole batches of this dataset; ``None`` where each item must be made alone.
+
+        That is with a transform, with masks, in a subclass with its own ``get``, and where the name
+        of an attribute has a meaning to PyTorch Geometric's batching.
+        """
+        plain = self.transform is None and not self._masks and self._assembler.collates_plainly
+        return self._assembler if plain and type(self).get is ShardedDataset.get else None
+
+    @property
+    def keys(self) -> list[str]:
+        """Upstream identity of each record of this dataset."""
+        keys = self._store.keys()
+        return [keys[record] for record in self.records.tolist()]
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """Number of nodes of each record, int64 (len,), before any transform."""
+        counts: NDArray[np.int64] = self._store.count[gather.NODE, self.records]
+        return counts
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Number of edges of each record, int64 (len,), before any transform."""
+        counts: NDArray[np.int64] = self._store.count[gather.EDGE, self.records]
+        return counts
+
+    def __repr__(self) -> str:
+        parts = [f"{self.card.dataset}{' sample' if self.card.sample else ''}", f"{len(self)} graphs"]
+        if self.split is not None:
+            parts.append(f"split={self.split!r} of {self.split_name}")
+        if self.card.parameters.get("k") is not None:
+            parts.append(f"k={self.card.parameters['k']}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # -- PyTorch Geometric ------------------------------------------------------------------------
+
+    def len(self) -> int:
+        """Return the number of records in the part."""
+        return len(self._store) if self._records is None else int(self._records.size)
+
+    def get(self, idx: int) -> Data:
+        """Return record ``idx`` of the part, without the transform."""
+        size = self.len()
+        if not -size <= idx < size:
+            msg = f"index {idx} is out of range for {size} graphs"
+            raise IndexError(msg)
+        data = self._assembler.data(idx % size if self._records is None else int(self._records[idx]))
+        for name, mask in self._masks.items():
+            data[name] = mask.clone()
+        return data
+
+    @property
+    def num_node_features(self) -> int:
+        """Number of features a node: columns of ``x``."""
+        return self._features("x") if self.transform is None else int(super().num_node_features)
+
+    @property
+    def num_edge_features(self) -> int:
+        """Number of features an edge: columns of ``edge_attr``."""
+        if self.transform is not None:
+            return int(super().num_edge_features)
+        return 1 if self._assembler.lengths else self._features("edge_attr")
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes: the schema's where it has one, else as PyTorch Geometric counts it."""
+        label = self._field("y")
+        if label is None or self.transform is not None:
+            return int(super().num_classes)
+        if label.num_classes is not None:
+            return label.num_classes
+        labels = Assembler(self._store, [label], edges=False, lengths=False)
+        return int(self._infer_num_classes(labels.batch(self.records).y))
+
+    def get_summary(self) -> Summary:
+        """Statistics of the sizes; read from the row pointers where no transform may change them."""
+        if self.transform is not None:
+            return Summary.from_dataset(self)
+        return Summary(
+            name=type(self).__name__,
+            num_graphs=len(self),
+            num_nodes=Stats.from_data(self.nodes.tolist()),
+            num_edges=Stats.from_data(self.edges.tolist()),
+        )
+
+    def _field(self, attribute: str) -> Field | None:
+        return next((f for f in self._assembler.fields if f.attribute == attribute), None)
+
+    def _features(self, attribute: str) -> int:
+        field = self._field(attribute)
+        if field is None:
+            return 0
+        return field.shape[-1] if field.shape else 1
+
+
+def _read_split(build: Build, entry: SplitEntry) -> SplitFile:
+    path = build.path / entry.file
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        digest = str(error)
+    if digest != entry.sha256:
+        raise DamagedInput(
+            f"{path} is not the split file that the card names.",
+            expected=f"SHA-256 {entry.sha256}",
+            found=digest,
+            left="the file is as it was",
+            next=f"kmip-data verify {build.path} --repair",
+        )
+    return read_split(path)

@@ -1,0 +1,151 @@
+"""All shards of a build as one table of graphs, each of them found by its address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.home import Build
+from kmip_data.schema import EDGE_INDEX, Schema
+from kmip_data.shards.reader import Shard
+
+#: Where rows lie: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
+Rows = tuple[str, int, int, int]
+
+
+class ShardStore:
+    """The shards of a finished build, checked against its card when opened.
+
+    Attributes
+    ----------
+    shards
+        In the order of the card.
+    shard
+        int64 [G], number of the shard of each graph.
+    start, count
+        int64 [3, G], first row in its shard and number of rows of each graph on the graph, node and
+        edge level.
+
+    Raises
+    ------
+    DamagedInput
+        A shard is missing, damaged, or not the one that the card names.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.shards = [self._open(entry.file, entry.graphs) for entry in build.card.shards]
+        self.schema: Schema = self.shards[0].schema if self.shards else build.card.schema_
+        self._index()
+
+    def _open(self, file: str, graphs: int) -> Shard:
+        path = self.build.path / file
+        shard = Shard(path)
+        if shard.build_key != self.build.card.key or shard.graphs != graphs:
+            raise DamagedInput(
+                f"{path} is not a shard of this build.",
+                expected=f"{graphs} graphs of build {self.build.card.key}",
+                found=f"{shard.graphs} graphs of build {shard.build_key}",
+                left="the file is as it was",
+                next=f"kmip-data verify {self.build.path} --repair",
+            )
+        return shard
+
+    def _index(self) -> None:
+        sizes = [shard.graphs for shard in self.shards]
+        self.shard: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
+        pointers = [
+            [np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr] for shard in self.shards
+        ] or [[np.zeros(1, np.int64)] * 3]
+        self.start: NDArray[np.int64] = np.concatenate(
+            [np.stack([pointer[:-1] for pointer in levels]) for levels in pointers], axis=1
+        )
+        self.count: NDArray[np.int64] = np.concatenate(
+            [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
+        )
+        # Addresses hold in this process and its forks; a pickled copy maps anew.
+        self._bases: dict[tuple[Rows, ...], NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return int(self.shard.size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"build": self.build, "shards": self.shards, "schema": self.schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._index()
+
+    def keys(self) -> list[str]:
+        """Upstream identity of each graph, in source order."""
+        return [key for shard in self.shards for key in shard.keys]
+
+    def sources(
+        self, wanted: tuple[Rows, ...], graphs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]:
+        """Say where the rows of some graphs lie.
+
+        Parameters
+        ----------
+        wanted
+            F kinds of rows.
+        graphs
+            (B,) numbers of graphs in source order.
+
+        Returns
+        -------
+        address
+            int64 (F, B), address of the first row of each graph.
+        counts
+            int64 (3, B), rows of each graph on each level.
+        held
+            Arrays that must be kept until the rows are copied: what had to be read because it is
+            compressed.
+        """
+        base = self._bases.get(wanted)
+        if base is None:
+            base = np.array([[self._base(rows, shard) for shard in self.shards] for rows in wanted], np.int64)
+            base = self._bases[wanted] = base.reshape(len(wanted), len(self.shards))
+        row_bytes = np.array([rows[1] for rows in wanted], np.int64)
+        level = [rows[2] for rows in wanted]
+        shard = self.shard[graphs]
+        counts = self.count[:, graphs]
+        start = self.start[:, graphs][level]
+        start *= row_bytes[:, None]
+        found = base[:, shard]
+        held: list[NDArray[Any]] = []
+        if not found.all():
+            self._read(wanted, graphs, found, held)
+            start[base[:, shard] == 0] = 0
+        return found + start, counts, held
+
+    @staticmethod
+    def _base(rows: Rows, shard: Shard) -> int:
+        key, row_bytes, level, plane = rows
+        if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
+            return 1  # any address will do: nothing is copied from it
+        view = shard.mapped(key)
+        if view is None:
+            return 0
+        return int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
+
+    def _read(
+        self,
+        wanted: Sequence[Rows],
+        graphs: NDArray[np.int64],
+        found: NDArray[np.int64],
+        held: list[NDArray[Any]],
+    ) -> None:
+        """Read what is not mapped, and put the addresses of the copies into ``found``."""
+        for f, b in np.argwhere(found == 0).tolist():
+            key, _, level, plane = wanted[f]
+            graph = graphs[b]
+            start = int(self.start[level, graph])
+            rows = self.shards[self.shard[graph]].read(key, start, start + int(self.count[level, graph]))
+            rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
+            held.append(rows)
+            found[f, b] = rows.__array_interface__["data"][0]
