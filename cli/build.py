@@ -20,7 +20,7 @@ from kmip_data.cli.options import (
     raw_options,
     sample_option,
 )
-from kmip_data.cli.output import facts, print_json, size, table
+from kmip_data.cli.output import facts, parts_in_order, print_json, size, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ def result(build: Build, split: str) -> dict[str, Any]:
         "sample": card.sample,
         "parameters": card.parameters,
         "split": split,
-        "splits": {part: counts.model_dump() for part, counts in card.splits[split].parts.items()},
+        "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
         "shards": {shard.file: shard.sha256 for shard in card.shards},
     }
 
@@ -111,7 +111,7 @@ def summary(build: Build, split: str) -> str:
     note = "" if card.sample or card.complete else "part of the published set"
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
-        for part, counts in card.splits[split].parts.items()
+        for part, counts in parts_in_order(card.splits[split])
     ]
     return "\n".join(
         [

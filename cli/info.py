@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, record_parameters, resolve
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import facts, parameters_text, print_json, size, table
+from kmip_data.cli.output import facts, parameters_text, parts_in_order, print_json, size, table
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -137,7 +137,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     rows: list[list[Any]] = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
-        for part, counts in split.parts.items()
+        for part, counts in parts_in_order(split)
     ]
     click.echo(table(["split", "part", "graphs", "digest of keys"], rows, indent=2))
     for note in card.notes:

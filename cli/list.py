@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,4 +114,9 @@ def unfinished_builds(home: Home) -> list[dict[str, Any]]:
 
 
 def _planned(folder: Path) -> int | None:
+    """Shards that the build will have, from its journal; ``None`` before it knew."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for line in (folder / "work" / "journal.jsonl").read_bytes().splitlines():
+            if b'"units"' in line:
+                return int(json.loads(line)["units"])
     return None

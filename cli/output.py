@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from kmip_data.card import SplitEntry, SplitPart
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 
@@ -89,6 +92,12 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
+    """Return train, val, test, in the order of use."""
+    order = ["train", "val", "test"]
+    return sorted(split.parts.items(), key=lambda part: order.index(part[0]) if part[0] in order else 3)
 
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,10 @@ import click
 
 from kmip_data.cli.dataset_command import DatasetCommand, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import parameters_text, print_json, table
+from kmip_data.cli.output import parameters_text, parts_in_order, print_json, table
 
 if TYPE_CHECKING:
-    from kmip_data.graphs.parts import PartStatistics
+    from kmip_data.card import Card
     from kmip_data.home import Build, Home
 
 
@@ -37,80 +36,76 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
 
     Prints the tables for all records and each part of each split, and saves them.
     """
-    from kmip_data.graphs.parts import part_statistics
     from kmip_data.shards.files import write_file
 
     build = resolve(target, home, sample=sample)
-    parts = part_statistics(build)
     path = output if output is not None else build.path / "statistics.txt"
-    text = report(build, parts)
+    text = report(build)
     write_file(path, f"{text}\n".encode())
     if as_json:
+        card = build.card
         print_json(
             {
                 "path": build.path,
                 "saved": path,
-                "sample": build.card.sample,
-                "class_names": build.card.class_names,
-                "statistics": build.card.statistics,
-                "parts": [asdict(part) for part in parts],
+                "sample": card.sample,
+                "counts": card.counts,
+                "splits": {name: split.model_dump()["parts"] for name, split in card.splits.items()},
+                "class_names": card.class_names,
+                "statistics": card.statistics,
             }
         )
     else:
         click.echo(f"{text}\n\nSaved in {path}")
 
 
-def report(build: Build, parts: list[PartStatistics]) -> str:
+def report(build: Build) -> str:
     """Return the tables as text."""
     card = build.card
-    kind = ", a generated sample" if card.sample else ""
-    sections = [
-        f"{card.dataset} {parameters_text(card.parameters)}, key {card.key}{kind}",
-        sizes_table(parts),
-    ]
-    degrees = [
-        [name.replace("_", "-"), found["min"], float(found["mean"]), found["max"]]
-        for name in ("in_degree", "out_degree")
+    kind = ", sample: generated, not the real data" if card.sample else ""
+    title = f"{card.dataset} {parameters_text(card.parameters)}, key {card.key}{kind}"
+    tables = [title, sizes_table(card), spreads_table(card), classes_table(card)]
+    return "\n\n".join(text for text in tables if text)
+
+
+def sizes_table(card: Card) -> str:
+    """How many graphs, nodes and edges there are, in all and in each part of each split."""
+    rows: list[list[Any]] = [["", "all", *(card.counts[name] for name in ("graphs", "nodes", "edges"))]]
+    for name, split in card.splits.items():
+        rows += [
+            [name, part, counts.graphs, counts.nodes, counts.edges] for part, counts in parts_in_order(split)
+        ]
+    for row in rows:
+        row.append(f"{row[4] / row[3]:.2f}" if row[3] else None)
+    return table(["split", "part", "graphs", "nodes", "edges", "edges/node"], rows)
+
+
+def spreads_table(card: Card) -> str:
+    """Least, mean and most nodes and edges a graph, and degrees."""
+    names = {
+        "nodes_per_graph": "nodes a graph",
+        "edges_per_graph": "edges a graph",
+        "in_degree": "in-degree",
+        "out_degree": "out-degree",
+    }
+    rows = [
+        [title, found["min"], f"{found['mean']:,.2f}", found["max"]]
+        for name, title in names.items()
         if (found := card.statistics.get(name))
     ]
-    if degrees:
-        sections.append(table(["degree", "least", "mean", "most"], degrees))
-    if parts and parts[0].classes:
-        sections.append(classes_table(parts, card.class_names))
-    return "\n\n".join(sections)
+    return table(["", "least", "mean", "most"], rows) if rows else ""
 
 
-def sizes_table(parts: list[PartStatistics]) -> str:
-    """One line a part: how many graphs, nodes and edges."""
-    rows: list[list[Any]] = [
-        [
-            part.split or "–",
-            part.part,
-            part.graphs,
-            part.nodes,
-            part.edges,
-            part.smallest,
-            part.nodes / part.graphs if part.graphs else None,
-            part.largest,
-            f"{part.edges / part.nodes:.2f}" if part.nodes else None,
-        ]
-        for part in parts
-    ]
-    header = ["split", "part", "graphs", "nodes", "edges", "smallest", "mean", "largest", "edges/node"]
-    return table(header, rows)
-
-
-def classes_table(parts: list[PartStatistics], names: list[str]) -> str:
-    """One line a class: its count and share in all records, its share in each part."""
-    total = sum(parts[0].classes)
+def classes_table(card: Card) -> str:
+    """One line a class: its count, its share in all records and in each part."""
+    counted = card.statistics.get("classes") or {}
+    columns = {"all": counted.get("total") or []}
+    for name, parts in counted.get("splits", {}).items():
+        order = [part for part, _ in parts_in_order(card.splits[name])]
+        columns.update({f"{part} ({name})": parts[part] for part in order if part in parts})
     rows: list[list[Any]] = []
-    for number, count in enumerate(parts[0].classes):
-        shares = [_share(part.classes[number], sum(part.classes)) for part in parts[1:]]
-        name = names[number] if number < len(names) else ""
-        rows.append([number, name, count, _share(count, total), *shares])
-    columns = [f"{part.part} ({part.split})" for part in parts[1:]]
-    return table(["class", "name", "count", "share", *columns], rows)
-
-
-def _share(count: int, total: int) -> str | None:
-    return f"{count / total:.2%}" if total else None
+    for number, count in enumerate(columns["all"]):
+        shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]
+        name = card.class_names[number] if number < len(card.class_names) else ""
+        rows.append([number, name, count, *shares])
+    return table(["class", "name", "count", *columns], rows) if rows else ""

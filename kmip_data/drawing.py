@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
 CROSSING = "#222222"  #: colour of edges between two classes
+ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
 _LINE = {"linewidths": 0.35, "alpha": 0.65, "clip_on": False}
 
 
@@ -219,9 +220,21 @@ def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
         axes.set_axis_off()
         return
     axes.set_zlim(low[2], low[2] + extent[2])
-    axes.view_init(elev=22, azim=-58, vertical_axis=up)
-    axes.set_box_aspect(extent, zoom=1.2)  # after the vertical axis: it is turned with it
+    axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
+    # After the vertical axis was set: the aspect is turned with it.
+    axes.set_box_aspect(extent, zoom=_zoom(extent, up))
     axes.set_axis_off()
+
+
+def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
+    """Zoom at which a box of this extent, seen from the usual side, just fills its panel."""
+    across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
+    turn, tilt = np.radians(AZIMUTH), np.radians(ELEVATION)
+    width = across * abs(np.sin(turn)) + deep * abs(np.cos(turn))
+    depth = across * abs(np.cos(turn)) + deep * abs(np.sin(turn))
+    height = high * np.cos(tilt) + depth * np.sin(tilt)
+    # matplotlib scales the box to a diagonal of fixed length; the two limits are of the panel.
+    return float(np.linalg.norm(extent) * min(1.06 / width, 0.95 / height))
 
 
 def _draw_degrees(axes: Any, drawing: Drawing) -> None:

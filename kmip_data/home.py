@@ -77,7 +77,8 @@ def find_build(
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
     A build matches when it is of that dataset, has the values in ``parameters``, and ``defaults``
-    for the parameters not given. Samples and builds with a ``limit`` match only when asked for.
+    for the parameters not given. Samples and builds with a ``limit`` match only when asked for. Of
+    matches by several versions of a pipeline only those of the newest count: it supersedes the others.
 
     Raises
     ------
@@ -92,6 +93,8 @@ def find_build(
         and build.card.sample == sample
         and all(build.card.parameters.get(name) == value for name, value in wanted.items())
     ]
+    newest = max((build.card.pipeline_version for build in matches), default=0)
+    matches = [build for build in matches if build.card.pipeline_version == newest]
     if len(matches) > 1:
         folders = "\n    ".join(str(build.path) for build in matches)
         raise UsageError(
@@ -135,10 +138,11 @@ def open_target(
             raise unknown_name("dataset or build folder", text, sorted({*names, *custom}))
         wanted = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in (parameters or {}).items())
         flag = " --sample" if sample else ""
+        others = [build.path.name for build in list_builds(home) if build.card.dataset == text]
         raise UsageError(
             f"There is no finished build of {text!r}{' ' + wanted if wanted else ''}{flag}.",
             expected=f"a build under {home.built}",
-            found="none that matches",
+            found=f"others: {', '.join(others)}" if others else "none",
             left="nothing was changed",
             next=f"kmip-data build {text}{' ' + wanted if wanted else ''}{flag}",
         )

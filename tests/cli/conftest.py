@@ -1,0 +1,40 @@
+"""A home folder of the test's own, and small finished builds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kmip_data.home import Build
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, found by its environment variable."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(folder))
+    monkeypatch.delenv("KMIP_DATA_ACCEPT_LICENSE", raising=False)
+    return folder
+
+
+@pytest.fixture
+def make_build(home: Path) -> Callable[..., Build]:
+    """Write ``built/NAME`` with 10 random graphs, as a finished S3DIS build of k = 4."""
+
+    def make(name: str = "s3dis-k4", **options: object) -> Build:
+        parts = {"train": [0, 1, 2, 3, 4, 6], "val": [7, 9], "test": [8, 5]}
+        parameters = {"knn_rule": "exact", "short_graphs": None, **options.pop("parameters", {})}
+        return write_build(
+            home / "built" / name,
+            s3dis_records(10),
+            s3dis_schema(4),
+            parts=parts,
+            parameters=parameters,
+            class_names=["ceiling", "floor", "wall"],
+            **options,
+        )
+
+    return make

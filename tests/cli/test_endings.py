@@ -1,0 +1,223 @@
+"""Every way for a command to end: its exit code, its five parts, its JSON; never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from kmip_data import errors
+from kmip_data.cli import main
+from kmip_data.cli.command import Command
+from support.cli import kmip, kmip_process
+
+CLASSES = {
+    errors.CheckFailed: 1,
+    errors.UsageError: 2,
+    errors.SourceUnavailable: 3,
+    errors.DamagedInput: 4,
+    errors.LicenseNotAccepted: 5,
+    errors.OutOfResources: 6,
+}
+
+
+@pytest.fixture
+def command_that(monkeypatch):
+    """Put a command ``x`` on the command line that runs the function given."""
+
+    def make(body):
+        @click.command(cls=Command, examples=["kmip-data x"])
+        @click.option("--json", "as_json", is_flag=True)
+        def x(as_json):
+            body()
+
+        monkeypatch.setitem(main.COMMANDS, "x", ("x", "Fails."))
+        monkeypatch.setattr(main.root, "get_command", lambda ctx, name: x)
+
+    return make
+
+
+def raising(error):
+    def body():
+        raise error
+
+    return body
+
+
+def test_no_error_class_is_forgotten():
+    defined = {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.KmipDataError) and value is not errors.KmipDataError
+    }
+    assert defined == set(CLASSES)
+
+
+@pytest.mark.parametrize(("error", "code"), CLASSES.items())
+def test_exit_code_and_five_parts(command_that, error, code):
+    command_that(raising(error("It broke.", expected="a", found="b", left="c", next="d")))
+    outcome = kmip("x")
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+
+
+def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
+    command_that(raising(errors.DamagedInput("It broke.", expected="a", left="c")))
+    outcome = kmip("x", "--json")
+    assert outcome.json == {
+        "error": {"class": "DamagedInput", "exit_code": 4, "what": "It broke.", "expected": "a", "on_disk": "c"}
+    }
+    assert "It broke." in outcome.err
+
+
+def test_json_error_after_the_result_adds_nothing_to_stdout(command_that):
+    from kmip_data.cli.output import print_json
+
+    def body():
+        print_json({"ok": False})
+        raise errors.CheckFailed("It broke.")
+
+    command_that(body)
+    outcome = kmip("x", "--json")
+    assert (outcome.code, outcome.json) == (1, {"ok": False})
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_full_disk_is_6(command_that, number):
+    command_that(raising(OSError(number, os.strerror(number), "/somewhere")))
+    outcome = kmip("x")
+    assert outcome.code == 6
+    assert "/somewhere" in outcome.err
+
+
+def test_memory_error_is_6(command_that):
+    command_that(raising(MemoryError()))
+    assert kmip("x").code == 6
+
+
+def test_path_that_cannot_be_used_is_2(command_that):
+    command_that(raising(PermissionError(errno.EACCES, "Permission denied", "/root/secret")))
+    outcome = kmip("x")
+    assert outcome.code == 2
+    assert "/root/secret" in outcome.err
+    assert "next:" in outcome.err
+
+
+def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that, monkeypatch):
+    monkeypatch.delenv(main.DEBUG, raising=False)
+    command_that(raising(ZeroDivisionError("by zero")))
+    outcome = kmip("x")
+    assert outcome.code == main.UNKNOWN_ERROR
+    assert "ZeroDivisionError: by zero" in outcome.err
+    path = next(word for word in outcome.err.split() if word.endswith(".txt"))
+    text = open(path).read()
+    assert "Traceback" in text
+    assert "test_endings.py" in text
+    os.unlink(path)
+
+
+def test_unforeseen_error_shows_its_traceback_on_request():
+    """In a process, where `kmip` does not forbid the word."""
+    code = (
+        "import sys, click; from kmip_data.cli import main;"
+        "main.root.get_command = lambda ctx, name: click.Command('list', callback=lambda: 1 / 0);"
+        "sys.exit(main.run(['list']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, main.DEBUG: "1"}
+    )
+    assert done.returncode == main.UNKNOWN_ERROR
+    assert "Traceback" in done.stderr
+
+
+def test_keyboard_interrupt_is_130(command_that):
+    command_that(raising(KeyboardInterrupt()))
+    assert kmip("x").code == 130
+
+
+def test_system_exit_keeps_its_code(command_that):
+    command_that(raising(SystemExit(143)))
+    assert kmip("x").code == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_end_a_process_with_its_code_and_without_a_traceback(number, code):
+    program = (
+        "import time, click; from kmip_data.cli import main;"
+        "body = lambda: (print('ready', flush=True), time.sleep(60));"
+        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body);"
+        "import sys; sys.argv = ['kmip-data', 'list']; main.main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    started = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in err
+    assert time.monotonic() - started < 10
+
+
+def test_broken_pipe_is_quiet():
+    """`kmip-data … | head -1`: nothing on stderr, the code of a closed pipe."""
+    program = "import sys; sys.argv = ['kmip-data', 'list', '--help']; from kmip_data.cli.main import main; main()"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (main.PIPE_CLOSED, b"")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["buidl", "s3dis"], ["'buidl'", "'build'"]),
+        (["build", "s3ids"], ["'s3ids'", "'s3dis'"]),
+        (["build", "s3ids", "--k", "3"], ["'s3ids'", "'s3dis'"]),
+        (["build", "s3dis", "--tets-area", "5"], ["--test-area"]),
+        (["build", "s3dis", "--test-area", "7"], ["--test-area", "1<=x<=6"]),
+        (["build", "s3dis", "--k", "many"], ["--k", "many"]),
+        (["build", "s3dis", "--knn-rule", "exat"], ["--knn-rule", "exact"]),
+        (["build"], ["NAME"]),
+        (["info", "shapenet"], ["'shapenet'", "'shapenet-part'"]),
+        (["verify", "s3ids"], ["'s3dis'"]),
+        (["verify", "s3dis"], ["kmip-data build s3dis"]),
+        (["stats", "s3dis", "--k", "16"], ["kmip-data build s3dis --k 16"]),
+        (["preview", "s3dis", "--sample"], ["kmip-data build s3dis --sample"]),
+        (["fetch", "shapenet_part"], ["'shapenet-part'"]),
+        (["bench", "knnn"], ["'knnn'"]),
+        (["completion", "powershell"], ["bash"]),
+        (["train", "--dataset", "s3ids"], ["'s3dis'"]),
+        (["evaluate", "no-such-run"], ["no-such-run"]),
+    ],
+)
+def test_wrong_usage_is_2_and_names_the_way_on(home, args, words):
+    outcome = kmip(*args)
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    assert all(word in outcome.err for word in words), outcome.err
+    assert "next:" in outcome.err
+    assert not home.exists(), "a wrong line leaves nothing behind"
+
+
+def test_python_m_kmip_data_is_the_command():
+    outcome = kmip_process("list", "--help")
+    assert outcome.code == 0
+    assert outcome.out.startswith("Usage: kmip-data list")
+
+
+def test_wrong_usage_as_a_process():
+    outcome = kmip_process("buidl")
+    assert outcome.code == 2
+    assert "'build'" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_help_goes_to_stdout_of_a_locale_without_unicode():
+    assert kmip_process("info", "s3dis", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii").code in {0, 2}

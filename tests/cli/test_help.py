@@ -1,0 +1,95 @@
+"""Help: quick, complete, with an example for every command."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kmip_data.cli.main import COMMANDS, root
+from support.cli import kmip
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_root_help_lists_every_command_in_order():
+    outcome = kmip("--help")
+    assert outcome.code == 0
+    listed = re.findall(r"^  (\w+)  +[A-Z]", outcome.out.split("Commands:")[1].split("Examples:")[0], re.M)
+    assert listed == list(COMMANDS)
+
+
+def test_no_arguments_show_the_help():
+    assert kmip().out == kmip("-h").out
+    assert kmip().code == 0
+
+
+def test_version():
+    import kmip_data
+
+    assert kmip("--version").out.strip().endswith(kmip_data.__version__)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples_that_parse(name):
+    outcome = kmip(name, "--help")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == kmip(name, "-h").out
+    command = root.get_command(None, name)
+    assert command.examples
+    for example in command.examples:
+        assert f"  {example}\n" in outcome.out
+        assert f"kmip-data {name}" in example
+    one_line = command.help.splitlines()[0]
+    assert COMMANDS[name][1] == one_line, "the list of commands says what the command's help says"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_use_options_that_exist(name):
+    command = root.get_command(None, name)
+    for example in command.examples:
+        words = re.findall(r'\(kmip-data (.*?)\)|^kmip-data (.*?)(?: >.*)?$', example)[0]
+        args = (words[0] or words[1]).split()[1:]
+        context = command.make_context(name, list(args), resilient_parsing=False)
+        context.close()
+
+
+def test_dataset_options_come_from_its_parameters():
+    outcome = kmip("build", "s3dis", "--help")
+    for option in ("--k N", "--knn-rule [exact|torch-cluster]", "--test-area N", "--val-fraction X", "--limit N"):
+        assert option in outcome.out
+    assert "(default: 32)" in outcome.out
+    assert "--category" not in outcome.out
+    assert "--category" in kmip("build", "shapenet-part", "--help").out
+
+
+def test_help_loads_nothing_heavy():
+    """What makes `kmip-data --help` answer at once: no torch, numpy, h5py or pydantic."""
+    code = (
+        "import sys; from kmip_data.cli.main import run; run(['--help']);"
+        "print('LOADED', sorted({'torch', 'numpy', 'h5py', 'pydantic', 'numba', 'requests'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "LOADED []" in done.stdout
+
+
+@pytest.mark.parametrize("args", [["list", "--help"], ["build", "s3dis", "--help"], ["train", "--dataset", "s3dis", "-h"]])
+def test_help_of_commands_loads_no_torch(args):
+    code = (
+        f"import sys; from kmip_data.cli.main import run; run({args!r});"
+        "print('LOADED', sorted({'torch', 'lightning', 'matplotlib', 'torch_geometric'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "LOADED []" in done.stdout
+
+
+def test_docs_name_every_command_and_option():
+    text = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for name in COMMANDS:
+        assert f"## {name}" in text or f"`kmip-data {name}" in text
+        for option in root.get_command(None, name).params:
+            for word in option.opts:
+                assert not word.startswith("--") or f"`{word}" in text, f"{name} {word} is not in docs/cli.md"

@@ -1,0 +1,51 @@
+"""Run the command line: in this process where that is enough, as a process where it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Exit code and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one object on stdout."""
+        return json.loads(self.out)
+
+
+def kmip(*args: object) -> Outcome:
+    """Run ``kmip-data ARGS`` in this process."""
+    from kmip_data.cli.main import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([str(arg) for arg in args])
+    outcome = Outcome(code, out.getvalue(), err.getvalue())
+    assert "Traceback" not in outcome.out + outcome.err, outcome.err
+    return outcome
+
+
+def kmip_process(*args: object, timeout: float = 120, **environment: str) -> Outcome:
+    """Run ``python -m kmip_data ARGS`` as a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kmip_data", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
