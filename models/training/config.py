@@ -1,0 +1,119 @@
+"""The typed configuration of a run: every key, its type, its default and what it means."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kmip_data.models.config import ModelConfig
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Section):
+    """Which graphs, and which of them to learn from."""
+
+    dataset: str = Field(description="name of a dataset, or a build folder")
+    sample: bool = Field(default=False, description="the generated miniature instead of the real data")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="build parameters, such as k or limit; others keep their defaults"
+    )
+    split: dict[str, Any] = Field(
+        default_factory=dict, description="split parameters, such as split, test_area or split_seed"
+    )
+    split_seed_follows_run: bool = Field(
+        default=False,
+        description="draw the split with the run's seed, so that each seed has validation records of its own",
+    )
+    features: str = Field(
+        default="all", description="view of the node features, where the dataset has one (all: every column)"
+    )
+
+
+class OptimiserConfig(_Section):
+    """AdamW with PyTorch's default betas."""
+
+    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
+
+
+class ScheduleConfig(_Section):
+    """How the learning rate moves, once an epoch."""
+
+    kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
+        default="cosine_with_warmup", description="name of the schedule"
+    )
+    warmup_epochs: int = Field(default=10, ge=0, description="cosine: epochs of linear warm-up")
+    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
+    patience: int = Field(
+        default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
+    )
+
+
+class TrainingConfig(_Section):
+    """The loop."""
+
+    epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
+    batch_size: int = Field(default=8, ge=1, description="graphs a batch (on each device)")
+    accumulate: int = Field(
+        default=1, ge=1, description="batches a step; every loss is divided by it, also in a short last group"
+    )
+    clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
+    shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
+    loss: Literal["weighted_cross_entropy", "cross_entropy"] = Field(
+        default="weighted_cross_entropy", description="loss function"
+    )
+    metric: Literal["accuracy", "f1", "miou"] = Field(
+        default="accuracy", description="validation metric that chooses the best epoch"
+    )
+    eval_every: int = Field(
+        default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**32, description="seed of the weights, dropout and order")
+    precision: Literal["32", "16-mixed", "bf16-mixed"] = Field(
+        default="32", description="arithmetic of the model; weights and loss stay float32"
+    )
+
+
+class SystemConfig(_Section):
+    """What the run uses of the machine. Changing it never changes what is learned, up to rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
+    devices: int = Field(
+        default=1, ge=1, description="processes a machine, one a GPU; each takes batches of its own"
+    )
+    nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
+    compile: bool = Field(default=False, description="torch.compile the model")
+    deterministic: bool = Field(
+        default=False, description="PyTorch's deterministic kernels where it has them (slower on a GPU)"
+    )
+    logger: Literal["csv", "tensorboard", "wandb", "mlflow"] = Field(
+        default="csv", description="where metrics go beside metrics.csv"
+    )
+
+
+class RunConfig(_Section):
+    """Everything that defines a run; written as ``config.toml`` into its folder."""
+
+    version: Literal[1] = Field(default=1, description="version of this file's layout")
+    preset: str = Field(default="", description="preset the run began with; empty: none")
+    variant: Literal["code", "text"] = Field(
+        default="code", description="what the preset follows where the paper's code and text disagree"
+    )
+    data: DataConfig
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    system: SystemConfig = Field(default_factory=SystemConfig)
+
+    def with_seed(self, seed: int) -> RunConfig:
+        """Return this configuration for another seed, and its split too where that follows the run."""
+        data = self.data
+        if data.split_seed_follows_run:
+            data = data.model_copy(update={"split": {**data.split, "split_seed": seed}})
+        training = self.training.model_copy(update={"seed": seed})
+        return self.model_copy(update={"data": data, "training": training})

@@ -1,0 +1,230 @@
+"""One run in its folder, driven by Lightning, from its last checkpoint to its result."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer, seed_everything
+
+from kmip_data.errors import CheckFailed
+from kmip_data.models.training.checkpoint import LAST, WEIGHTS, AtomicCheckpointIO, write_weights
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.curves import draw_curves
+from kmip_data.models.training.data import RunData
+from kmip_data.models.training.folders import CURVES_NAME
+from kmip_data.models.training.logs import build_logger, quiet_lightning
+from kmip_data.models.training.machine import (
+    Device,
+    is_out_of_memory,
+    out_of_memory,
+    peak_device_memory,
+    peak_host_memory,
+)
+from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.models.training.recorder import Recorder
+from kmip_data.models.training.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
+from kmip_data.shards.writer import write_file
+
+TERMINATED = 143
+
+
+def fit(
+    config: RunConfig,
+    data: RunData,
+    folder: Path | None,
+    device: Device,
+    *,
+    tell: Callable[[str], None],
+    quiet: bool = False,
+) -> RunResult:
+    """Train until the last epoch, measure the best weights on every part, and write the result.
+
+    ``folder`` is ``None`` in the processes of a distributed run that write nothing.
+    """
+    with quiet_lightning(), _determinism(config.system.deterministic):
+        seed_everything(config.training.seed, workers=False, verbose=False)
+        module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+        recorder = Recorder(folder, data, config, quiet=quiet)
+        trainer = _trainer(config, folder, device, recorder, data)
+        checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
+        for line in _announcement(config, data, folder, device, module, checkpoint):
+            tell(line)
+        if device.kind == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        with _guarded(config, module, recorder, folder, tell):
+            trainer.fit(module, data.batches(), ckpt_path=checkpoint)
+            if trainer.interrupted:
+                raise KeyboardInterrupt
+            return _finish(config, data, folder, device, module, recorder, trainer)
+
+
+def _trainer(
+    config: RunConfig, folder: Path | None, device: Device, recorder: Recorder, data: RunData
+) -> Trainer:
+    system, training = config.system, config.training
+    logger: Any = False
+    if folder is not None:
+        logger = build_logger(
+            system.logger,
+            folder,
+            run=folder.name,
+            project=f"kmip-data-{data.label}",
+            config=config.model_dump(mode="json"),
+        )
+    # The last layer's edge output reaches no loss, so some weights have no gradient in a step.
+    strategy = "auto" if system.devices * system.nodes == 1 else "ddp_find_unused_parameters_true"
+    return Trainer(
+        accelerator="gpu" if device.kind == "cuda" else "cpu",
+        devices=system.devices,
+        num_nodes=system.nodes,
+        strategy=strategy,
+        precision="32-true" if training.precision == "32" else training.precision,
+        max_epochs=training.epochs,
+        accumulate_grad_batches=training.accumulate,
+        gradient_clip_val=training.clip_norm or None,
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        logger=logger,
+        callbacks=[recorder],
+        plugins=[AtomicCheckpointIO()],
+        default_root_dir=folder,
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def _announcement(
+    config: RunConfig,
+    data: RunData,
+    folder: Path | None,
+    device: Device,
+    module: TrainingModule,
+    checkpoint: Path | None,
+) -> Iterator[str]:
+    yield f"data: {data.description}"
+    count = sum(parameter.numel() for parameter in module.model.parameters())
+    yield f"model: {config.model.name}, {count:,} parameters"
+    many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
+    yield f"device: {device.name} ({device.reason}){many}, precision {config.training.precision}"
+    if checkpoint is not None:
+        yield f"run: {folder}, from its last checkpoint"
+    else:
+        yield f"run: {folder}"
+
+
+@contextlib.contextmanager
+def _guarded(
+    config: RunConfig,
+    module: TrainingModule,
+    recorder: Recorder,
+    folder: Path | None,
+    tell: Callable[[str], None],
+) -> Iterator[None]:
+    """Turn what ends a run early into what the user can act on, and give Ctrl-C back its meaning."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main_thread else None
+    kept = f"{folder}; its checkpoint is of epoch {len(recorder.history)}"
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+        done = len(recorder.history)
+        what = f"its checkpoint after epoch {done} is kept" if done else "no epoch was finished"
+        tell(f"Stopped: {what}. Go on with: kmip-data train --resume {folder}")
+        if recorder.interrupted:
+            # Lightning leaves with SystemExit(1) and Ctrl-C switched off.
+            raise KeyboardInterrupt from None
+        raise SystemExit(TERMINATED) if isinstance(stop, SIGTERMException) else stop from None
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(
+            error, size=module.size, doing=recorder.doing, config=config, left=kept
+        ) from error
+    finally:
+        if main_thread and handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def _determinism(wanted: bool) -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(wanted or before, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _finish(
+    config: RunConfig,
+    data: RunData,
+    folder: Path | None,
+    device: Device,
+    module: TrainingModule,
+    recorder: Recorder,
+    trainer: Trainer,
+) -> RunResult:
+    """Measure the best weights on every part and write weights, result and picture."""
+    if recorder.best_epoch is None:
+        raise CheckFailed(
+            "No epoch has a validation metric.",
+            expected=f"a finite {config.training.metric} on val",
+            found="NaN in every evaluated epoch",
+            left=f"{folder} with its metrics",
+            next="kmip-data verify on the build, or a lower --set optimiser.lr=…",
+        )
+    module.model.load_state_dict(recorder.best_weights)
+    root = trainer.strategy.root_device
+    module.to(root)
+    metrics = {}
+    for part in data.parts:
+        recorder.doing = f"evaluating {part}"
+        loader = data.loader(part, rank=trainer.global_rank, world_size=trainer.world_size)
+        metrics[part] = evaluate_part(module, loader, root)
+    history = recorder.history
+    result = RunResult(
+        name=folder.name if folder is not None else "",
+        dataset=data.build.card.dataset,
+        sample=data.build.card.sample,
+        build_key=data.build.card.key,
+        build_parameters=data.build.card.parameters,
+        split=data.split_used,
+        model=config.model.name,
+        preset=config.preset,
+        variant=config.variant,
+        config=config.model_dump(mode="json"),
+        num_parameters=sum(parameter.numel() for parameter in module.model.parameters()),
+        seed=config.training.seed,
+        device=device.name,
+        versions=package_versions(),
+        epochs=len(history),
+        best_epoch=recorder.best_epoch,
+        metric=config.training.metric,
+        metrics=metrics,
+        seconds=Seconds(
+            train_epoch=sum(row["seconds_train"] for row in history) / len(history),
+            total=sum(row["seconds"] for row in history),
+        ),
+        memory=Memory(device=peak_device_memory(root), host=peak_host_memory()),
+    )
+    if folder is not None:
+        write_weights(folder / WEIGHTS, recorder.best_weights)
+        sample = " (sample: generated data)" if result.sample else ""
+        draw_curves(
+            history,
+            folder / CURVES_NAME,
+            title=f"{result.dataset}{sample} · {result.model} · seed {result.seed}",
+            metric=result.metric,
+            best_epoch=result.best_epoch,
+        )
+        write_file(folder / RESULT_NAME, result.to_json().encode())
+    return result

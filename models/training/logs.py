@@ -1,0 +1,84 @@
+"""Loggers by name, and Lightning kept quiet."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kmip_data.errors import UsageError
+from kmip_data.models.training.machine import is_main_process
+
+# Name -> (module that must be importable, what to install, class in lightning.pytorch.loggers).
+_NEEDS = {
+    "tensorboard": (("tensorboard", "tensorboardX"), "tensorboard", "TensorBoardLogger"),
+    "wandb": (("wandb",), "wandb", "WandbLogger"),
+    "mlflow": (("mlflow",), "mlflow", "MLFlowLogger"),
+}
+
+
+def build_logger(name: str, folder: Path, *, run: str, project: str, config: dict[str, Any]) -> Any:
+    """Return Lightning's logger of that name, writing below ``folder``; ``False`` for ``csv``.
+
+    ``metrics.csv`` is written whatever the logger.
+
+    Raises
+    ------
+    UsageError
+        The logger's package is not installed; it is named.
+    """
+    if name == "csv":
+        return False
+    modules, package, class_name = _NEEDS[name]
+    if not any(importlib.util.find_spec(module) for module in modules):
+        raise UsageError(
+            f"The logger {name!r} needs the package {package!r}.",
+            expected=f"{package} installed",
+            found="it is not",
+            left="nothing was started",
+            next=f"pip install {package}, or --logger csv",
+        )
+    from lightning.pytorch import loggers
+
+    kind = getattr(loggers, class_name)
+    if name == "tensorboard":
+        logger = kind(save_dir=str(folder), name="", version="tensorboard")
+    elif name == "wandb":
+        logger = kind(save_dir=str(folder), name=run, project=project)
+    else:
+        logger = kind(save_dir=str(folder / "mlruns"), run_name=run, experiment_name=project)
+    logger.log_hyperparams(config)
+    return logger
+
+
+def teller(quiet: bool) -> Callable[[str], None]:
+    """Return a function that prints a line to stderr: in the first process of a run, unless ``quiet``."""
+
+    def tell(line: str) -> None:
+        if not quiet and is_main_process():
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    return tell
+
+
+@contextlib.contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence Lightning's tips and its warnings about loaders and folders that are ours, not its own."""
+    names = ("lightning", "lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+        warnings.filterwarnings("ignore", module=r"torchmetrics\..*", message=".*``compute`` method.*")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

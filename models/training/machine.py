@@ -1,0 +1,148 @@
+"""What a run uses of the machine: its device, its memory, and what to do when that runs out."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.training.config import RunConfig
+
+Precision = Literal["32", "16-mixed", "bf16-mixed"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """The chosen device and why it was chosen."""
+
+    kind: Literal["cpu", "cuda"]
+    name: str  #: for people and ``result.json``: ``cpu`` or the GPU's name
+    reason: str
+
+
+def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
+    """Choose the device: ``auto`` takes a GPU if PyTorch sees one.
+
+    Raises
+    ------
+    UsageError
+        A GPU is asked for and not there, or more of them than there are.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "cpu" or (wanted == "auto" and not count):
+        return Device("cpu", "cpu", "asked for" if wanted == "cpu" else "PyTorch sees no GPU")
+    if devices > count:
+        raise UsageError(
+            f"{devices} GPU{'s are' if devices > 1 else ' is'} asked for.",
+            expected=f"at most {count} (torch {torch.__version__})" if count else "a GPU that PyTorch sees",
+            found=f"{count} GPUs",
+            left="nothing was started",
+            next="kmip-data doctor, or --device cpu",
+        )
+    reason = "asked for" if wanted == "cuda" else "PyTorch sees it"
+    return Device("cuda", torch.cuda.get_device_name(0), reason)
+
+
+def is_main_process() -> bool:
+    """Whether this process writes and speaks: the only one, or rank 0 of Lightning, torchrun or SLURM."""
+    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+        if name in os.environ:
+            return os.environ[name] == "0"
+    return True
+
+
+def check_precision(precision: Precision, device: Device) -> None:
+    """Raise UsageError where the device has no such arithmetic."""
+    if precision == "16-mixed" and device.kind == "cpu":
+        raise UsageError(
+            "A CPU does not train in 16-mixed.",
+            expected="32 or bf16-mixed",
+            found="16-mixed",
+            left="nothing was started",
+            next="--precision bf16-mixed, or --device cuda",
+        )
+
+
+def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
+    """Context in which a forward pass runs in ``precision``, as Lightning's training steps do."""
+    dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+    return torch.autocast(device, dtype=dtype, enabled=precision != "32")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a batch."""
+
+    graphs: int
+    nodes: int
+    edges: int
+
+    @classmethod
+    def of(cls, batch: Any) -> Size:
+        """Count what a batch holds, with edges as a table or as pairs."""
+        neighbor = getattr(batch, "neighbor", None)
+        index = getattr(batch, "edge_index", None)
+        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
+        return cls(int(batch.num_graphs), int(batch.num_nodes), int(edges))
+
+    def __str__(self) -> str:
+        return f"{self.graphs} graphs, {self.nodes:,} nodes, {self.edges:,} edges"
+
+
+_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` is a GPU's, the CPU allocator's, KeOps' or Python's way to say that memory ran out."""
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def out_of_memory(
+    error: BaseException, *, size: Size | None, doing: str, config: RunConfig, left: str
+) -> OutOfResources:
+    """Explain an allocation that failed while ``doing`` something with a batch of ``size``."""
+    training = config.training
+    tips = []
+    if training.batch_size > 1:
+        smaller = -(-training.batch_size // 2)
+        times = -(-training.batch_size // smaller) * training.accumulate
+        tips.append(
+            f"--set training.batch_size={smaller} --set training.accumulate={times} (as many graphs a step)"
+        )
+    if not config.model.checkpoint_layers:
+        tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
+    if training.precision == "32":
+        tips.append("--precision bf16-mixed")
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return OutOfResources(
+        f"Memory ran out while {doing}.",
+        expected="a batch that fits",
+        found=f"{f'a batch of {size}; ' if size else ''}{message}",
+        left=left,
+        next="\n    ".join(["one or more of", *tips, "or a machine with more memory"]),
+    )
+
+
+def peak_host_memory() -> int:
+    """Peak resident set of this process in bytes, since it began."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def peak_device_memory(device: torch.device) -> int | None:
+    """Peak bytes that PyTorch had allocated on a GPU; ``None`` on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None

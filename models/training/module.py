@@ -1,0 +1,122 @@
+"""One training step: the model, its loss, its metrics and its optimiser, as Lightning drives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from kmip_data.errors import CheckFailed
+from kmip_data.models.network import build_model
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.losses import LOSSES
+from kmip_data.models.training.machine import Size, autocast
+from kmip_data.models.training.metrics import SplitMetrics
+from kmip_data.models.training.schedules import Schedule, build_schedule
+
+
+class TrainingModule(LightningModule):
+    """A node classifier in training.
+
+    Parameters
+    ----------
+    config
+        The run.
+    in_channels
+        Columns of ``x``.
+    num_classes
+        Number of classes C; labels are 0 … C-1.
+    """
+
+    schedule: Schedule
+
+    def __init__(self, config: RunConfig, *, in_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.model = build_model(config.model, in_channels=in_channels, num_classes=num_classes)
+        if config.system.compile:
+            # In place, so that the names of the weights stay what they are without it.
+            self.model.compile(dynamic=True)
+        self.loss = LOSSES[config.training.loss]
+        self.metrics = SplitMetrics(num_classes)
+        self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
+        self._schedule_state: dict[str, Any] | None = None
+        self._last_loss: Tensor | None = None
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Logits ``(N, C)`` and labels ``(N,)`` of the rows that count."""
+        self.size = Size.of(batch)
+        return self.model(batch), batch.y
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
+        self._check_last_loss(batch_idx - 1)
+        logits, target = self(batch)
+        loss = self.loss(logits, target)
+        self.metrics.update(logits, target, loss)
+        self._last_loss = loss.detach()
+        return loss
+
+    def end_epoch(self) -> dict[str, float]:
+        """Metrics of the train batches of this epoch, as they were met (dropout on, weights moving)."""
+        self._check_last_loss(None)
+        self._last_loss = None
+        return self.metrics.compute()
+
+    def _check_last_loss(self, batch: int | None) -> None:
+        # One step late, so that a GPU is never waited for.
+        if self._last_loss is None or torch.isfinite(self._last_loss):
+            return
+        where = "the last batch" if batch is None else f"batch {batch}"
+        raise CheckFailed(
+            f"The loss is {float(self._last_loss)} in epoch {self.current_epoch}, {where}.",
+            expected="a finite number",
+            found=f"{float(self._last_loss)}; learning rate {self.learning_rate:.3g}",
+            left="the checkpoint of the epoch before",
+            next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The present learning rate."""
+        return float(self.optimizers(use_pl_optimizer=False).param_groups[0]["lr"])
+
+    def configure_optimizers(self) -> Optimizer:
+        """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
+        optimiser = AdamW(
+            self.model.parameters(),
+            lr=self.config.optimiser.lr,
+            weight_decay=self.config.optimiser.weight_decay,
+        )
+        self.schedule = build_schedule(optimiser, self.config.schedule, self.config.training.epochs)
+        if self._schedule_state is not None:
+            self.schedule.load_state_dict(self._schedule_state)
+        return optimiser
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the schedule; Lightning adds weights, optimiser and loops."""
+        checkpoint["schedule"] = self.schedule.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the schedule's state until the optimiser is there; its rates come with the optimiser's."""
+        self._schedule_state = checkpoint["schedule"]
+
+
+def evaluate_part(module: TrainingModule, loader: Any, device: torch.device) -> dict[str, float]:
+    """One pass over a part in eval mode: its loss and metrics.
+
+    Nothing random runs in eval mode, so the generators are as they were afterwards.
+    """
+    training = module.training
+    module.eval()
+    try:
+        with torch.inference_mode(), autocast(module.config.training.precision, device.type):
+            for batch in loader:
+                logits, target = module(batch.to(device, non_blocking=True))
+                module.metrics.update(logits, target, module.loss(logits, target))
+    finally:
+        module.train(training)
+    return module.metrics.compute()

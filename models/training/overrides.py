@@ -1,0 +1,272 @@
+"""Read, change and write configurations: TOML files and ``section.key=value``."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.training.config import RunConfig
+
+HELP = "docs/training.md lists every key"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One documented key of a configuration."""
+
+    name: str  #: dotted, ``optimiser.lr``
+    type: str
+    default: str  #: as TOML; empty where the key must be given
+    doc: str
+
+
+def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
+    """Every key of a configuration in order, with type, default and meaning."""
+    found: list[Key] = []
+    for name, field, path in _fields(model, prefix):
+        section = _section(field)
+        if section is not None:
+            found += documented_keys(section, f"{path}.")
+            continue
+        default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+        found.append(Key(path, _type_name(field), default, field.description or name))
+    return found
+
+
+def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
+    """Return ``config`` with ``section.key=value`` items applied in order.
+
+    A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
+    ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their values
+    are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
+
+    Raises
+    ------
+    UsageError
+        An item without ``=``, an unknown key (the nearest one is named) or a value of the wrong type.
+    """
+    values = config.model_dump()
+    for item in items:
+        path, separator, text = item.partition("=")
+        if not separator:
+            raise UsageError(
+                f"{item!r} is not an override.",
+                expected="section.key=value, such as optimiser.lr=1e-3",
+                found=item,
+                left="nothing was changed",
+                next=HELP,
+            )
+        _assign(values, path.strip(), text.strip())
+    return config_from_mapping(values, "the overrides")
+
+
+def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
+    """Check ``values`` as a configuration; ``origin`` says in errors where they come from.
+
+    Raises
+    ------
+    UsageError
+        An unknown key, a missing one or a value of the wrong type; every fault is listed.
+    """
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        faults = [_fault(entry["type"], entry["loc"], entry["msg"]) for entry in error.errors()]
+        raise UsageError(
+            f"The configuration in {origin} is not valid.",
+            expected="the documented keys and types",
+            found="\n    " + "\n    ".join(faults) if len(faults) > 1 else faults[0],
+            left="nothing was changed",
+            next=HELP,
+        ) from error
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read a ``config.toml``.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not readable TOML.
+    UsageError
+        It is, but not a configuration.
+    """
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DamagedInput(
+            f"{path} cannot be read.",
+            expected="a TOML configuration",
+            found=str(error),
+            left="the file is as it was",
+            next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
+        ) from error
+    return config_from_mapping(values, str(path))
+
+
+def to_toml(config: RunConfig) -> str:
+    """Write ``config`` completely, so that :func:`read_config` gives an equal one.
+
+    TOML has no null: a key that is ``None`` is left out, and means ``None`` when read back because
+    that is its default.
+    """
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _assign(values: dict[str, Any], path: str, text: str) -> None:
+    parts = path.split(".")
+    model: type[BaseModel] = RunConfig
+    place = values
+    for depth, part in enumerate(parts):
+        field = model.model_fields.get(part)
+        if field is None:
+            raise _unknown(path)
+        section = _section(field)
+        rest = parts[depth + 1 :]
+        if section is None:
+            if rest and isinstance(place[part], dict) and len(rest) == 1:
+                place[part] = {**place[part], rest[0]: _toml_value(text)}
+            elif rest:
+                raise _unknown(path)
+            else:
+                place[part] = _typed(path, field, text)
+            return
+        model, place = section, place[part]
+    raise UsageError(
+        f"{path!r} is a section, not a key.",
+        expected=", ".join(key.name for key in documented_keys(model, f"{path}.")),
+        found=path,
+        left="nothing was changed",
+        next=HELP,
+    )
+
+
+def _typed(path: str, field: FieldInfo, text: str) -> Any:
+    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
+    adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field))
+    message = ""
+    for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
+        try:
+            adapter.validate_python(candidate)
+        except ValidationError as error:
+            message = message or error.errors()[0]["msg"]
+        else:
+            return candidate
+    raise UsageError(
+        f"{path} cannot be {text!r}.",
+        expected=f"{_type_name(field)} ({field.description})",
+        found=f"{text!r}: {message}",
+        left="nothing was changed",
+        next=HELP,
+    )
+
+
+def _annotated(field: FieldInfo) -> Any:
+    from typing import Annotated
+
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _unknown(path: str) -> UsageError:
+    names = [key.name for key in documented_keys()]
+    close = _nearest(path, names)
+    return UsageError(
+        f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}",
+        expected=close or ", ".join(names),
+        found=path,
+        left="nothing was changed",
+        next=HELP,
+    )
+
+
+def _nearest(path: str, names: Sequence[str]) -> str | None:
+    whole = difflib.get_close_matches(path, names, n=1, cutoff=0.6)
+    if whole:
+        return whole[0]
+    # Right key, wrong or missing section: compare the last parts alone.
+    last = {name.rsplit(".", 1)[-1]: name for name in reversed(names)}
+    part = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), n=1, cutoff=0.6)
+    return last[part[0]] if part else None
+
+
+def _fault(kind: str, location: tuple[int | str, ...], message: str) -> str:
+    path = ".".join(str(part) for part in location)
+    if kind == "extra_forbidden":
+        close = _nearest(path, [key.name for key in documented_keys()])
+        return f"{path}: unknown key{f', did you mean {close!r}?' if close else ''}"
+    return f"{path}: {message}"
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo, str]]:
+    for name, field in model.model_fields.items():
+        yield name, field, f"{prefix}{name}"
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    annotation = field.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _type_name(field: FieldInfo) -> str:
+    from typing import Literal, get_args, get_origin
+
+    annotation = field.annotation
+    if get_origin(annotation) is Literal:
+        return " | ".join(str(value) for value in get_args(annotation))
+    if get_origin(annotation) is dict:
+        return "table"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value).replace("'", '"')
+
+
+def key_value(config: RunConfig, path: str) -> Any:
+    """Return the value at a dotted key."""
+    value: Any = config
+    for part in path.split("."):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value
+
+
+def with_epochs(config: RunConfig, epochs: int) -> tuple[RunConfig, list[str]]:
+    """Return ``config`` for a run of ``epochs``, and what else had to change.
+
+    A warm-up as long as the whole run would never let it learn at full rate, so it is shortened to
+    its share of the run it was made for; ``training.epochs`` set by an override leaves it alone.
+    """
+    notes = []
+    schedule, training = config.schedule, config.training
+    if schedule.kind == "cosine_with_warmup" and epochs <= schedule.warmup_epochs < training.epochs:
+        shorter = schedule.warmup_epochs * epochs // training.epochs
+        notes.append(
+            f"warm-up: {shorter} epochs in place of {schedule.warmup_epochs}, for a run of {epochs}"
+            f" (--set training.epochs={epochs} keeps it)"
+        )
+        schedule = schedule.model_copy(update={"warmup_epochs": shorter})
+    training = training.model_copy(update={"epochs": epochs})
+    # Values are checked again: a copy is not.
+    changed = config.model_dump() | {"schedule": schedule.model_dump(), "training": training.model_dump()}
+    return config_from_mapping(changed, "--epochs"), notes

@@ -1,0 +1,158 @@
+"""The paper's hyper-parameters, as its code ran them and as its text gives them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import unknown_name
+from kmip_data.models.training.config import DataConfig, RunConfig
+from kmip_data.models.training.overrides import config_from_mapping, key_value
+
+Variant = Literal["code", "text"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Difference(_Strict):
+    """One key in which the paper's text and code disagree."""
+
+    key: str
+    value: Any = Field(description="what the text asks for")
+    paper: str = Field(description="what the text says")
+    code: str = Field(description="what the code does")
+
+
+class Note(_Strict):
+    """Something that both presets treat alike, and why."""
+
+    topic: str
+    text: str
+
+
+class PaperResult(_Strict):
+    """The result that the paper reports. Never one of ours."""
+
+    metric: str
+    mean: float = Field(description="in percent")
+    std: float
+    runs: int
+    hours: float | None = None
+    hardware: str = ""
+    source: str
+
+
+class Preset(_Strict):
+    """One file of ``manifests/experiments``."""
+
+    dataset: str
+    model: str
+    source: str
+    code: dict[str, Any]
+    text: tuple[Difference, ...]
+    note: tuple[Note, ...] = ()
+    paper: PaperResult
+
+    @property
+    def name(self) -> str:
+        """``dataset/model``."""
+        return f"{self.dataset}/{self.model}"
+
+
+def preset_names() -> list[str]:
+    """``dataset/model`` of every preset, sorted."""
+    folder = resources.files("kmip_data.manifests.experiments")
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return [name.removesuffix(".toml").replace(".", "/") for name in files]
+
+
+@functools.cache
+def read_preset(dataset: str, model: str) -> Preset:
+    """Read the preset of ``dataset`` and ``model``.
+
+    Raises
+    ------
+    UsageError
+        There is none; the nearest is named.
+    DamagedInput
+        Its file breaks the model.
+    """
+    name = f"{dataset}/{model}"
+    if name not in preset_names():
+        raise unknown_name("preset", name, preset_names(), command="kmip-data info NAME lists its presets")
+    folder = resources.files("kmip_data.manifests.experiments")
+    text = folder.joinpath(f"{dataset}.{model}.toml").read_text("utf-8")
+    try:
+        return Preset.model_validate(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
+
+
+def load_preset(dataset: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
+    """Return the configuration of a preset.
+
+    Parameters
+    ----------
+    as_
+        ``code``: what produced the published numbers. ``text``: the same with every key changed in
+        which the paper's text says otherwise; where the text is silent, both follow the code.
+
+    Raises
+    ------
+    UsageError
+        There is no such preset.
+    """
+    preset = read_preset(dataset, model)
+    values: dict[str, Any] = {section: dict(keys) for section, keys in preset.code.items()}
+    values.setdefault("data", {})["dataset"] = dataset
+    if as_ == "text":
+        for difference in preset.text:
+            section, key = difference.key.split(".")
+            values[section][key] = difference.value
+    values |= {"preset": preset.name, "variant": as_}
+    return config_from_mapping(values, f"the preset {preset.name!r}")
+
+
+def config_for(dataset: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
+    """Return the preset of ``dataset``, or the defaults for a dataset that the paper did not have.
+
+    Raises
+    ------
+    UsageError
+        The dataset has presets, but none of that model.
+    """
+    with_presets = {name.split("/")[0] for name in preset_names()}
+    if dataset in with_presets:
+        return load_preset(dataset, model, as_)
+    return config_from_mapping(
+        {"data": DataConfig(dataset=dataset).model_dump(), "model": {"name": model}, "variant": as_},
+        "the defaults",
+    )
+
+
+def differences(config: RunConfig) -> list[str]:
+    """Lines that say where text and code of the run's preset differ, and what this run does."""
+    if not config.preset:
+        return []
+    preset = read_preset(*config.preset.split("/"))
+    lines = [f"preset {preset.name}, as the paper's {config.variant} has it. Code and text differ in"]
+    for difference in preset.text:
+        section, key = difference.key.split(".")
+        lines.append(
+            f"  {difference.key} = {key_value(config, difference.key)}"
+            f" (code {preset.code[section][key]}: {difference.code};"
+            f" text {difference.value}: {difference.paper})"
+        )
+    return lines
+
+
+def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult:
+    """Return what the paper reports for ``model`` on ``dataset``, for comparison with one's own."""
+    return read_preset(dataset, model).paper

@@ -1,0 +1,196 @@
+"""What happens after each epoch: evaluate, choose the best, write it all down, save a checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from torch import Tensor
+
+from kmip_data.models.training.checkpoint import (
+    BEST,
+    LAST,
+    copy_weights,
+    random_state,
+    set_random_state,
+    write_weights,
+)
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.data import RunData
+from kmip_data.models.training.folders import METRICS_NAME
+from kmip_data.models.training.metrics import METRICS, is_better
+from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.progress import Progress
+from kmip_data.shards.writer import write_file
+
+Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
+
+
+def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
+    """Whether ``epoch`` (from 0) is evaluated: every so many, and always the first and the last.
+
+    Source: ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
+    """
+    return (epoch + 1) % every == 0 or epoch in {0, epochs - 1}
+
+
+class Recorder(Checkpoint):
+    """Keep the history of a run, its best weights and a checkpoint to resume from.
+
+    Everything that a resumed run needs lies in the checkpoint, so ``metrics.csv`` and the best
+    weights are written anew from it and never disagree with it.
+
+    Parameters
+    ----------
+    folder
+        The run folder; ``None`` in a process that writes nothing.
+    data
+        Where evaluation batches come from.
+    config
+        The run.
+    """
+
+    def __init__(self, folder: Path | None, data: RunData, config: RunConfig, *, quiet: bool = False) -> None:
+        self.folder, self.data, self.quiet = folder, data, quiet
+        self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
+        self.metric = config.training.metric
+        self.history: list[Row] = []
+        self.best_epoch: int | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.interrupted = False
+        self.doing = "training"
+        self._random: dict[str, Any] | None = None
+        self._validation_loss: float | None = None
+        self._started = 0.0
+        self._progress: Progress | None = None
+
+    # What a checkpoint keeps.
+
+    def state_dict(self) -> dict[str, Any]:
+        """History, best weights, random generators: tensors and plain values."""
+        return {
+            "history": self.history,
+            "best_epoch": self.best_epoch,
+            "best_weights": self.best_weights,
+            "validation_loss": self._validation_loss,
+            "random": random_state(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint."""
+        self.history = state_dict["history"]
+        self.best_epoch = state_dict["best_epoch"]
+        self.best_weights = state_dict["best_weights"]
+        self._validation_loss = state_dict["validation_loss"]
+        self._random = state_dict["random"]
+
+    # What Lightning calls.
+
+    def on_train_start(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+        """Go on with the generators where a resumed run stood."""
+        if self._random is not None:
+            set_random_state(self._random)
+            self._random = None
+        if trainer.is_global_zero:
+            batches = self.epochs * int(trainer.num_training_batches)
+            self._progress = Progress(
+                "train",
+                batches,
+                unit="batch",
+                initial=len(self.history) * batches // self.epochs,
+                quiet=self.quiet,
+            )
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+        self.doing = f"training (epoch {trainer.current_epoch})"
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: TrainingModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar."""
+        if self._progress is not None and sys.stderr.isatty():  # elsewhere one line an epoch is enough
+            self._progress.update(1)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+        """Evaluate, record, step the schedule, save."""
+        epoch = trainer.current_epoch
+        train = pl_module.end_epoch()
+        seconds = time.perf_counter() - self._started
+        row: Row = {"epoch": epoch, "lr": pl_module.learning_rate, "seconds_train": round(seconds, 6)}
+        row |= {f"train_{name}": value for name, value in train.items()}
+        if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
+            row |= self._evaluate(trainer, pl_module, epoch)
+        row["seconds"] = round(time.perf_counter() - self._started, 6)
+        self.history.append(row)
+        pl_module.schedule.step(self._validation_loss)
+        for logger in trainer.loggers:
+            logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
+        if self.folder is not None:
+            write_file(self.folder / METRICS_NAME, history_csv(self.history))
+            if self.best_epoch == epoch:
+                write_weights(self.folder / BEST, self.best_weights)
+        # Every process takes part; only the first one writes.
+        trainer.save_checkpoint((self.folder or Path()) / LAST)
+        if self._progress is not None:
+            self._progress.message(self._line(row))
+
+    def on_exception(self, trainer: Trainer, pl_module: TrainingModule, exception: BaseException) -> None:
+        """Remember why the run ended."""
+        self.interrupted = isinstance(exception, KeyboardInterrupt)
+        self._close()
+
+    def on_train_end(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+        """Close the bar."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+
+    def _evaluate(self, trainer: Trainer, module: TrainingModule, epoch: int) -> Row:
+        row: Row = {}
+        for part in self.data.evaluated:
+            self.doing = f"evaluating {part} (epoch {epoch})"
+            loader = self.data.loader(part, rank=trainer.global_rank, world_size=trainer.world_size)
+            values = evaluate_part(module, loader, trainer.strategy.root_device)
+            row |= {f"{part}_{name}": value for name, value in values.items()}
+        self._validation_loss = row["val_loss"]
+        best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
+        if is_better(self.metric, row[f"val_{self.metric}"], best):
+            self.best_epoch, self.best_weights = epoch, copy_weights(module.model)
+        return row
+
+    def _line(self, row: Row) -> str:
+        parts = [f"epoch {int(row['epoch']) + 1}/{self.epochs}", f"train loss {row['train_loss']:.4f}"]
+        title = METRICS[self.metric].title
+        for part in ("train", "val", "test"):
+            if f"{part}_{self.metric}" in row:
+                parts.append(f"{part} {title} {row[f'{part}_{self.metric}']:.4f}")
+        best = " (best)" if self.best_epoch == row["epoch"] else ""
+        return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def history_csv(history: list[Row]) -> bytes:
+    """One line an epoch; cells of what was not measured are empty."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    return text.getvalue().encode()
+
+
+def read_history(run: Path) -> list[Row]:
+    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
+    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
+        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]

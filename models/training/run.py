@@ -1,0 +1,113 @@
+"""Train: one run a seed, resumable, and the mean over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kmip_data.home import Home
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.data import open_data
+from kmip_data.models.training.fitting import fit
+from kmip_data.models.training.folders import CONFIG_NAME, find_run, make_run_folder, run_name
+from kmip_data.models.training.logs import teller
+from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
+from kmip_data.models.training.overrides import read_config, to_toml
+from kmip_data.models.training.presets import differences
+from kmip_data.models.training.result import RESULT_NAME, read_result
+from kmip_data.models.training.summary import Summary
+from kmip_data.shards.writer import write_file
+
+
+def train(
+    config: RunConfig,
+    *,
+    home: Home | None = None,
+    seeds: Sequence[int] | None = None,
+    name: str | None = None,
+    quiet: bool = False,
+    **build_options: Any,
+) -> Summary:
+    """Train ``config`` once a seed, building the dataset first where it is missing.
+
+    Parameters
+    ----------
+    config
+        What to train on what; see :func:`kmip_data.models.training.presets.load_preset`.
+    home
+        Where builds and runs live; the default home if ``None``.
+    seeds
+        Default: ``config.training.seed`` alone.
+    name
+        Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
+    build_options
+        Handed to :func:`kmip_data.opening.obtain` (``archives``, ``offline``, ``jobs`` …).
+
+    Raises
+    ------
+    UsageError
+        The device, precision or logger is not there, or a part of the split is empty.
+    OutOfResources
+        A batch does not fit; the message has its size and the flags to try.
+    CheckFailed
+        The loss is no longer a finite number.
+    KeyboardInterrupt
+        Ctrl-C; the last checkpoint is kept and the way to resume was said.
+    """
+    home = home or Home.locate()
+    tell = teller(quiet)
+    device = choose_device(config.system.device, config.system.devices)
+    check_precision(config.training.precision, device)
+    runs, results = [], []
+    seeds = tuple(seeds) if seeds else (config.training.seed,)
+    for line in differences(config):
+        tell(line)
+    for seed in seeds:
+        seeded = config.with_seed(seed)
+        data = open_data(seeded, home=home, quiet=quiet, **build_options)
+        seeded = data.pinned(seeded)
+        chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
+        folder = None
+        if is_main_process():
+            folder = make_run_folder(
+                home,
+                data.label,
+                seeded.model.name,
+                chosen or run_name(seeded.variant, seed),
+                exact=chosen is not None,
+            )
+            write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
+        results.append(fit(seeded, data, folder, device, tell=tell, quiet=quiet))
+        runs.append(folder)
+    return Summary(runs, results)
+
+
+def resume(
+    run: str | Path, *, home: Home | None = None, quiet: bool = False, **build_options: Any
+) -> Summary:
+    """Go on with a run from its last checkpoint; a finished run is returned as it is.
+
+    On a CPU the weights become the same, bit for bit, as those of a run that never stopped
+    (with the same number of threads and versions).
+
+    Raises
+    ------
+    UsageError
+        There is no such run.
+    DamagedInput
+        Its configuration or checkpoint cannot be read.
+    CheckFailed
+        The dataset is not the one that the run began with.
+    """
+    home = home or Home.locate()
+    tell = teller(quiet)
+    folder = find_run(run, home)
+    config = read_config(folder / CONFIG_NAME)
+    if (folder / RESULT_NAME).is_file():
+        tell(f"{folder} is finished already.")
+        return Summary([folder], [read_result(folder)])
+    device = choose_device(config.system.device, config.system.devices)
+    check_precision(config.training.precision, device)
+    data = open_data(config, home=home, quiet=quiet, **build_options)
+    return Summary([folder], [fit(config, data, folder, device, tell=tell, quiet=quiet)])

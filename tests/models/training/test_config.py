@@ -1,0 +1,163 @@
+"""Configuration: keys, overrides, TOML."""
+
+from __future__ import annotations
+
+import pytest
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.losses import LOSSES
+from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.overrides import (
+    apply_overrides,
+    config_from_mapping,
+    documented_keys,
+    key_value,
+    read_config,
+    to_toml,
+    with_epochs,
+)
+from kmip_data.models.training.presets import load_preset, preset_names
+from kmip_data.models.training.schedules import SCHEDULES
+
+
+def config(**sections):
+    return config_from_mapping({"data": {"dataset": "s3dis"}, **sections}, "the test")
+
+
+def choices(key):
+    return {part.strip() for part in next(k for k in documented_keys() if k.name == key).type.split("|")}
+
+
+def test_every_choice_has_its_implementation():
+    assert choices("training.loss") == set(LOSSES)
+    assert choices("training.metric") == set(METRICS)
+    assert choices("schedule.kind") == set(SCHEDULES)
+
+
+def test_every_key_is_documented():
+    keys = documented_keys()
+    assert {"optimiser.lr", "model.k", "data.parameters", "system.device"} <= {key.name for key in keys}
+    for key in keys:
+        assert key.doc, key.name
+        assert key.doc != key.name.rsplit(".", 1)[-1], f"{key.name} has no description"
+        assert key.type, key.name
+
+
+@pytest.mark.parametrize(
+    ("item", "key", "value"),
+    [
+        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
+        ("optimiser.lr = 2", "optimiser.lr", 2.0),
+        ("training.shuffle=true", "training.shuffle", True),
+        ("training.precision=32", "training.precision", "32"),
+        ("training.precision=bf16-mixed", "training.precision", "bf16-mixed"),
+        ("model.hidden_dim=64", "model.hidden_dim", 64),
+        ("model.norm=layer", "model.norm", "layer"),
+        ("model.parameter_budget=300000", "model.parameter_budget", 300_000),
+        ("model.value_dim=none", "model.value_dim", None),
+        ("model.search=cpu", "model.search", "cpu"),
+        ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
+        ("data.parameters.k=16", "data.parameters", {"k": 16}),
+        ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
+        ("data.split.split=room", "data.split", {"split": "room"}),
+        ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
+    ],
+)
+def test_overrides_take_the_type_of_their_key(item, key, value):
+    found = key_value(apply_overrides(config(), [item]), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_later_overrides_win_and_the_original_is_as_it_was():
+    first = config()
+    second = apply_overrides(first, ["data.parameters.k=4", "data.parameters.limit=2", "data.parameters.k=8"])
+    assert second.data.parameters == {"k": 8, "limit": 2}
+    assert first.data.parameters == {}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("optimizer.lr=1e-3", "'optimiser.lr'"),
+        ("optimiser.learning_rate=1e-3", "no configuration key"),
+        ("lr=1e-3", "'optimiser.lr'"),
+        ("training.epoch=3", "'training.epochs'"),
+        ("model.hiden_dim=3", "'model.hidden_dim'"),
+        ("optimiser.lr.x=3", "no configuration key"),
+        ("optimiser.lr", "not an override"),
+        ("optimiser=3", "section, not a key"),
+        ("optimiser.lr=fast", "cannot be 'fast'"),
+        ("optimiser.lr=-1", "cannot be '-1'"),
+        ("training.epochs=2.5", "cannot be '2.5'"),
+        ("training.epochs=none", "cannot be 'none'"),
+        ("training.metric=iou", "cannot be 'iou'"),
+        ("data.parameters.k.x=1", "no configuration key"),
+        ("model.heads=5", "multiple of heads"),
+    ],
+)
+def test_wrong_overrides_are_named(item, message):
+    with pytest.raises(UsageError) as caught:
+        apply_overrides(config(), [item])
+    assert message in str(caught.value)
+
+
+def test_wrong_files_are_named(tmp_path):
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_config(tmp_path / "absent.toml")
+    (tmp_path / "broken.toml").write_text("training = [")
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_config(tmp_path / "broken.toml")
+    (tmp_path / "unknown.toml").write_text(
+        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\n[optimiser]\nlr = "fast"\n'
+    )
+    with pytest.raises(UsageError) as caught:
+        read_config(tmp_path / "unknown.toml")
+    assert "did you mean 'training.epochs'?" in str(caught.value)
+    assert "optimiser.lr" in str(caught.value)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("as_", ["code", "text"])
+def test_toml_round_trip(preset, as_, tmp_path):
+    whole = apply_overrides(
+        load_preset(*preset.split("/"), as_), ["data.parameters.limit=3", "training.precision=bf16-mixed"]
+    )
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(whole), encoding="utf-8")
+    assert read_config(path) == whole
+    # Complete: every key that is not unset stands in the file.
+    text = path.read_text("utf-8")
+    for key in documented_keys():
+        if key_value(whole, key.name) is not None:
+            assert f"{key.name.rsplit('.', 1)[-1]} = " in text or f".{key.name.rsplit('.', 1)[-1]}]" in text
+
+
+def test_keys_that_may_be_unset_are_unset_by_default():
+    # TOML has no null: what is left out must mean none when read back.
+    def walk(model):
+        for field in model.model_fields.values():
+            annotation = field.annotation
+            if hasattr(annotation, "model_fields"):
+                walk(annotation)
+            elif type(None) in getattr(annotation, "__args__", ()):
+                assert field.default is None
+
+    walk(RunConfig)
+
+
+def test_a_short_run_gets_a_short_warm_up():
+    preset = load_preset("s3dis")
+    short, notes = with_epochs(preset, 5)
+    assert (short.training.epochs, short.schedule.warmup_epochs) == (5, 0)
+    assert "warm-up" in notes[0]
+    longer, notes = with_epochs(preset, 40)
+    assert (longer.training.epochs, longer.schedule.warmup_epochs, notes) == (40, 10, [])
+
+
+def test_another_seed_moves_the_split_where_it_follows_the_run():
+    preset = load_preset("s3dis").with_seed(2)
+    assert preset.training.seed == 2
+    assert preset.data.split == {"split": "upstream", "test_area": 6, "split_seed": 2}
+    assert "split_seed" not in load_preset("shapenet-part").with_seed(2).data.split

@@ -1,0 +1,149 @@
+"""Presets against upstream's configuration files and the paper's tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.shared import ROOT
+
+from kmip_data.errors import UsageError
+from kmip_data.models.budget import count_parameters, fit_hidden_dim
+from kmip_data.models.network import build_model
+from kmip_data.models.training.overrides import documented_keys, key_value
+from kmip_data.models.training.presets import (
+    config_for,
+    differences,
+    load_preset,
+    paper_result,
+    preset_names,
+    read_preset,
+)
+
+UPSTREAM = {"s3dis": "S3DIS", "shapenet-part": "ShapeNet"}
+SHAPES = {"s3dis": (9, 13), "shapenet-part": (6, 50)}  # columns, classes
+
+# Upstream's key -> ours, and how its value reads here.
+KEYS = {
+    "metric_best": ("training.metric", {"mIoU": "miou", "f1": "f1"}.get),
+    "train.batch_size": ("training.batch_size", int),
+    "train.eval_period": ("training.eval_every", int),
+    "train.shuffle": ("training.shuffle", bool),
+    "model.loss_fun": ("training.loss", str),
+    "gt.layers": ("model.layers", int),
+    "gt.n_heads": ("model.heads", int),
+    "gt.dim_hidden": ("model.hidden_dim", int),
+    "gt.dropout": ("model.dropout", float),
+    "gt.attn_dropout": ("model.attention_dropout", float),
+    "gt.layer_norm": ("model.norm", lambda on: "graph-layer" if on else "batch"),
+    "gt.sparse.k": ("model.k", int),
+    "gt.sparse.kq_dim": ("model.key_dim", int),
+    "gt.sparse.head_agg": ("model.output_projection", lambda name: name != "none"),
+    "gnn.head": ("model.head", {"inductive_node": "node"}.get),
+    "gnn.layers_post_mp": ("model.head_layers", int),
+    "gnn.act": ("model.ffn_activation", str),
+    "dataset.node_encoder_name": ("model.node_encoder", {"LinearNode": "linear"}.get),
+    "dataset.edge_encoder_name": ("model.edge_encoder", {"DummyEdge": "dummy"}.get),
+    "optim.clip_grad_norm": ("training.clip_norm", lambda on: 1.0 if on else 0.0),
+    "optim.batch_accumulation": ("training.accumulate", int),
+    "optim.weight_decay": ("optimiser.weight_decay", float),
+    "optim.base_lr": ("optimiser.lr", float),
+    "optim.max_epoch": ("training.epochs", int),
+    "optim.scheduler": ("schedule.kind", str),
+    "optim.num_warmup_epochs": ("schedule.warmup_epochs", int),
+}
+
+
+@pytest.mark.parametrize("dataset", UPSTREAM)
+def test_code_presets_equal_upstream_configs(dataset):
+    path = ROOT.parent / "shared" / "reference" / "upstream_configs.json"
+    if not path.exists():
+        pytest.skip(f"upstream's configurations are not here: {path}")
+    upstream = json.loads(path.read_text("utf-8"))[UPSTREAM[dataset]]["GPS+kmip"]
+    preset = load_preset(dataset)
+    for theirs, (ours, read) in KEYS.items():
+        assert key_value(preset, ours) == read(upstream[theirs]), f"{theirs} -> {ours}"
+    assert upstream["gt.sparse.val_dim"] * preset.model.heads == preset.model.hidden_dim
+    assert upstream["gt.layer_type"] == "CustomGatedGCN+SparseAttention"
+    assert upstream["gnn.layers_pre_mp"] == 0
+    assert upstream["optim.optimizer"] == "adamW"
+
+
+def test_both_point_cloud_presets_are_there():
+    assert {"s3dis/gps-kmip", "shapenet-part/gps-kmip"} <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_text_changes_exactly_the_listed_keys(name):
+    dataset, model = name.split("/")
+    code, text, preset = (
+        load_preset(dataset, model),
+        load_preset(dataset, model, "text"),
+        read_preset(dataset, model),
+    )
+    changed = {
+        key.name
+        for key in documented_keys()
+        if key.name != "variant" and key_value(code, key.name) != key_value(text, key.name)
+    }
+    assert changed == {difference.key for difference in preset.text}
+    assert (code.variant, text.variant) == ("code", "text")
+    assert code.preset == text.preset == name
+    for difference in preset.text:
+        assert difference.paper
+        assert difference.code
+        assert difference.key in "\n".join(differences(code))
+
+
+def test_where_text_and_code_part_on_point_clouds():
+    text = load_preset("s3dis", as_="text")
+    assert (text.training.batch_size, text.training.accumulate) == (8, 1)
+    assert text.data.features == "position-color"
+    assert text.model.output_projection
+    assert text.model.ffn_activation == "relu"  # the point cloud table says ReLU, like the code
+    assert text.training.epochs == 200
+
+
+def test_differences_say_what_this_run_does():
+    lines = differences(load_preset("s3dis", as_="text"))
+    assert any("training.accumulate = 1 (code 2: " in line and "; text 1: " in line for line in lines)
+    assert any("training.accumulate = 2 (code 2: " in line for line in differences(load_preset("s3dis")))
+    assert differences(config_for("mine")) == []
+
+
+@pytest.mark.parametrize("dataset", UPSTREAM)
+def test_sizes_keep_the_budget_of_the_paper(dataset):
+    columns, classes = SHAPES[dataset]
+    counts = {}
+    for as_ in ("code", "text"):
+        model = load_preset(dataset, as_=as_).model
+        inputs = 6 if as_ == "text" else columns
+        counts[as_] = count_parameters(build_model(model, in_channels=inputs, num_classes=classes))
+        widest = fit_hidden_dim(model, in_channels=inputs, num_classes=classes, budget=300_000)
+        assert widest.hidden_dim == model.hidden_dim
+    assert 250_000 < counts["text"] <= 300_000
+    assert 250_000 < counts["code"] <= 300_000
+
+
+@pytest.mark.parametrize(
+    ("dataset", "metric", "mean", "std"),
+    [("s3dis", "miou", 67.99, 1.51), ("shapenet-part", "f1", 82.68, 0.64)],
+)
+def test_the_papers_results(dataset, metric, mean, std):
+    result = paper_result(dataset)
+    assert (result.metric, result.mean, result.std, result.runs) == (metric, mean, std, 3)
+    assert load_preset(dataset).training.metric == metric
+
+
+def test_unknown_presets_are_named():
+    with pytest.raises(UsageError, match="Did you mean 's3dis/gps-kmip'"):
+        load_preset("s3dis", "gps-kmap")
+    with pytest.raises(UsageError, match="no preset called 's3dis/gat'"):
+        config_for("s3dis", "gat")
+
+
+def test_a_dataset_the_paper_did_not_have_gets_the_defaults():
+    config = config_for("my-graphs")
+    assert config.preset == ""
+    assert config.data.dataset == "my-graphs"
+    assert config.data.parameters == {}
