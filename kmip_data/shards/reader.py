@@ -102,17 +102,7 @@ class Shard:
             # UsageError of an unstorable schema is a ValueError too.
             found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             _refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
-        try:
-            counts = json.loads(_text(self.path, file, ATTR_COUNTS))
-            self.graphs, self.nodes, self.edges = (int(counts[name]) for name in ("graphs", "nodes", "edges"))
-        except (TypeError, KeyError, ValueError, RecursionError) as error:
-            _refuse(
-                self.path,
-                "has counts that are not valid",
-                "graphs, nodes and edges as JSON",
-                str(error),
-                error,
-            )
+        self.graphs, self.nodes, self.edges = _counts(self.path, file)
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Hold what is stored against the schema and the counts; remember where data lie."""
@@ -129,6 +119,8 @@ class Shard:
                     f"{key} as {entry.dtype} {wanted}",
                     f"{stored[key].dtype} {stored[key].shape}",
                 )
+            if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
+                _refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
             self._offsets[key] = stored[key].offset
         self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
@@ -266,6 +258,18 @@ def _parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     """Schema and layout; the shards of a build all have the same text."""
     schema = Schema.from_json(text)
     return schema, expected_datasets(schema)
+
+
+def _counts(path: Path, file: h5py.File) -> tuple[int, int, int]:
+    text = _text(path, file, ATTR_COUNTS)
+    try:
+        counts = json.loads(text)
+        values = [counts[name] for name in ("graphs", "nodes", "edges")]
+    except (TypeError, KeyError, ValueError, RecursionError):
+        values = []
+    if not values or any(type(value) is not int or value < 0 for value in values):
+        _refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
+    return values[0], values[1], values[2]
 
 
 def _attribute(path: Path, file: h5py.File, name: str) -> Any:

@@ -23,13 +23,13 @@ from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 
 from kmip_data.errors import DamagedInput, KmipDataError
 
-MAX_OBJECTS: Final = 10_000
+MAX_OBJECTS: Final = 1_000
 MAX_DEPTH: Final = 16
 MAX_ATTRIBUTES: Final = 64  #: of one object
 MAX_ATTRIBUTE_BYTES: Final = 2**16
 MAX_CHUNK_BYTES: Final = 2**26
-MAX_RATIO: Final = 1_100  #: deflate reaches 1,032; more, beyond FREE_BYTES, is a bomb
-FREE_BYTES: Final = 2**26  #: declared bytes that are never too many
+MAX_RATIO: Final = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
+FREE_BYTES: Final = 2**26  #: bytes of a file that may be declared beyond that
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
@@ -197,6 +197,7 @@ class _Survey:
         self.seen: set[int] = set()
         self.datasets: dict[str, StoredDataset] = {}
         self.declared = 0
+        self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
         self.needs_zstd = False
 
     def refuse(self, what: str, expected: str, found: str) -> NoReturn:
@@ -327,7 +328,8 @@ class _Survey:
                 self.refuse(
                     what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}"
                 )
-        if kept > self.size or declared > kept * MAX_RATIO + FREE_BYTES:
+        self.excess += max(0, declared - kept * MAX_RATIO)
+        if kept > self.size or self.excess > FREE_BYTES:
             self.refuse(
                 what,
                 f"at most {MAX_RATIO:,} times what is stored",

@@ -1,0 +1,276 @@
+"""Hypothesis strategies for schemas and records, a build folder of them, and their comparison."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.record import GraphRecord
+from kmip_data.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Column, Schema
+from kmip_data.shards.layout import STORED_DTYPES
+from kmip_data.shards.reader import Shard
+from kmip_data.shards.splits import encode_split
+from kmip_data.shards.writer import encode_shard, write_file
+
+POINT_SCHEMA = Schema(
+    columns=(
+        Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
+        Column(
+            key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=12, num_classes=13
+        ),
+        Column(key="graph/category", attribute="category", stored="uint8", presented="int64", low=0, high=15),
+    ),
+    edges="neighbor",
+    k=4,
+    max_nodes=4096,
+)
+EDGE_SCHEMA = Schema(
+    columns=(
+        Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,)),
+        Column(key="edge/attr", attribute="edge_attr", stored="float32", presented="float32", shape=(2,)),
+        Column(key="graph/y", attribute="y", stored="int32", presented="int64", shape=(2,)),
+    ),
+    edges="index",
+    max_nodes=70_000,
+)
+
+
+def make_record(schema: Schema, key: str, nodes: int, edges: int, random: np.random.Generator) -> GraphRecord:
+    """A record of ``schema`` with values inside its bounds; ``edges`` only counts for edge lists."""
+    neighbor = edge_index = None
+    if schema.edges == "neighbor":
+        neighbor = random.integers(0, max(nodes, 1), (nodes, schema.k), dtype=np.int64)
+    elif schema.edges == "index":
+        edge_index = random.integers(0, max(nodes, 1), (2, edges if nodes else 0), dtype=np.int64)
+    count = {"node": nodes, "edge": _edges(neighbor, edge_index)}
+    columns = {}
+    for column in schema.columns:
+        shape = (*((count[column.level],) if column.level != "graph" else ()), *column.shape)
+        low = 0 if column.low is None else int(column.low)
+        high = 100 if column.high is None else int(column.high)
+        values = (
+            random.integers(low, high + 1, shape)
+            if column.num_classes
+            else random.random(shape) * (high - low) + low
+        )
+        columns[column.key] = np.asarray(values).astype(column.stored)
+    return GraphRecord(key=key, num_nodes=nodes, columns=columns, neighbor=neighbor, edge_index=edge_index)
+
+
+def make_records(schema: Schema, sizes: Sequence[int], seed: int = 0) -> list[GraphRecord]:
+    """Records ``g0``, ``g1`` … with the given numbers of nodes and up to three edges a node."""
+    random = np.random.default_rng(seed)
+    return [
+        make_record(schema, f"g{i}", n, int(random.integers(0, 3 * n + 1)), random)
+        for i, n in enumerate(sizes)
+    ]
+
+
+def make_build(
+    folder: Path,
+    shards: Sequence[Sequence[GraphRecord]],
+    schema: Schema,
+    *,
+    compression: Any = None,
+    dataset: str = "sample-points",
+) -> Card:
+    """Write a complete build folder (shards, one split, card) by the writers of the package; sample data."""
+    (folder / "shards").mkdir(parents=True)
+    (folder / "splits").mkdir()
+    entries = []
+    for number, records in enumerate(shards):
+        shard = encode_shard(
+            records, schema, dataset=dataset, build_key="0123456789ab", compression=compression
+        )
+        file = f"shards/{number:05d}.h5"
+        write_file(folder / file, shard.data)
+        counts = {name: getattr(shard, name) for name in ("graphs", "nodes", "edges")}
+        entries.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
+    everything = [record for records in shards for record in records]
+    positions = np.arange(len(everything))
+    parts = {"train": positions[::2], "val": positions[1::4], "test": positions[3::4]}
+    data, digests = encode_split(
+        parts, rule="stride", parameters={"step": 2}, keys=[record.key for record in everything]
+    )
+    write_file(folder / "splits/stride.h5", data)
+    split = SplitEntry(
+        file="splits/stride.h5",
+        sha256=hashlib.sha256(data).hexdigest(),
+        rule="stride",
+        parameters={"step": 2},
+        parts={
+            name: SplitPart(
+                graphs=len(part),
+                nodes=sum(everything[at].num_nodes for at in part),
+                edges=sum(everything[at].num_edges for at in part),
+                digest=digests[name],
+            )
+            for name, part in parts.items()
+        },
+    )
+    card = Card(
+        dataset=dataset,
+        title="Random graphs (sample)",
+        key="0123456789ab",
+        sample=True,
+        complete=False,
+        parameters={"k": schema.k},
+        pipeline_version=1,
+        format_version=FORMAT_VERSION,
+        license={"name": "none"},
+        citation="",
+        receipts=[],
+        content_digest="",
+        data_schema=json.loads(schema.to_json()),
+        default_split="stride",
+        class_names=[],
+        shards=entries,
+        splits={"stride": split},
+        counts={
+            name: sum(getattr(entry, name) for entry in entries) for name in ("graphs", "nodes", "edges")
+        },
+        statistics={"mean": 0.1},
+        versions={},
+        notes=["größer als nötig"],
+    )
+    write_file(folder / CARD_NAME, card.to_json().encode())
+    return card
+
+
+def read_records(shard: Shard) -> list[GraphRecord]:
+    """All records of a shard through its reader, the slow and obvious way."""
+    found = []
+    for graph, key in enumerate(shard.keys):
+        nodes, edges = shard.node_ptr[graph : graph + 2].tolist(), shard.edge_ptr[graph : graph + 2].tolist()
+        rows = {"node": nodes, "edge": edges, "graph": [graph, graph + 1]}
+        columns: dict[str, Any] = {}
+        for column in shard.schema.columns:
+            values = shard.read(column.key, *rows[column.level])
+            columns[column.key] = values[0] if column.level == "graph" else values
+        layout = shard.schema.edges
+        found.append(
+            GraphRecord(
+                key=key,
+                num_nodes=nodes[1] - nodes[0],
+                columns=columns,
+                neighbor=shard.read(NEIGHBOR, *nodes) if layout == "neighbor" else None,
+                edge_index=shard.read(EDGE_INDEX, *edges) if layout == "index" else None,
+            )
+        )
+    return found
+
+
+def assert_same_records(found: Sequence[GraphRecord], wanted: Sequence[GraphRecord]) -> None:
+    """Fail unless both are equal to the last bit (indices by value: they are stored narrower)."""
+    assert [record.key for record in found] == [record.key for record in wanted]
+    for left, right in zip(found, wanted, strict=True):
+        assert left.num_nodes == right.num_nodes
+        assert left.num_edges == right.num_edges
+        assert set(left.columns) == set(right.columns)
+        for key, array in right.columns.items():
+            assert left.columns[key].dtype == array.dtype, key
+            assert left.columns[key].shape == array.shape, key
+            assert left.columns[key].tobytes() == array.tobytes(), key
+        for a, b in ((left.neighbor, right.neighbor), (left.edge_index, right.edge_index)):
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_array_equal(a, b)
+
+
+def _edges(neighbor: Any, edge_index: Any) -> int:
+    if neighbor is not None:
+        return int(neighbor.size)
+    return 0 if edge_index is None else int(edge_index.shape[1])
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    """Any schema that the format can hold: all dtypes, row shapes, edge layouts and index widths."""
+    edges = draw(st.sampled_from(["neighbor", "index", "none"]))
+    levels = st.sampled_from(["node", "graph"] if edges == "none" else ["node", "graph", "edge"])
+    names = draw(
+        st.lists(st.tuples(levels, st.sampled_from("abcdxy")), max_size=5, unique_by=lambda pair: pair[1])
+    )
+    columns = tuple(
+        Column(
+            key=f"{level}/{name}",
+            attribute=name,
+            stored=(dtype := draw(st.sampled_from(sorted(STORED_DTYPES)))),
+            presented=dtype,
+            shape=draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,)])),
+        )
+        for level, name in names
+    )
+    k = draw(st.integers(1, 5)) if edges == "neighbor" else None
+    return Schema(
+        columns=columns, edges=edges, k=k, max_nodes=draw(st.sampled_from([64, 65_536, 65_537, 200_000]))
+    )
+
+
+def values(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """Arrays of arbitrary bits, extremes, NaN and infinities included."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if kind.kind == "f":
+        info: Any = np.finfo(kind)
+        extremes = [info.max, info.min, info.tiny, np.nan, np.inf, -np.inf, -0.0]
+    else:
+        info = np.iinfo(kind)
+        extremes = [info.max, info.min]
+    filled = st.sampled_from(extremes).map(lambda value: np.full(shape, value, kind))
+    raw = st.binary(min_size=size, max_size=size).map(lambda data: np.frombuffer(data, kind).reshape(shape))
+    seeded = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).bytes(size))
+    return st.one_of(
+        filled,
+        raw if size < 500 else filled,
+        seeded.map(lambda data: np.frombuffer(data, kind).reshape(shape)),
+    )
+
+
+@st.composite
+def record_lists(draw: st.DrawFn, schema: Schema, max_graphs: int = 5) -> list[GraphRecord]:
+    """Records of ``schema``: empty graphs, single nodes, no edges, arbitrary values."""
+    records = []
+    for number in range(draw(st.integers(0, max_graphs))):
+        nodes = draw(st.sampled_from([0, 1, 2, 7, 40]))
+        neighbor = edge_index = None
+        top = max(nodes - 1, 0)
+        if schema.edges == "neighbor":
+            neighbor = _indices(draw, (nodes, schema.k or 0), top)
+        elif schema.edges == "index":
+            edge_index = _indices(draw, (2, draw(st.sampled_from([0, 1, 9])) if nodes else 0), top)
+        count: Mapping[str, tuple[int, ...]] = {
+            "graph": (),
+            "node": (nodes,),
+            "edge": (_edges(neighbor, edge_index),),
+        }
+        columns = {
+            column.key: draw(values(column.stored, (*count[column.level], *column.shape)))
+            for column in schema.columns
+        }
+        key = draw(
+            st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+        )
+        records.append(
+            GraphRecord(
+                key=f"{number}:{key}",
+                num_nodes=nodes,
+                columns=columns,
+                neighbor=neighbor,
+                edge_index=edge_index,
+            )
+        )
+    return records
+
+
+def _indices(draw: st.DrawFn, shape: tuple[int, ...], top: int) -> Any:
+    dtype = draw(st.sampled_from([np.int64, np.int32, np.uint16]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return draw(st.sampled_from([random.integers(0, top + 1, shape), np.full(shape, top)])).astype(dtype)
