@@ -16,6 +16,7 @@ PARTIAL = ".partial"
 _WRONG_PLACE = frozenset(
     {
         errno.EACCES,
+        errno.EEXIST,
         errno.EPERM,
         errno.EROFS,
         errno.ENOENT,

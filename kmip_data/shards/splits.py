@@ -18,6 +18,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.shards.hdf5 import canonical_json, file_bytes, memory_file, put_text
 
 if TYPE_CHECKING:
+    import h5py
+
     from kmip_data.shards.safety import StoredDataset
 
 SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
@@ -152,58 +154,64 @@ def read_split(path: str | os.PathLike[str]) -> SplitFile:
 
     path = Path(path)
     with open_surveyed(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
-        values = {name: file.attrs.get(name) for name in ("format", "rule", "parameters", "digests")}
-        texts = {
-            name: value.decode("ascii", "replace")
-            for name, value in values.items()
-            if isinstance(value, bytes)
-        }
-        if texts.get("format") != SPLIT_FORMAT:
-            _refuse(
-                path,
-                "is HDF5, but not a split file",
-                f"the attribute format = {SPLIT_FORMAT!r}",
-                repr(texts)[:80],
-            )
-        version = file.attrs.get("format_version")
-        if isinstance(version, np.integer) and version > SPLIT_VERSION:
-            raise DamagedInput(
-                f"{path} was written by a newer kmip-data.",
-                expected=f"format version {SPLIT_VERSION}",
-                found=f"format version {version}",
-                left="the file is as it was",
-                next="pip install --upgrade kmip-data",
-            )
-        if not isinstance(version, np.integer) or version != SPLIT_VERSION:
-            _refuse(path, "has no valid format version", f"{SPLIT_VERSION}", repr(version)[:40])
-        try:
-            parameters, digests = json.loads(texts["parameters"]), json.loads(texts["digests"])
-            rule = texts["rule"]
-        except (KeyError, ValueError, RecursionError) as error:
-            _refuse(
-                path, "has attributes that are not valid", "rule, parameters and digests", str(error), error
-            )
-        if not isinstance(parameters, dict) or not _is_digests(digests):
-            _refuse(
-                path, "has attributes that are not valid", "objects of JSON", f"{parameters} {digests}"[:80]
-            )
-        code = None
-        parts = None
+        rule, parameters, digests = _read_attributes(path, file)
+        parts, code = None, None
         if set(stored) == {NODE_CODE}:
             _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]
         else:
-            parts = {}
-            for name in _in_order(key.removeprefix("split/") for key in stored):
-                key = f"split/{name}"
-                if _PART.fullmatch(name) is None or key not in stored:
-                    _refuse(path, "does not follow the format", "parts under /split", repr(name[:80]))
-                _check_dataset(path, key, stored[key], np.dtype("<i8"))
-                parts[name] = file[key][:].astype(np.int64, copy=False)
-        names = set(NODE_PARTS) if parts is None else set(parts)
-        if set(digests) != names:
-            _refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
+            parts = _read_parts(path, file, stored)
+    names = set(NODE_PARTS) if parts is None else set(parts)
+    if set(digests) != names:
+        _refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
     return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
+
+
+def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
+    values = {name: file.attrs.get(name) for name in ("format", "rule", "parameters", "digests")}
+    texts = {
+        name: value.decode("ascii", "replace") for name, value in values.items() if isinstance(value, bytes)
+    }
+    if texts.get("format") != SPLIT_FORMAT:
+        found = repr(texts.get("format"))[:80]
+        _refuse(path, "is HDF5, but not a split file", f"the attribute format = {SPLIT_FORMAT!r}", found)
+    version = file.attrs.get("format_version")
+    if isinstance(version, np.integer) and version > SPLIT_VERSION:
+        raise DamagedInput(
+            f"{path} was written by a newer kmip-data.",
+            expected=f"format version {SPLIT_VERSION}",
+            found=f"format version {version}",
+            left="the file is as it was",
+            next="pip install --upgrade kmip-data",
+        )
+    if not isinstance(version, np.integer) or version != SPLIT_VERSION:
+        _refuse(path, "has no valid format version", f"{SPLIT_VERSION}", repr(version)[:40])
+    try:
+        parameters, digests = json.loads(texts["parameters"]), json.loads(texts["digests"])
+        rule = texts["rule"]
+    except (KeyError, ValueError, RecursionError) as error:
+        _refuse(path, "has attributes that are not valid", "rule, parameters and digests", str(error), error)
+    if (
+        not isinstance(parameters, dict)
+        or not isinstance(digests, dict)
+        or not all(isinstance(digest, str) for digest in digests.values())
+    ):
+        found = f"{parameters} {digests}"[:80]
+        _refuse(path, "has attributes that are not valid", "parameters and digests as JSON objects", found)
+    return rule, parameters, digests
+
+
+def _read_parts(
+    path: Path, file: h5py.File, stored: Mapping[str, StoredDataset]
+) -> dict[str, NDArray[np.int64]]:
+    names = [key.removeprefix("split/") for key in stored if key.startswith("split/")]
+    others = [key for key in stored if not key.startswith("split/")]
+    others += [name for name in names if _PART.fullmatch(name) is None]
+    if others:
+        _refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
+    for name in names:
+        _check_dataset(path, f"split/{name}", stored[f"split/{name}"], np.dtype("<i8"))
+    return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in _in_order(names)}
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
@@ -228,10 +236,6 @@ def _encode(
 def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
     if found.dtype != dtype or len(found.shape) != 1:
         _refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")
-
-
-def _is_digests(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
 
 
 def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
