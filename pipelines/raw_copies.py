@@ -22,6 +22,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.disk import CHUNK, fsync_path, write_json, writing
 from kmip_data.pipelines.identity import content_digest
+from kmip_data.pipelines.locking import build_lock
 
 RECEIPT_NAME = "receipt.json"
 _PREFIX = "members-"
@@ -115,6 +116,16 @@ def list_copies(folder: Path) -> list[RawCopy]:
         with contextlib.suppress(OSError, ValidationError, ValueError):
             copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(path.read_bytes())))
     return copies
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
+    """Make ``folder`` and hold its lock: one process at a time brings things in."""
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(build_lock(folder, quiet=quiet))
+        yield
 
 
 @contextlib.contextmanager

@@ -1,0 +1,172 @@
+"""Find an archive for each source of a dataset: among those given, in the home folder, or by download."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmip_data.card import Receipt
+from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
+from kmip_data.home import Home
+from kmip_data.manifest import Content, Manifest, Source
+from kmip_data.pipelines.archives import fingerprint, open_archive
+from kmip_data.pipelines.disk import sha256_file
+from kmip_data.pipelines.download_receipts import read_receipt
+from kmip_data.pipelines.fetch import fetch_source, unavailable
+from kmip_data.pipelines.folder_archive import FolderArchive
+from kmip_data.pipelines.licences import require_agreement, show_licence
+from kmip_data.pipelines.raw_copies import StoredSource
+from kmip_data.pipelines.recognition import Plan, recognise
+
+_MAX_INNER = 64  #: files of a given folder that are looked into for an archive
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted, and what may be done for it."""
+
+    manifest: Manifest
+    home: Home
+    archives: tuple[Path, ...]
+    offline: bool
+    accept_license: bool | None
+    quiet: bool
+    command: str  #: the command that next steps name
+
+    @property
+    def folder(self) -> Path:
+        """Where the raw data of the dataset lie."""
+        return self.home.raw / self.manifest.name
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source with an archive that holds it."""
+
+    source: Source
+    plan: Plan
+    stored: StoredSource
+
+
+def gather_inputs(request: Request) -> list[Input]:
+    """Return an archive for each source, in the order of the manifest; see ``obtain_raw`` for errors."""
+    inputs = {entry.source.name: entry for entry in _given(request)}
+    missing = [source for source in request.manifest.sources if source.name not in inputs]
+    inputs.update((source.name, _download(request, source, missing)) for source in missing)
+    return [inputs[source.name] for source in request.manifest.sources]
+
+
+def _content(manifest: Manifest, source: Source) -> Content:
+    return source.content or manifest.content
+
+
+def _given(request: Request) -> list[Input]:
+    """Find out which sources the given archives are."""
+    inputs: list[Input] = []
+    for path in request.archives:
+        found = _recognise_path(path, request)
+        for entry in found:
+            if any(entry.source == other.source for other in inputs):
+                raise UsageError(
+                    f"Two of the given archives are {entry.source.name}.",
+                    expected="one --archive a source",
+                    found=", ".join(map(str, request.archives)),
+                    left="nothing was changed",
+                    next="give one of them",
+                )
+        inputs += found
+    return inputs
+
+
+def _recognise_path(path: Path, request: Request) -> list[Input]:
+    """Return the sources that ``path`` holds, itself or in an archive inside the folder it is."""
+    archive = open_archive(path)
+    inputs, errors = [], []
+    for source in request.manifest.sources:
+        try:
+            plan = recognise(archive, _content(request.manifest, source))
+        except DamagedInput as error:
+            errors.append(error)
+        else:
+            inputs.append(_input(source, plan))
+    if inputs:
+        return inputs
+    if isinstance(archive, FolderArchive):
+        inner = [found for file in _archives_in(path) if (found := _try_path(file, request))]
+        if len(inner) > 1:
+            raise UsageError(
+                f"{path} holds several archives of {request.manifest.name}.",
+                expected="one of them",
+                found=", ".join(str(found[0].plan.archive.path) for found in inner),
+                left="nothing was changed",
+                next=f"kmip-data {request.command} {request.manifest.name} "
+                f"--archive {inner[0][0].plan.archive.path}",
+            )
+        if inner:
+            request.say(f"using {inner[0][0].plan.archive.path}")
+            return inner[0]
+    raise errors[0]
+
+
+def _archives_in(folder: Path) -> list[Path]:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.stat().st_size)
+    return files[:_MAX_INNER]
+
+
+def _try_path(path: Path, request: Request) -> list[Input]:
+    try:
+        return _recognise_path(path, request)
+    except KmipDataError:
+        return []
+
+
+def _input(source: Source, plan: Plan) -> Input:
+    digest, size = fingerprint(plan)
+    origin = plan.archive.path.resolve().name
+    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+    return Input(source, plan, StoredSource(receipt=receipt))
+
+
+def _download(request: Request, source: Source, missing: Sequence[Source]) -> Input:
+    """Return a source from ``raw/<dataset>/``, downloaded first where it is missing."""
+    manifest, target = request.manifest, request.folder / source.name
+    content = _content(manifest, source)
+    if target.is_file():
+        receipt = read_receipt(target)
+        if receipt is None:
+            request.say(f"{target} has no receipt: it is taken as a local archive")
+            return _input(source, recognise(open_archive(target), content))
+        if sha256_file(target) == (receipt.sha256, receipt.bytes):
+            stored = StoredSource(receipt=receipt, downloaded=True)
+            return Input(source, recognise(open_archive(target), content), stored)
+        request.say(f"{target} differs from its receipt and is downloaded again")
+    if request.offline:
+        raise not_here(request, missing)
+    if request.quiet:
+        show_licence(manifest)
+    require_agreement(manifest, request.home, request.accept_license)
+    receipt = fetch_source(
+        source,
+        target,
+        dataset=manifest.name,
+        anchor=content.anchor,
+        command=request.command,
+        quiet=request.quiet,
+        max_bytes=content.max_total_bytes,
+        check=lambda path: recognise(open_archive(path), content),
+    )
+    stored = StoredSource(receipt=receipt, downloaded=True)
+    return Input(source, recognise(open_archive(target), content), stored)
+
+
+def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
+    """Return the error for sources that are missing while offline."""
+    anchor = _content(request.manifest, sources[0]).anchor
+    return unavailable(request.manifest.name, sources, anchor=anchor, command=request.command)

@@ -1,0 +1,66 @@
+"""Generated raw data: a miniature in the upstream layout, kept and used again like a download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kmip_data.card import Receipt
+from kmip_data.home import Home
+from kmip_data.pipelines.base import Pipeline
+from kmip_data.pipelines.disk import sha256_file, writing
+from kmip_data.pipelines.folder_archive import FolderArchive
+from kmip_data.pipelines.identity import content_digest
+from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, locked, staging, store
+from kmip_data.pipelines.recognition import Plan, recognise
+
+SAMPLE_SEED = 0
+
+
+def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
+    """Return a generated miniature; the same one when it was generated before."""
+    manifest = pipeline.manifest
+    made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
+    folder = home.raw / f"{manifest.name}-sample"
+
+    def existing() -> RawCopy | None:
+        return next((c for c in list_copies(folder) if c.receipt.sample == made and not c.problems()), None)
+
+    if copy := existing():
+        return copy
+    with locked(folder, quiet=quiet):
+        if copy := existing():
+            return copy
+        with staging(folder) as stage:
+            generated = stage / "generated"
+            with writing(generated):
+                generated.mkdir()
+                pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+            members, size = _move_members(recognise(FolderArchive(generated), manifest.content), stage)
+            receipt = Receipt(
+                name=f"{manifest.name}-sample",
+                origin="generated sample",
+                sha256=content_digest(members),
+                bytes=size,
+            )
+            return store(
+                folder,
+                stage / "0",
+                members,
+                [StoredSource(receipt=receipt)],
+                dataset=manifest.name,
+                sample=made,
+            )
+
+
+def _move_members(plan: Plan, stage: Path) -> tuple[dict[str, str], int]:
+    """Move generated files to ``stage/0`` and return their digests and total size."""
+    members, total = {}, 0
+    for name, entry in plan.members.items():
+        target = stage / "0" / name
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (plan.archive.path / entry.name).rename(target)
+        members[name], size = sha256_file(target)
+        total += size
+    return members, total
