@@ -70,7 +70,7 @@ setup(
         "scipy>=1.11",
         "pydantic>=2.7",
         "platformdirs>=4.0",
-        "filelock>=3.13",
+        "filelock>=4.0",
         "requests>=2.31",
         "urllib3>=2.0",
         "loky>=3.4",

@@ -15,7 +15,7 @@ from kmip_data.home import Build, Home, find_build
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, SplitParams, load_pipeline
-from kmip_data.pipelines.engine import WORK, count_jobs, remove_work, run_build
+from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters
 from kmip_data.pipelines.locking import build_lock
@@ -237,10 +237,10 @@ def _find(
         build = find_build(home, name, wanted, sample=sample)
     else:
         folder = Path(output).expanduser().absolute()
-        if not (folder / CARD_NAME).is_file():
+        card = finished_card(folder)
+        if card is None:
             return None
-        build = Build(folder, read_card(folder))
-        card = build.card
+        build = Build(folder, card)
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
             raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
@@ -258,17 +258,16 @@ def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
 
 def _check_output(folder: Path, key: str) -> None:
     """Refuse a folder that holds anything but this build, finished or not."""
-    if (folder / CARD_NAME).is_file():
-        found = read_card(folder).key
-        if found != key:
-            raise _other_build(folder, f"build key {key}", f"build key {found}")
+    if (card := finished_card(folder)) is not None:
+        if card.key != key:
+            raise _other_build(folder, f"build key {key}", f"build key {card.key}")
         return
     if not folder.exists():
         return
     if not folder.is_dir():
         raise _other_build(folder, "a folder", "a file")
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    if names and not (folder / WORK / "journal.jsonl").is_file():
+    if names and CARD_NAME not in names and not (folder / WORK / JOURNAL).is_file():
         raise _other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
 
 

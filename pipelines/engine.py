@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
-from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.pipelines import pool
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.finish import finish_build, nothing_to_build
@@ -22,6 +22,7 @@ from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_uni
 from kmip_data.progress import Progress
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
+JOURNAL = "journal.jsonl"
 
 
 def run_build(
@@ -65,17 +66,17 @@ def run_build(
     KeyboardInterrupt, SystemExit
         Interrupted. Workers are gone and finished shards stay.
     """
-    if (folder / CARD_NAME).is_file():
-        card = read_card(folder)
+    if (done := finished_card(folder)) is not None:
         remove_work(folder)
-        return card
+        return done
+    (folder / CARD_NAME).unlink(missing_ok=True)
     jobs = count_jobs(jobs)
     work = folder / WORK
     work.mkdir(parents=True, exist_ok=True)
     for name in ("shards", "splits"):
         (folder / name).mkdir(exist_ok=True)
     remove_partials(folder)
-    with Journal(work / "journal.jsonl", key) as journal:
+    with Journal(work / JOURNAL, key) as journal:
         prepared = _prepare(pipeline, raw, params, work, journal)
         units = pipeline.units(prepared, params)
         _check_units(units)
@@ -95,6 +96,20 @@ def run_build(
     remove_work(folder)
     _say(f"built {pipeline.manifest.name}: {card.counts['graphs']:,} graphs in {folder}", quiet=quiet)
     return card
+
+
+def finished_card(folder: Path) -> Card | None:
+    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+
+    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a
+    build there begins anew, to the same bytes.
+    """
+    if not (folder / CARD_NAME).is_file():
+        return None
+    try:
+        return read_card(folder)
+    except DamagedInput:
+        return None
 
 
 def rebuild_units(
@@ -117,7 +132,7 @@ def rebuild_units(
     work.mkdir()
     remove_partials(folder)
     results: dict[int, UnitResult] = {}
-    with Journal(work / "journal.jsonl", key) as journal:
+    with Journal(work / JOURNAL, key) as journal:
         prepared = _prepare(pipeline, raw, params, work, journal)
         tasks = [
             Task(pipeline, params, prepared, unit, folder, work / "stop", key, compression)

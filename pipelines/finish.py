@@ -119,6 +119,11 @@ def write_split(
     -------
     entry, classes
         For the card: the split, and how often each class occurs in each part.
+
+    Raises
+    ------
+    DamagedInput
+        A record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
     from kmip_data.shards.splits import NODE_PARTS, encode_node_split, encode_split
     from kmip_data.shards.writer import write_file
@@ -133,6 +138,13 @@ def write_split(
             sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
             classes[name] = records.classes[rows].sum(axis=0).tolist()
     else:
+        if len(split.node_code) != records.nodes.sum():
+            raise DamagedInput(
+                f"The split {split.name!r} does not fit the graph.",
+                expected=f"a code for each of {int(records.nodes.sum()):,} nodes",
+                found=f"{len(split.node_code):,} codes",
+                left="nothing was written",
+            )
         data, digests = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code

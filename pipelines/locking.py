@@ -73,7 +73,7 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
         except filelock.Timeout:
             timeout = MESSAGE_SECONDS
             if not quiet:
-                print(f"waiting: {describe_owner(owner)} builds {name}", file=sys.stderr, flush=True)  # noqa: T201
+                print(f"waiting for {name}: {describe_owner(owner)} has it", file=sys.stderr, flush=True)  # noqa: T201
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.card import Card, ShardEntry, read_card
+from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.card_page import PAGE_NAME, render_card
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Home
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import engine, signals
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
+from kmip_data.pipelines.base import Params, Pipeline, SplitParams, load_pipeline
 from kmip_data.pipelines.finish import protect, read_records, write_split
-from kmip_data.pipelines.identity import content_digest
+from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.schema import FORMAT_VERSION
 
@@ -31,8 +32,8 @@ def repair_build(
 ) -> list[str]:
     """Rebuild the shards and splits that ``verify`` finds broken or missing, and nothing else.
 
-    Needs the same raw files and a readable card; a build whose card is lost is built again by the
-    ``build`` command, into the same folder and to the same bytes.
+    Needs the raw files the build was made from. Where the card itself was changed the digests on it
+    prove nothing any more: then everything is built again, into the same folder and to the same bytes.
 
     Returns
     -------
@@ -42,8 +43,10 @@ def repair_build(
     Raises
     ------
     CheckFailed
-        A rebuilt file does not have the digest on the card: the card itself is damaged, or the
-        versions of the libraries on it are not those installed here.
+        A rebuilt file does not have the digest on the card: the versions of the libraries on it
+        are not those installed here. Or the raw files are others.
+    DamagedInput
+        The card cannot be read at all; the ``build`` command with the same parameters makes it again.
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
@@ -51,14 +54,12 @@ def repair_build(
     from kmip_data.shards.verify import verify_build
 
     path = Path(path).absolute()
-    card = read_card(path)
     report = verify_build(path)
     if report.ok:
         return []
-    shards = [shard for shard in card.shards if shard.file in set(report.broken_shards)]
-    splits = {problem.file for problem in report.problems if problem.file.startswith("splits/")}
-    names = [name for name, entry in card.splits.items() if entry.file in splits]
+    card = read_card(path)
     pipeline = _pipeline_of(card, path)
+    compression = card.parameters.get("compression")
     recorded = {key: value for key, value in card.parameters.items() if key != "compression"}
     params: Params = pipeline.Params.model_validate(recorded)
     with signals.terminable():
@@ -73,66 +74,92 @@ def repair_build(
             sample_limit=params.limit if card.sample else None,
             quiet=quiet,
         )
-        if content_digest(raw.members) != card.content_digest:
+        key = build_key(pipeline, params, raw, compression)
+        if key != _stored_key(path, card):
             raise CheckFailed(
-                f"{path} was built from other raw files.",
-                expected=f"content {card.content_digest}",
-                found=f"content {content_digest(raw.members)} in {raw.path}",
+                f"{path} was not built from these raw files with the parameters on its card.",
+                expected=f"build key {_stored_key(path, card)}",
+                found=f"build key {key}, from {raw.path}",
                 left="nothing was changed",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
+        broken = {problem.file for problem in report.problems}
         with build_lock(path, quiet=quiet):
-            return repair_files(pipeline, params, raw, path, card, shards, names, jobs=jobs, quiet=quiet)
+            if CARD_NAME in broken:
+                (path / CARD_NAME).unlink()
+                names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+                asked = [_split_params(pipeline, card.splits[name]) for name in names]
+                card = engine.run_build(
+                    pipeline,
+                    params,
+                    asked,
+                    raw,
+                    path,
+                    key=key,
+                    jobs=jobs,
+                    compression=compression,
+                    quiet=quiet,
+                )
+                return [CARD_NAME, *(shard.file for shard in card.shards)]
+            shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
+            (path / "shards").mkdir(exist_ok=True)
+            results = engine.rebuild_units(
+                pipeline,
+                params,
+                raw,
+                path,
+                shards,
+                key=key,
+                jobs=jobs,
+                compression=compression,
+                quiet=quiet,
+            )
+            for i, entry in shards.items():
+                _check(path, entry, results[i].sha256, card)
+                protect(path / entry.file)
+            splits = [entry for entry in card.splits.values() if entry.file in broken]
+            _repair_splits(pipeline, path, card, splits, raw.path)
+            _repair_page(path, card)
+            engine.remove_work(path)
+    return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
 
-def repair_files(
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    raw: RawFolder,
-    path: Path,
-    card: Card,
-    shards: Sequence[ShardEntry],
-    splits: Sequence[str],
-    *,
-    jobs: int | None,
-    quiet: bool,
-) -> list[str]:
-    """Rebuild the given shards, then the given splits, then the README; the caller holds the lock."""
-    for shard in shards:
-        # The build may be used meanwhile: a broken shard is replaced, never taken away first.
-        (path / shard.file).parent.mkdir(exist_ok=True)
-    results = engine.rebuild_units(
-        pipeline,
-        params,
-        raw,
-        path,
-        {card.shards.index(shard) for shard in shards},
-        key=card.key,
-        jobs=jobs,
-        compression=card.parameters.get("compression"),
-        quiet=quiet,
-    )
-    for shard in shards:
-        result = results[card.shards.index(shard)]
-        _check(path, shard.file, shard.sha256, result.sha256, card)
-        protect(path / shard.file)
-    if splits:
-        (path / "splits").mkdir(exist_ok=True)
-        records = read_records(path, [shard.file for shard in card.shards], card.schema_)
-        for name in splits:
-            entry = card.splits[name]
-            fields = pipeline.SplitParams.model_fields
-            asked = {key: value for key, value in entry.parameters.items() if key in fields}
-            split = pipeline.split(records.keys, pipeline.SplitParams.model_validate(asked), raw.path)
-            written, _ = write_split(path, split, records, asked)
-            _check(path, entry.file, entry.sha256, written.sha256, card)
+def _repair_splits(
+    pipeline: Pipeline[Any, Any], path: Path, card: Card, splits: Sequence[SplitEntry], raw: Path
+) -> None:
+    if not splits:
+        return
+    (path / "splits").mkdir(exist_ok=True)
+    records = read_records(path, [shard.file for shard in card.shards], card.schema_)
+    for entry in splits:
+        asked = _split_params(pipeline, entry)
+        split = pipeline.split(records.keys, asked, raw)
+        written, _ = write_split(path, split, records, asked.model_dump(mode="json"))
+        _check(path, entry, written.sha256, card)
+
+
+def _repair_page(path: Path, card: Card) -> None:
+    from kmip_data.shards.writer import write_file
+
     page = render_card(card).encode()
     if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
-        from kmip_data.shards.writer import write_file
-
         write_file(path / PAGE_NAME, page)
-    engine.remove_work(path)
-    return [*(shard.file for shard in shards), *(card.splits[name].file for name in splits)]
+
+
+def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry) -> SplitParams:
+    fields = pipeline.SplitParams.model_fields
+    asked = {key: value for key, value in entry.parameters.items() if key in fields}
+    return pipeline.SplitParams.model_validate(asked)
+
+
+def _stored_key(path: Path, card: Card) -> str:
+    """Return the build key that the shards themselves carry; the card's where none can be read."""
+    from kmip_data.shards.reader import Shard
+
+    for entry in card.shards:
+        with contextlib.suppress(DamagedInput):
+            return Shard(path / entry.file).build_key
+    return card.key
 
 
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
@@ -156,13 +183,13 @@ def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
     return pipeline
 
 
-def _check(path: Path, file: str, expected: str, found: str, card: Card) -> None:
-    if expected != found:
+def _check(path: Path, entry: ShardEntry | SplitEntry, found: str, card: Card) -> None:
+    if entry.sha256 != found:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
         raise CheckFailed(
-            f"{file} was rebuilt, but not as the card of {path} says.",
-            expected=f"SHA-256 {expected}, with {versions}",
+            f"{entry.file} was built again, but not to the digest on the card of {path}.",
+            expected=f"SHA-256 {entry.sha256}, with {versions}",
             found=f"SHA-256 {found}",
-            left="the rebuilt file",
-            next=f"install those versions, or remove {path / 'card.json'} and build again",
+            left="the new file",
+            next=f"install those versions, or remove {path / CARD_NAME} and build again",
         )

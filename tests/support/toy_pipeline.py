@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from kmip_data import threads
 from kmip_data.card import Receipt
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.home import Build, Home
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
 from kmip_data.record import GraphRecord
@@ -75,9 +78,10 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
             for line in (raw.path / member).read_text().splitlines():
                 (workdir / f"{len(names):05d}").write_text(line)
                 names.append(line.split()[0])
-        with (raw.path.parent / "prepared.log").open("a") as log:
-            log.write(f"{os.getpid()}\n")
-        return Prepared(workdir, {"graphs": len(names)})
+        log = raw.path.parent / "log"
+        with log.open("a") as file:
+            file.write("prepare\n")
+        return Prepared(workdir, {"graphs": len(names), "log": str(log)})
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
         """Deal ``per_unit`` graphs to each shard."""
@@ -90,6 +94,8 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: ToyParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit."""
+        with Path(prepared.plan["log"]).open("a") as file:
+            file.write(f"{unit.index}\n")
         for i in range(unit.items["start"], unit.items["stop"]):
             key, nodes, *orders = (prepared.path / f"{i:05d}").read_text().split()
             for order in orders:
@@ -125,10 +131,14 @@ def _obey(order: str) -> None:
         raise DamagedInput("The toy is damaged.", found=value)
     elif word == "memory":
         raise MemoryError
-    elif word == "die" or (word == "die-once" and not os.path.exists(value)):
+    elif word == "die" or (word == "die-once" and not Path(value).exists()):
         if value:
             Path(value).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "no-torch" and "torch" in sys.modules:
+        raise ImportError("torch is loaded in a worker")
+    elif word == "one-thread" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (1, "1"):
+        raise RuntimeError("more than one thread")
 
 
 def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
@@ -202,3 +212,31 @@ def digests(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def built_units(folder: Path) -> list[int]:
+    """Units in the order in which they were begun, over all runs, for raw files in ``folder/raw``."""
+    lines = (folder / "log").read_text().split() if (folder / "log").exists() else []
+    return [int(line) for line in lines if line != "prepare"]
+
+
+def build_toy(folder: Path, *, jobs: int = 2, home: Path | None = None, **options: Any) -> Build:
+    """Build the toy dataset from ``folder/raw`` into ``folder/built``."""
+    from kmip_data.pipelines.build import build_raw
+
+    pipeline = toy_pipeline()
+    params = ToyParams(**options.pop("parameters", {}))
+    split = ToySplitParams(**options.pop("split_parameters", {}))
+    raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
+    return build_raw(pipeline, params, split, raw, home=Home(home or folder), jobs=jobs, **options)
+
+
+def main() -> None:
+    """One build of ``FOLDER JOBS`` (the arguments of the process), with the exit codes of the command."""
+    try:
+        print(build_toy(Path(sys.argv[1]), jobs=int(sys.argv[2])).path)  # noqa: T201
+    except KmipDataError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,149 @@
+"""One builder at a time: waiting and saying on whom, dead owners, disks without flock, eight processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support import crash_points
+from support.toy_pipeline import build_toy, built_units, digests, write_raw
+
+from kmip_data.pipelines import locking
+from kmip_data.pipelines.locking import build_lock, describe_owner, lock_path
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from kmip_data.pipelines.locking import build_lock\n"
+    "with build_lock(Path(sys.argv[1])):\n"
+    "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
+)
+
+
+def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), str(seconds)],
+        env=crash_points.environment(place),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    return child
+
+
+def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "MESSAGE_SECONDS", 0.3)
+    folder = tmp_path / "built" / "toy"
+    child = _holder(folder, tmp_path / "bootstrap")
+    entered = threading.Event()
+
+    def wait_for_it() -> None:
+        with build_lock(folder):
+            entered.set()
+
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    assert not entered.wait(1.0)
+    child.kill()
+    child.wait()
+    assert entered.wait(20)
+    thread.join()
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("waiting for toy: ")]
+    assert len(lines) >= 2  # at once, and again
+    assert f"process {child.pid} on " in lines[0]
+    assert "since" in lines[0]
+
+
+def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    child = _holder(tmp_path / "x", tmp_path / "bootstrap", 0.5)
+    with build_lock(tmp_path / "x", quiet=True):
+        pass
+    child.wait()
+    assert capfd.readouterr().err == ""
+
+
+def test_the_owner_file_is_there_only_while_the_lock_is_held(tmp_path: Path) -> None:
+    owner = lock_path(tmp_path / "x").with_suffix(".owner.json")
+    with build_lock(tmp_path / "x"):
+        assert set(json.loads(owner.read_text())) == {"pid", "host", "started"}
+    assert not owner.exists()
+    for text in ("", "{}", "[]", '{"pid": "x", "host": 1, "started": 0}', "\x00"):
+        owner.write_text(text)
+        assert describe_owner(owner) == "another process"
+
+
+def test_a_parent_that_cannot_be_written_to_has_the_lock_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".locks").write_text("in the way")
+    with build_lock(tmp_path / "x"):
+        assert (tmp_path / "x/.lock").exists()
+
+
+@pytest.fixture
+def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without flock, and leases of a second."""
+    import fcntl
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    monkeypatch.setattr(locking, "LEASE_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("no_flock")
+def test_without_flock_a_lease_takes_its_place(tmp_path: Path) -> None:
+    order: list[str] = []
+    folder = tmp_path / "x"
+
+    def second() -> None:
+        with build_lock(folder, quiet=True):
+            order.append("second")
+
+    with build_lock(folder):
+        assert _lease(folder).exists()
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(1.5)  # longer than the lease: the holder keeps it alive
+        order.append("first")
+    thread.join(20)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.usefixtures("no_flock")
+def test_a_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    lease = _lease(tmp_path / "x")
+    code = (
+        "import filelock, os, sys\n"
+        "lock = filelock.SoftFileLease(sys.argv[1], lease_duration=1.0)\n"
+        "lock.acquire(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(lease)], check=True)
+    assert lease.exists()
+    with build_lock(tmp_path / "x", quiet=True):
+        pass
+    assert not lease.exists()
+
+
+def _lease(folder: Path) -> Path:
+    return Path(f"{lock_path(folder)}.lease")
+
+
+def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 12, orders=dict.fromkeys(range(12), "sleep=0.05"))
+    children = [crash_points.start_build(tmp_path, jobs=1) for _ in range(8)]
+    ends = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0] * 8, ends
+    assert len({out for out, _ in ends}) == 1
+    assert sorted(built_units(tmp_path)) == [0, 1, 2, 3]
+    assert sum("built toy" in err for _, err in ends) == 1
+    path = Path(ends[0][0].strip())
+    assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
