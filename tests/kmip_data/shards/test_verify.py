@@ -416,8 +416,8 @@ def test_split_of_nodes(tmp_path):
     with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
         file["split/node_code"][0] = 1
     reseal(tmp_path / "good")
-    whats = [what for _, what in found(verify_build(tmp_path / "good"))]
-    assert whats == ["has other records in train", "has other records in val"]
+    words = [what for _, what in found(verify_build(tmp_path / "good"))]
+    assert words == ["has other records in train", "has other records in val"]
     with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
         file["split/node_code"][0] = 7
     reseal(tmp_path / "good")
