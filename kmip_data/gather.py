@@ -60,7 +60,7 @@ def copy_rows(
     Parameters
     ----------
     source
-        (F, B) address of the first row of each graph.
+        (≥ F, B) address of the first row of each graph.
     counts
         (3, B) rows of each graph on the graph, node and edge level.
     level, row_bytes, offset, width
@@ -68,7 +68,7 @@ def copy_rows(
     target
         (F,) address of the output, rows of ``width`` bytes.
     """
-    for f in range(source.shape[0]):
+    for f in range(target.size):
         to, stride, part = target[f], row_bytes[f], width[f]
         words = part % 4 == 0 and stride % 4 == 0 and offset[f] % 4 == 0
         for b in range(source.shape[1]):

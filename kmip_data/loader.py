@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kmip_data.assemble import Assembler, expand_edges
+from kmip_data.assemble import Assembler
+from kmip_data.batching import expand_edges, make_batch
 from kmip_data.errors import UsageError
 from kmip_data.prefetch import ahead
 from kmip_data.sampling import BatchRule, cut_by_nodes
@@ -305,8 +306,12 @@ class GraphLoader:
 
     def _make(self, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
-            return self._assembler.batch(
-                self._records[positions], compact=self.compact, pin=self._pin, follow=self.follow_batch
+            return make_batch(
+                self._assembler,
+                self._records[positions],
+                compact=self.compact,
+                pin=self._pin,
+                follow=self.follow_batch,
             )
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))

@@ -15,6 +15,7 @@ from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data import gather
 from kmip_data.assemble import Assembler
+from kmip_data.batching import collates_plainly, make_batch, make_data
 from kmip_data.card import Card, SplitEntry, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.fields import Field, item_fields
@@ -160,7 +161,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         That is with a transform, with masks, in a subclass with its own ``get``, and where the name
         of an attribute has a meaning to PyTorch Geometric's batching.
         """
-        plain = self.transform is None and not self._masks and self._assembler.collates_plainly
+        plain = self.transform is None and not self._masks and collates_plainly(self._assembler.fields)
         return self._assembler if plain and type(self).get is ShardedDataset.get else None
 
     @property
@@ -201,7 +202,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if not -size <= idx < size:
             msg = f"index {idx} is out of range for {size} graphs"
             raise IndexError(msg)
-        data = self._assembler.data(idx % size if self._records is None else int(self._records[idx]))
+        data = make_data(self._assembler, idx % size if self._records is None else int(self._records[idx]))
         for name, mask in self._masks.items():
             data[name] = mask.clone()
         return data
@@ -227,7 +228,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if label.num_classes is not None:
             return label.num_classes
         labels = Assembler(self._store, [label], edges=False, lengths=False)
-        return int(self._infer_num_classes(labels.batch(self.records).y))
+        return int(self._infer_num_classes(make_batch(labels, self.records).y))
 
     def get_summary(self) -> Summary:
         """Statistics of the sizes; read from the row pointers where no transform may change them."""

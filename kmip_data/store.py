@@ -68,7 +68,7 @@ class ShardStore:
             [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
         )
         # Addresses hold in this process and its forks; a pickled copy maps anew.
-        self._bases: dict[tuple[Rows, ...], NDArray[np.int64]] = {}
+        self._tables: dict[tuple[Rows, ...], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return int(self.shard.size)
@@ -106,26 +106,29 @@ class ShardStore:
             Arrays that must be kept until the rows are copied: what had to be read because it is
             compressed.
         """
-        base = self._bases.get(wanted)
-        if base is None:
-            base = np.array([[self._base(rows, shard) for shard in self.shards] for rows in wanted], np.int64)
-            base = self._bases[wanted] = base.reshape(len(wanted), len(self.shards))
-        row_bytes = np.array([rows[1] for rows in wanted], np.int64)
-        level = [rows[2] for rows in wanted]
-        shard = self.shard[graphs]
+        table = self._tables.get(wanted)
+        if table is None:
+            table = self._tables[wanted] = self._table(wanted)
+        address = table[:, graphs]
         counts = self.count[:, graphs]
-        start = self.start[:, graphs][level]
-        start *= row_bytes[:, None]
-        found = base[:, shard]
         held: list[NDArray[Any]] = []
-        if not found.all():
-            self._read(wanted, graphs, found, held)
-            start[base[:, shard] == 0] = 0
-        return found + start, counts, held
+        if not address.all():
+            self._read(wanted, graphs, address, held)
+        return address, counts, held
+
+    def _table(self, wanted: tuple[Rows, ...]) -> NDArray[np.int64]:
+        """Address of the rows of every graph (F, G); 0 where they are not mapped."""
+        table = np.zeros((len(wanted), len(self)), np.int64)
+        for f, (key, row_bytes, level, plane) in enumerate(wanted):
+            base = np.array(
+                [self._base(key, row_bytes, level, plane, shard) for shard in self.shards], np.int64
+            )
+            mapped = base[self.shard]
+            table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
+        return table
 
     @staticmethod
-    def _base(rows: Rows, shard: Shard) -> int:
-        key, row_bytes, level, plane = rows
+    def _base(key: str, row_bytes: int, level: int, plane: int, shard: Shard) -> int:
         if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
             return 1  # any address will do: nothing is copied from it
         view = shard.mapped(key)
@@ -137,15 +140,15 @@ class ShardStore:
         self,
         wanted: Sequence[Rows],
         graphs: NDArray[np.int64],
-        found: NDArray[np.int64],
+        address: NDArray[np.int64],
         held: list[NDArray[Any]],
     ) -> None:
-        """Read what is not mapped, and put the addresses of the copies into ``found``."""
-        for f, b in np.argwhere(found == 0).tolist():
+        """Read what is not mapped, and put the addresses of the copies into ``address``."""
+        for f, b in np.argwhere(address == 0).tolist():
             key, _, level, plane = wanted[f]
             graph = graphs[b]
             start = int(self.start[level, graph])
             rows = self.shards[self.shard[graph]].read(key, start, start + int(self.count[level, graph]))
             rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
             held.append(rows)
-            found[f, b] = rows.__array_interface__["data"][0]
+            address[f, b] = rows.__array_interface__["data"][0]

@@ -1,0 +1,207 @@
+"""Reading: one graph at random, and shuffled batches, against PyTorch Geometric's own datasets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kmip_data.cli.benchmarks import Row, compare
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, InMemoryDataset
+
+    from kmip_data.home import Build
+    from kmip_data.sharded import ShardedDataset
+
+BATCH = 8
+NODES, K = 4096, 32
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure on generated graphs of S3DIS size (4,096 nodes, k = 32)."""
+    import torch
+
+    from kmip_data.sharded import ShardedDataset
+
+    graphs, repeats = (32, 3) if quick else (256, 9)
+    note = f"generated graphs of S3DIS size: {graphs} of {NODES} nodes, k = {K}, 9 features"
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = ShardedDataset(write_s3dis_sized(Path(folder) / "build", graphs))
+        found = [_random_access(dataset, Path(folder), repeats, note)]
+        memory = in_memory(list(dataset))
+        try:
+            for count in (1, 2):
+                torch.set_num_threads(count)
+                found += _batches(dataset, memory, count, repeats, note)
+        finally:
+            torch.set_num_threads(threads)
+    return found
+
+
+def write_s3dis_sized(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
+    """Write a build of random graphs with the schema that the pipeline of a dataset has."""
+    import hashlib
+    import json
+
+    from kmip_data.card import CARD_NAME, Card, ShardEntry
+    from kmip_data.home import Build
+    from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.record import GraphRecord
+    from kmip_data.schema import FORMAT_VERSION
+    from kmip_data.shards.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
+
+    pipeline = load_pipeline(load_manifest(name))
+    schema = pipeline.schema(pipeline.Params())
+    k = schema.k or 0
+    generator = np.random.Generator(np.random.PCG64(0))
+
+    def record(number: int) -> GraphRecord:
+        columns: dict[str, Any] = {}
+        for column in schema.columns:
+            shape = (nodes, *column.shape) if column.level == "node" else column.shape
+            if column.stored == "float32":
+                columns[column.key] = generator.random(shape, dtype=np.float32)
+            else:
+                columns[column.key] = generator.integers(0, int(column.high or 0) + 1, shape, column.stored)
+        table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
+        return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
+
+    (folder / "shards").mkdir(parents=True)
+    per_graph, per_node, per_edge = bytes_per(schema)
+    step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
+    shards = []
+    for start in range(0, graphs, step):
+        records = [record(number) for number in range(start, min(start + step, graphs))]
+        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
+        file = f"shards/{len(shards):05d}.h5"
+        write_file(folder / file, shard.data)
+        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
+        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
+    card = Card(
+        dataset=name,
+        title="generated for a benchmark",
+        key="0" * 12,
+        sample=True,
+        complete=False,
+        parameters={"k": k, "limit": None},
+        pipeline_version=pipeline.version,
+        format_version=FORMAT_VERSION,
+        license={},
+        citation="",
+        receipts=[],
+        content_digest=hashlib.sha256(b"generated").hexdigest(),
+        data_schema=json.loads(schema.to_json()),
+        default_split="",
+        class_names=[],
+        shards=shards,
+        splits={},
+        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
+        statistics={},
+        versions={},
+        notes=[],
+    )
+    write_file(folder / CARD_NAME, card.to_json().encode())
+    return Build(folder, card)
+
+
+def in_memory(items: list[Data]) -> InMemoryDataset:
+    """Return PyTorch Geometric's dataset that holds the same items in memory."""
+    from torch_geometric.data import InMemoryDataset
+
+    class Memory(InMemoryDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.data, self.slices = self.collate(items)
+
+    return Memory()
+
+
+def _random_access(dataset: ShardedDataset, folder: Path, repeats: int, note: str) -> Row:
+    from torch_geometric.data import Data, OnDiskDataset
+
+    class Disk(OnDiskDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
+        """Tensors as raw bytes, PyTorch Geometric's fastest layout on disk."""
+
+        def serialize(self, data: Data) -> dict[str, Any]:
+            return data.to_dict()  # type: ignore[no-any-return]
+
+        def deserialize(self, row: dict[str, Any]) -> Data:
+            return Data.from_dict(row)
+
+    schema = {
+        name: {"dtype": value.dtype, "size": (2, -1) if name == "edge_index" else (-1, *value.shape[1:])}
+        for name, value in dataset[0].items()
+    }
+    stored = Disk(str(folder / "sqlite"), backend="sqlite", schema=schema)
+    stored.extend(list(dataset), batch_size=32)
+    order = np.random.Generator(np.random.PCG64(1)).permutation(len(dataset)).tolist()
+
+    def read(source: Any) -> Callable[[], None]:
+        def each() -> None:
+            for index in order:
+                source[index]
+
+        return each
+
+    ours, theirs, ratio, spread = compare(read(dataset), read(stored), repeats=repeats)
+    stored.close()
+    return Row(
+        what="one S3DIS-size graph at random",
+        against="PyG OnDiskDataset (sqlite, schema)",
+        ours=ours / len(order),
+        theirs=theirs / len(order),
+        unit="s",
+        ratio=ratio,
+        spread=spread,
+        target="≥ 5×",
+        met=ratio >= 5,
+        note=note,
+    )
+
+
+def _batches(
+    dataset: ShardedDataset, memory: InMemoryDataset, threads: int, repeats: int, note: str
+) -> list[Row]:
+    from torch_geometric.loader import DataLoader
+
+    from kmip_data.loader import GraphLoader
+
+    found = []
+    ahead = {"num_threads": threads, "prefetch": 0 if threads == 1 else 2 * threads}
+    for compact, target in ((False, 3 if threads == 1 else 5), (True, 15)):
+        loader = GraphLoader(dataset, BATCH, shuffle=True, compact=compact, **ahead)  # type: ignore[arg-type]
+        sides = []
+        for workers in (0, 2):
+            other = DataLoader(
+                memory, BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+            )
+            times = compare(partial(_use, loader), partial(_use, other), repeats=repeats, warmup=2)
+            sides.append((times[1], workers, times))
+        theirs, workers, (ours, _, ratio, spread) = min(sides)
+        found.append(
+            Row(
+                what=f"batches of {BATCH}, shuffled{', compact' * compact}, threads: {threads}",
+                against=f"PyG InMemoryDataset + DataLoader, the better of 0 and 2 workers ({workers})",
+                ours=ours / len(loader),
+                theirs=theirs / len(loader),
+                unit="s",
+                ratio=ratio,
+                spread=spread,
+                target=f"≥ {target}×",
+                met=ratio >= target,
+                note=note,
+            )
+        )
+    return found
+
+
+def _use(batches: Iterable[Any]) -> None:
+    for _ in batches:
+        pass

@@ -1,0 +1,177 @@
+"""Gathered tensors as PyTorch Geometric objects: one graph as ``Data``, several as one ``Batch``."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch, Data
+
+from kmip_data import gather
+from kmip_data.assemble import Assembler, empty
+from kmip_data.fields import Field
+
+#: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
+_SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
+
+_INT64 = np.dtype(np.int64)
+
+
+def collates_plainly(fields: Sequence[Field]) -> bool:
+    """Whether :func:`make_batch` can join these attributes; no name has a meaning of its own to PyG."""
+    return not any(part in field.attribute for field in fields for part in _SPECIAL)
+
+
+def make_data(assembler: Assembler, graph: int) -> Data:
+    """Return one graph of the store as ``Data``."""
+    values: dict[str, Any]
+    values, counts = assembler.gather(np.array([graph], np.int64))
+    for field in assembler.fields:
+        if field.level == "graph":
+            values[field.attribute] = _of_one(field, values[field.attribute])
+    data = copy.copy(_template(Data))
+    mapping = data._store._mapping  # noqa: SLF001 -- what ``data[name] = value`` ends in
+    for name in assembler.names:
+        mapping[name] = values[name]
+    if assembler.adds_num_nodes:
+        mapping["num_nodes"] = int(counts[gather.NODE, 0])
+    return data
+
+
+def make_batch(
+    assembler: Assembler,
+    graphs: NDArray[np.int64],
+    *,
+    compact: bool = False,
+    pin: bool = False,
+    follow: Sequence[str] = (),
+) -> Batch:
+    """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
+
+    Parameters
+    ----------
+    graphs
+        (B,) numbers of graphs in source order, at least one.
+    compact, pin
+        See :meth:`Assembler.gather`.
+    follow
+        Attributes that get ``<name>_batch`` and ``<name>_ptr``.
+    """
+    values: dict[str, Any]
+    values, counts = assembler.gather(graphs, compact=compact, pin=pin)
+    size = len(graphs)
+    pointers = np.zeros((3, size + 1), _INT64)
+    np.cumsum(counts, axis=1, out=pointers[:, 1:])
+    slices = dict(zip(("graph", "node", "edge"), torch.from_numpy(pointers), strict=True))
+    none = torch.zeros(size, dtype=torch.int64)
+    fields = {field.attribute: field for field in assembler.fields}
+    batch = copy.copy(_template(Batch))
+    store = batch._store  # noqa: SLF001
+    mapping: dict[str, Any] = store._mapping  # noqa: SLF001
+    slice_dict: dict[str, torch.Tensor] = {}
+    inc_dict: dict[str, torch.Tensor | None] = {}
+    for attribute in assembler.names:
+        name, field = attribute, fields.get(attribute)
+        if field is not None and field.level == "graph":
+            if name == "num_nodes":
+                _count_nodes(store, counts)
+                continue
+            values[name], slice_dict[name], inc_dict[name] = _of_many(field, values[name], slices, none)
+        elif field is not None:
+            slice_dict[name], inc_dict[name] = slices[field.level], none
+        elif name == "edge_index":
+            name = "neighbor" if compact else name
+            slice_dict[name], inc_dict[name] = slices["node" if compact else "edge"], slices["node"][:-1]
+        else:  # lengths of the edges
+            slice_dict[name], inc_dict[name] = slices["edge"], none
+        mapping[name] = values[name]
+        if name in follow:
+            _follow(mapping, name, slice_dict[name])
+    if assembler.adds_num_nodes:
+        _count_nodes(store, counts)
+    numbers, mapping["batch"] = empty((int(pointers[gather.NODE, -1]),), _INT64, pin=pin)
+    gather.number_nodes(counts[gather.NODE], numbers)
+    mapping["ptr"] = slices["node"].clone()
+    store._num_graphs, store._slice_dict, store._inc_dict = size, slice_dict, inc_dict  # noqa: SLF001
+    return batch
+
+
+def expand_edges(batch: Batch) -> Batch:
+    """Put ``edge_index`` in the place of the neighbour table of a compact batch, on its device.
+
+    Parameters
+    ----------
+    batch
+        With ``neighbor`` (ΣN, k), numbered over the batch; it is not changed.
+
+    Returns
+    -------
+    A copy of the batch (other attributes are shared) that equals the batch of
+    ``GraphLoader(…, compact=False)``.
+    """
+    neighbor = batch.neighbor
+    nodes, k = neighbor.shape
+    index = torch.empty((2, nodes * k), dtype=torch.int64, device=neighbor.device)
+    index[0].copy_(neighbor.reshape(-1))
+    index[1].view(nodes, k).copy_(torch.arange(nodes, device=neighbor.device)[:, None])
+    out = copy.copy(batch)
+    store = out._store  # noqa: SLF001
+    store._mapping = {**_renamed(store._mapping), "edge_index": index}  # noqa: SLF001
+    if hasattr(store, "_slice_dict"):
+        slices = _renamed(store._slice_dict)  # noqa: SLF001
+        store._slice_dict = {**slices, "edge_index": slices["edge_index"] * k}  # noqa: SLF001
+        store._inc_dict = _renamed(store._inc_dict)  # noqa: SLF001
+    return out
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    return {("edge_index" if name == "neighbor" else name): value for name, value in values.items()}
+
+
+@functools.cache
+def _template(kind: type[Any]) -> Any:
+    """Return an empty one to copy: making a batch inspects signatures, which takes longer than a gather."""
+    return kind()
+
+
+def _count_nodes(store: Any, counts: NDArray[np.int64]) -> None:
+    store._num_nodes = counts[gather.NODE].tolist()  # noqa: SLF001
+    store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
+
+
+def _of_one(field: Field, rows: torch.Tensor) -> Any:
+    """Give the form of ``field`` to the one row of a graph column."""
+    if field.form == "axis":
+        return rows
+    return rows[0] if field.form == "row" else _plain(field, rows)[0]
+
+
+def _of_many(
+    field: Field, rows: torch.Tensor, slices: dict[str, torch.Tensor], none: torch.Tensor
+) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
+    """Value, slices and increments of a graph column over a batch, as PyG's ``collate`` gives them."""
+    if field.form == "text":
+        return _plain(field, rows), slices["graph"], None
+    if field.form == "number":
+        return torch.tensor(_plain(field, rows)), slices["graph"], none
+    if field.form == "row" and field.shape:
+        return rows.flatten(0, 1), slices["graph"] * field.shape[0], none
+    return rows, slices["graph"], none
+
+
+def _plain(field: Field, rows: torch.Tensor) -> list[Any]:
+    """Python numbers or strings of a graph column."""
+    if field.form == "number":
+        return rows.tolist()  # type: ignore[no-any-return]
+    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in rows.numpy()]
+
+
+def _follow(mapping: dict[str, Any], name: str, slices: torch.Tensor) -> None:
+    sizes = slices[1:] - slices[:-1]
+    mapping[f"{name}_batch"] = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    mapping[f"{name}_ptr"] = slices.clone()
