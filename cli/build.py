@@ -13,9 +13,11 @@ from kmip_data.cli.dataset_command import (
     split_parameters,
 )
 from kmip_data.cli.options import (
-    build_options,
+    compression_option,
     home_option,
+    jobs_option,
     json_option,
+    output_option,
     quiet_option,
     raw_options,
     sample_option,
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 @click.argument("name")
 @raw_options
 @sample_option
-@build_options
+@jobs_option
+@output_option
+@compression_option
 @home_option
 @json_option
 @quiet_option

@@ -174,6 +174,7 @@ def _filters() -> Iterator[Finding]:
 
 def _home(home: Home) -> Iterator[Finding]:
     from kmip_data.home import list_builds
+    from kmip_data.pipelines.licences import accepted_licences
 
     existing = home.root
     while not existing.exists():
@@ -186,5 +187,10 @@ def _home(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(existing).free
     few = free < LOW_DISK
     yield Finding("Home", "disk", "ok", f"{size(free)} free{' (little for a full dataset)' if few else ''}")
+    accepted = accepted_licences(home)
+    names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in accepted.items())
+    yield Finding(
+        "Home", "licences", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"
+    )
     builds = list_builds(home)
     yield Finding("Home", "builds", "ok", f"{len(builds)}: kmip-data list" if builds else "none yet")

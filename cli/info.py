@@ -101,8 +101,8 @@ def preset_names(name: str) -> list[str]:
     from importlib import resources
 
     folder = resources.files("kmip_data.manifests.experiments")
-    stems = (path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
-    return sorted(stem for stem in stems if stem.startswith(name))
+    stems = [path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")]
+    return sorted(stem.partition(".")[2] for stem in stems if stem.partition(".")[0] == name)
 
 
 def _build(build: Build, *, as_json: bool) -> None:

@@ -59,24 +59,20 @@ def raw_options(function: F) -> F:
     return function
 
 
-def build_options(function: F) -> F:
-    """How a build is made: ``--jobs``, ``--output``, ``--compression`` (``--limit`` is a parameter)."""
-    for option in (
-        click.option(
-            "--compression",
-            type=click.Choice(["gzip", "zstd"]),
-            help="Compress the shards: less disk, slower reading.",
-        ),
-        click.option(
-            "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not the home."
-        ),
-        click.option(
-            "--jobs",
-            "-j",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Worker processes.  [default: the cores this process may use]",
-        ),
-    ):
-        function = option(function)
-    return function
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Worker processes of a build.  [default: the cores this process may use]",
+)
+
+
+output_option = click.option(
+    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not into the home."
+)
+compression_option = click.option(
+    "--compression",
+    type=click.Choice(["gzip", "zstd"]),
+    help="Compress the shards: less disk, slower reading.",
+)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options, sample_option
+from kmip_data.cli.options import (
+    home_option,
+    jobs_option,
+    json_option,
+    quiet_option,
+    raw_options,
+    sample_option,
+)
 from kmip_data.cli.output import print_json
 from kmip_data.errors import CheckFailed
 
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--repair", is_flag=True, help="Rebuild exactly the broken shards.")
 @sample_option
 @raw_options
+@jobs_option
 @home_option
 @json_option
 @quiet_option
@@ -37,6 +45,7 @@ def command(
     archives: tuple[Path, ...],
     offline: bool,
     accept_license: bool | None,
+    jobs: int | None,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -60,6 +69,7 @@ def command(
             archives=archives,
             offline=offline,
             accept_license=accept_license,
+            jobs=jobs,
             quiet=quiet,
         )
         report = verify_build(path)

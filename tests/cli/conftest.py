@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.home import Build
-from support.builds import s3dis_records, s3dis_schema, write_build
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
+from support.cli import kmip, kmip_process
 
 from kmip_data import errors
 from kmip_data.cli import main
 from kmip_data.cli.command import Command
-from support.cli import kmip, kmip_process
 
 CLASSES = {
     errors.CheckFailed: 1,
@@ -54,7 +55,9 @@ def test_no_error_class_is_forgotten():
     defined = {
         value
         for value in vars(errors).values()
-        if isinstance(value, type) and issubclass(value, errors.KmipDataError) and value is not errors.KmipDataError
+        if isinstance(value, type)
+        and issubclass(value, errors.KmipDataError)
+        and value is not errors.KmipDataError
     }
     assert defined == set(CLASSES)
 
@@ -71,7 +74,13 @@ def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
     command_that(raising(errors.DamagedInput("It broke.", expected="a", left="c")))
     outcome = kmip("x", "--json")
     assert outcome.json == {
-        "error": {"class": "DamagedInput", "exit_code": 4, "what": "It broke.", "expected": "a", "on_disk": "c"}
+        "error": {
+            "class": "DamagedInput",
+            "exit_code": 4,
+            "what": "It broke.",
+            "expected": "a",
+            "on_disk": "c",
+        }
     }
     assert "It broke." in outcome.err
 
@@ -116,10 +125,10 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that, monkeypatc
     assert outcome.code == main.UNKNOWN_ERROR
     assert "ZeroDivisionError: by zero" in outcome.err
     path = next(word for word in outcome.err.split() if word.endswith(".txt"))
-    text = open(path).read()
+    text = Path(path).read_text("utf-8")
     assert "Traceback" in text
     assert "test_endings.py" in text
-    os.unlink(path)
+    Path(path).unlink()
 
 
 def test_unforeseen_error_shows_its_traceback_on_request():
@@ -130,7 +139,11 @@ def test_unforeseen_error_shows_its_traceback_on_request():
         "sys.exit(main.run(['list']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, main.DEBUG: "1"}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, main.DEBUG: "1"},
     )
     assert done.returncode == main.UNKNOWN_ERROR
     assert "Traceback" in done.stderr
@@ -154,7 +167,9 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback(number, cod
         "main.root.get_command = lambda ctx, name: click.Command('list', callback=body);"
         "import sys; sys.argv = ['kmip-data', 'list']; main.main()"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "ready\n"
     started = time.monotonic()
     process.send_signal(number)
@@ -166,7 +181,9 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback(number, cod
 
 def test_broken_pipe_is_quiet():
     """`kmip-data … | head -1`: nothing on stderr, the code of a closed pipe."""
-    program = "import sys; sys.argv = ['kmip-data', 'list', '--help']; from kmip_data.cli.main import main; main()"
+    program = (
+        "import sys; sys.argv = ['kmip-data', 'list', '--help']; from kmip_data.cli.main import main; main()"
+    )
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False)

@@ -1,0 +1,115 @@
+"""``kmip-data demo``: the main job from end to end, offline, on generated data."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.command import Command
+from kmip_data.cli.options import json_option
+from kmip_data.cli.output import facts, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kmip_data.home import Home
+
+DEFAULT_HOME = "demo-home"
+EPOCHS = 6
+
+
+@click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --home /tmp/demo --epochs 3"])
+@click.option(
+    "--home",
+    "folder",
+    default=DEFAULT_HOME,
+    show_default=True,
+    metavar="DIR",
+    help="Everything is written below DIR.",
+)
+@click.option("--epochs", default=EPOCHS, show_default=True, type=click.IntRange(min=1), metavar="N")
+@json_option
+def command(folder: str, epochs: int, as_json: bool) -> None:
+    """Sample data to a trained model, offline, in a few minutes.
+
+    Builds S3DIS from generated rooms in the upstream layout, verifies the build, draws a picture,
+    trains GPS + k-MIP for a few epochs, and evaluates the weights: each step is a command that is
+    shown before it runs. The rooms are generated, so the figures say nothing about S3DIS.
+    """
+    from kmip_data.home import Home
+
+    home = Home.locate(folder)
+    started = time.monotonic()
+    name = time.strftime("demo-%Y%m%d-%H%M%S")
+    # With --json stdout is for the one object at the end: all else goes to stderr.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        click.echo(
+            "The data are a generated sample in the layout of S3DIS: the figures mean nothing about S3DIS."
+        )
+        click.echo(f"Everything is written below {home.root}.")
+        steps = _steps(name, epochs)
+        for number, (title, args) in enumerate(steps, start=1):
+            click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
+            _run([*args, "--home", str(home.root)])
+        seconds = time.monotonic() - started
+        click.echo(f"\nDone in {seconds:.0f} s. What was made:")
+        made = _made(home, name)
+        click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
+        click.echo("\nThe same on real data: kmip-data train --dataset s3dis")
+    if as_json:
+        from kmip_data.models.training.result import read_result
+
+        result = read_result(made["run"])
+        print_json(
+            {
+                "sample": True,
+                "home": home.root,
+                **made,
+                "best_epoch": result.best_epoch,
+                "metrics": result.metrics,
+                "seconds": seconds,
+            }
+        )
+
+
+def _steps(name: str, epochs: int) -> list[tuple[str, list[str]]]:
+    """What the demo does: a title and the arguments of a command each."""
+    return [
+        ("Generate sample rooms and build graphs of them", ["build", "s3dis", "--sample"]),
+        ("Check every byte of the build", ["verify", "s3dis", "--sample"]),
+        ("Draw three blocks", ["preview", "s3dis", "--sample"]),
+        (
+            f"Train GPS + k-MIP for {epochs} epochs",
+            ["train", "--dataset", "s3dis", "--sample", "--epochs", str(epochs), "--name", name],
+        ),
+        ("Evaluate the best weights", ["evaluate", name]),
+    ]
+
+
+def _run(args: list[str]) -> None:
+    from kmip_data.cli.main import run
+
+    code = run(args)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _made(home: Home, name: str) -> dict[str, Path]:
+    """Where the results lie."""
+    from kmip_data.home import open_target
+    from kmip_data.models.training.folders import find_run
+
+    build = open_target("s3dis", home, sample=True).path
+    run = find_run(name, home)
+    return {
+        "build": build,
+        "picture": build / "preview.png",
+        "run": run,
+        "curves": run / "curves.png",
+        "result": run / "result.json",
+    }

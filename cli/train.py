@@ -1,0 +1,211 @@
+"""``kmip-data train``: a model on a dataset, from the paper's preset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, record_parameters, split_parameters
+from kmip_data.cli.options import (
+    home_option,
+    jobs_option,
+    json_option,
+    quiet_option,
+    raw_options,
+    sample_option,
+)
+from kmip_data.cli.output import print_json
+from kmip_data.errors import UsageError
+
+if TYPE_CHECKING:
+    from kmip_data.home import Home
+    from kmip_data.models.training.config import RunConfig
+    from kmip_data.models.training.summary import Summary
+
+
+@click.command(
+    cls=DatasetCommand,
+    named_by="dataset",
+    splits=True,
+    examples=[
+        "kmip-data train --dataset s3dis --epochs 5 --device cpu",
+        "kmip-data train --dataset s3dis --k 16 --test-area 5 --seeds 0..3",
+        "kmip-data train --dataset shapenet-part --as text --set optimiser.lr=5e-4 --device cuda",
+        "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
+    ],
+)
+@click.option("--dataset", metavar="TARGET", help="A dataset, or a build folder.")
+@click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Which model.")
+@click.option(
+    "--as",
+    "variant",
+    type=click.Choice(["code", "text"]),
+    default="code",
+    show_default=True,
+    help="Where the paper's code and text disagree: what ran, or what is written.",
+)
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs.  [default: the preset's]")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="[default: auto, a GPU if there is one]"
+)
+@click.option(
+    "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
+)
+@click.option(
+    "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: a run each, and their mean and deviation."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["32", "16-mixed", "bf16-mixed"]),
+    help="Arithmetic of the model.  [default: the preset's]",
+)
+@click.option("--compile", "compiled", is_flag=True, help="Compile the model with torch.compile.")
+@click.option(
+    "--logger",
+    type=click.Choice(["csv", "tensorboard", "wandb", "mlflow"]),
+    help="Where metrics go beside metrics.csv.  [default: csv alone]",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other key of the configuration, such as optimiser.lr=1e-3; may be repeated.",
+)
+@click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
+@jobs_option
+@sample_option
+@raw_options
+@home_option
+@json_option
+@quiet_option
+def command(
+    dataset: str | None,
+    resume: str | None,
+    seeds: str | None,
+    name: str | None,
+    jobs: int | None,
+    archives: tuple[Path, ...],
+    offline: bool,
+    accept_license: bool | None,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> None:
+    """Train a model, building what is missing first.
+
+    The run folder keeps configuration, metrics, checkpoints, weights, result and learning curves.
+    Dataset and split take the same parameters as `kmip-data build`.
+    """
+    from kmip_data.models.training.run import resume as resume_run
+    from kmip_data.models.training.run import train
+
+    build_options = {
+        "archives": archives,
+        "offline": offline,
+        "accept_license": accept_license,
+        "jobs": jobs,
+    }
+    if (dataset is None) == (resume is None):
+        raise UsageError(
+            "A dataset or a run must be named, not both.",
+            expected="--dataset TARGET, or --resume RUN",
+            found="neither" if dataset is None else "both",
+            left="nothing was changed",
+            next="kmip-data train --help",
+        )
+    if resume is not None:
+        summary = resume_run(resume, home=home, quiet=quiet, **build_options)
+    else:
+        config = configuration(str(dataset), **chosen)
+        numbers = seed_list(seeds) if seeds is not None else None
+        summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        click.echo(report(summary))
+
+
+def configuration(
+    target: str,
+    *,
+    model: str,
+    variant: Any,
+    sample: bool,
+    epochs: int | None,
+    device: str | None,
+    devices: int | None,
+    precision: str | None,
+    compiled: bool,
+    logger: str | None,
+    overrides: tuple[str, ...],
+) -> RunConfig:
+    """Return the preset of the dataset with everything that was given on the line, ``--set`` last."""
+    from kmip_data.models.training.overrides import apply_overrides, config_from_mapping
+    from kmip_data.models.training.presets import config_for
+
+    config = config_for(dataset_of(target), model, variant)
+    values = config.model_dump()
+    given: dict[str, dict[str, Any]] = {
+        "data": {
+            "dataset": target,
+            "sample": sample or None,
+            "parameters": {**values["data"]["parameters"], **record_parameters()},
+            "split": {**values["data"]["split"], **split_parameters()},
+        },
+        "training": {"epochs": epochs, "precision": precision},
+        "system": {"device": device, "devices": devices, "compile": compiled or None, "logger": logger},
+    }
+    for section, keys in given.items():
+        values[section].update({key: value for key, value in keys.items() if value is not None})
+    return apply_overrides(config_from_mapping(values, "the command line"), overrides)
+
+
+def dataset_of(target: str) -> str:
+    """Return the name of the dataset that TARGET, a name or a build folder, is of."""
+    folder = Path(target).expanduser()
+    if target not in dataset_names() and (folder / "card.json").is_file():
+        from kmip_data.card import read_card
+
+        return read_card(folder).dataset
+    if target not in dataset_names():
+        from kmip_data.manifest import unknown_name
+
+        raise unknown_name("dataset or build folder", target, dataset_names())
+    return target
+
+
+def seed_list(text: str) -> list[int]:
+    """Read ``0..3`` and ``0,5``.
+
+    >>> seed_list("0..2,7")
+    [0, 1, 2, 7]
+    """
+    found: list[int] = []
+    for item in text.split(","):
+        first, _, last = item.partition("..")
+        if not first.isdecimal() or not (last or first).isdecimal() or len(text) > 200:
+            found = []
+            break
+        found += range(int(first), min(int(last or first), int(first) + 1000) + 1)
+    if not found:
+        raise UsageError(
+            f"--seeds {text} does not name seeds.",
+            expected="numbers, such as 0..3 or 0,5",
+            found=text,
+            left="nothing was changed",
+            next="kmip-data train --help",
+        )
+    return list(dict.fromkeys(found))
+
+
+def report(summary: Summary) -> str:
+    """Return the result table, where the runs lie, and what to do next."""
+    lines = [summary.table(), ""]
+    lines += [f"run  {run}" for run in summary.runs]
+    lines.append(f"Next: kmip-data evaluate {summary.runs[0]}")
+    return "\n".join(lines)

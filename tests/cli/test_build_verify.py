@@ -1,0 +1,129 @@
+"""``build``, ``verify``, ``fetch``: what they print and leave, on samples and small real archives."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.shared import shared_data
+
+SMALL = ("--sample", "--limit", "3", "--k", "4", "--jobs", "1", "--quiet")
+
+
+def test_build_json_is_as_designed_and_true(home):
+    outcome = kmip("build", "s3dis", *SMALL, "--test-area", "5", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    path = Path(found["path"])
+    assert path.parent == home / "built"
+    assert "sample" in path.name
+    assert found["sample"] is True
+    assert found["dataset"] == "s3dis"
+    assert found["key"] in path.name
+    assert found["parameters"]["k"] == 4
+    assert found["split"] == "upstream-area5-seed0"
+    assert sum(part["graphs"] for part in found["splits"].values()) == 3
+    assert {"graphs", "nodes", "edges", "digest"} == set(found["splits"]["train"])
+    for file, digest in found["shards"].items():
+        assert hashlib.sha256((path / file).read_bytes()).hexdigest() == digest
+
+
+def test_second_build_is_found_and_another_split_is_added_beside_it(home):
+    first = kmip("build", "s3dis", *SMALL, "--json").json
+    before = {path: path.stat().st_mtime_ns for path in Path(first["path"]).glob("shards/*")}
+    again = kmip("build", "s3dis", *SMALL, "--split", "room", "--json").json
+    assert again["shards"] == first["shards"]
+    assert again["split"] != first["split"]
+    assert before == {path: path.stat().st_mtime_ns for path in Path(first["path"]).glob("shards/*")}
+
+
+def test_build_says_what_was_built_and_what_to_do_next(home):
+    outcome = kmip("build", "s3dis", *SMALL)
+    assert outcome.code == 0
+    for fact in ("sample (generated, not the real data)", "3", "train", "val", "test", "kmip-data verify"):
+        assert fact in outcome.out
+    assert "not the real data" in outcome.out
+
+
+def test_output_folder(home, tmp_path):
+    found = kmip("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json
+    assert found["path"] == str(tmp_path / "here")
+    assert (tmp_path / "here" / "card.json").is_file()
+
+
+def test_verify_sound_then_broken_then_repaired(home):
+    path = Path(kmip("build", "s3dis", *SMALL, "--json").json["path"])
+    sound = kmip("verify", "s3dis", *SMALL[:5])
+    assert sound.code == 0
+    assert "is sound" in sound.out
+    shard = path / "shards" / "00000.h5"
+    shard.chmod(0o644)
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    broken = kmip("verify", path)
+    assert broken.code == 1
+    assert "shards/00000.h5" in broken.err
+    assert "--repair" in broken.err
+    report = kmip("verify", path, "--json")
+    assert report.code == 1
+    assert report.json["broken_shards"] == ["shards/00000.h5"]
+    assert report.json["ok"] is False
+    repaired = kmip("verify", path, "--repair", "--quiet")
+    assert repaired.code == 0, repaired.err
+    assert "shards/00000.h5" in repaired.out
+    assert shard.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "archive", "graphs"),
+    [
+        ("s3dis", "indoor3d_sem_seg_hdf5_data_small.zip", 49),
+        ("shapenet-part", "shapenet_part_16_shapes.zip", 16),
+    ],
+)
+def test_build_from_a_real_archive(home, name, archive, graphs):
+    found = kmip("build", name, "--archive", shared_data(archive), "--jobs", "2", "--quiet", "--json")
+    assert found.code == 0, found.err
+    assert sum(part["graphs"] for part in found.json["splits"].values()) == graphs
+    assert found.json["sample"] is False
+    assert kmip("build", name, "--offline", "--json").json["shards"] == found.json["shards"]
+
+
+def test_offline_with_an_empty_home_is_3_and_shows_the_way(home):
+    from kmip_data.manifest import load_manifest
+
+    outcome = kmip("build", "s3dis", "--offline")
+    assert outcome.code == 3
+    for source in load_manifest("s3dis").sources:
+        assert source.name in outcome.err
+        assert all(mirror.url in outcome.err for mirror in source.mirrors)
+    assert "--archive" in outcome.err
+
+
+def test_fetch_from_a_local_archive(home):
+    outcome = kmip(
+        "fetch", "shapenet-part", "--archive", shared_data("shapenet_part_16_shapes.zip"), "--json", "-q"
+    )
+    assert outcome.code == 0, outcome.err
+    receipt = outcome.json["receipts"][0]
+    assert receipt["bytes"] == shared_data("shapenet_part_16_shapes.zip").stat().st_size
+    assert kmip("build", "shapenet-part", "--offline", "-q").code == 0, "what was fetched is enough to build"
+
+
+def test_licence_is_asked_for_before_a_download_and_never_waits(home):
+    outcome = kmip("fetch", "shapenet-part")
+    assert outcome.code == 5
+    assert "--accept-license" in outcome.err
+    assert "https://shapenet.org/terms" in outcome.err
+
+
+def test_archive_that_is_not_there_or_is_something_else(home, tmp_path):
+    missing = kmip("build", "s3dis", "--archive", tmp_path / "none.zip")
+    assert missing.code in {2, 3}
+    other = tmp_path / "other.zip"
+    other.write_bytes(b"<html>not an archive</html>")
+    damaged = kmip("build", "s3dis", "--archive", other)
+    assert damaged.code == 4
+    assert "other.zip" in damaged.err

@@ -1,0 +1,84 @@
+"""``stats`` and ``preview``: tables and pictures, printed and saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+
+TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
+
+
+@pytest.fixture(scope="module")
+def home_of_sample(tmp_path_factory):
+    """A home with a finished sample of twelve blocks, two of them in the test part."""
+    folder = tmp_path_factory.mktemp("sample")
+    outcome = kmip("build", *TARGET, folder, "--jobs", "1", "-q")
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+@pytest.fixture
+def sample(home_of_sample):
+    """The build folder itself."""
+    return next((home_of_sample / "built").glob("s3dis-sample-*"))
+
+
+def test_stats_prints_and_saves_the_same_table(home_of_sample, tmp_path):
+    outcome = kmip("stats", *TARGET, home_of_sample, "--output", tmp_path / "table.txt")
+    assert outcome.code == 0
+    saved = (tmp_path / "table.txt").read_text("utf-8")
+    assert outcome.out.startswith(saved.rstrip())
+    assert "sample: generated, not the real data" in saved
+    for fact in ("49,152", "196,608", "ceiling", "out-degree", "train"):
+        assert fact in saved
+
+
+def test_stats_json_adds_up(sample):
+    found = kmip("stats", sample, "--json").json
+    classes = found["statistics"]["classes"]
+    assert sum(classes["total"]) == found["counts"]["nodes"] == 12 * 4096
+    split = next(iter(found["splits"]))
+    parts = classes["splits"][split]
+    assert [sum(column) for column in zip(*parts.values(), strict=True)] == classes["total"]
+    assert Path(found["saved"]).is_file()
+
+
+def test_preview_png(home_of_sample):
+    found = kmip("preview", *TARGET, home_of_sample, "--json").json
+    assert [entry["position"] for entry in found["records"]] == [2, 6, 10]
+    data = Path(found["saved"]).read_bytes()
+    assert data.startswith(b"\x89PNG")
+    again = kmip("preview", *TARGET, home_of_sample, "--json").json
+    assert Path(again["saved"]).read_bytes() == data, "the same picture from the same build"
+
+
+def test_preview_html_is_one_file_that_needs_no_network(sample, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = kmip("preview", sample, "--records", "0", "--html", "--output", page)
+    assert outcome.code == 0, outcome.err
+    text = page.read_text("utf-8")
+    assert "sample: generated, not the real data" in text
+    assert 'src="http' not in text
+    assert "Plotly.newPlot" in text
+
+
+def test_preview_of_a_part(sample):
+    found = kmip("preview", sample, "--part", "test", "--json").json
+    assert len(found["records"]) == 2
+    assert all(entry["key"].startswith("Area_6") for entry in found["records"])
+
+
+@pytest.mark.parametrize("records", ["12", "a", "", "2..1", "0,-1", "0..99"])
+def test_records_that_are_not_there_are_2(sample, records):
+    outcome = kmip("preview", sample, "--records", records)
+    assert outcome.code == 2
+    assert "from 0 to 11" in outcome.err
+
+
+def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
+    for command in ("stats", "preview"):
+        outcome = kmip(command, sample, "--output", tmp_path / "no" / "file")
+        assert outcome.code == 2
+        assert "cannot be written" in outcome.err
