@@ -132,6 +132,19 @@ def obtain(
     return found
 
 
+def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
+    """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
+
+    Raises
+    ------
+    UsageError
+        A name or value is wrong, or the build is not of a shipped dataset and has no such rule.
+    """
+    from kmip_data.pipelines.build import ensure_split
+
+    return ensure_split(build, split_parameters)
+
+
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a dataset as its card has them: those given, checked, and the defaults.
 
