@@ -18,6 +18,9 @@ from kmip_data.threads import for_ranges
 
 KnnRule = Literal["exact", "torch-cluster"]
 
+LEAF_SIZE = 16  #: most points in a leaf of the tree
+GRAIN = 2_048  #: fewest points worth a thread
+
 
 def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     """Return the k nearest other points of every point, nearest first.
@@ -117,7 +120,21 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
 def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
     from kmip_data.graphs import _knn_kernels
 
+    n = len(points)
     if table.size == 0:
         return
-    columns = [np.ascontiguousarray(points[:, axis]) for axis in range(3)]
-    for_ranges(lambda a, b: _knn_kernels.brute_force(*columns, table, a, b), len(points), grain=2048)
+    leaves = 1
+    while leaves * LEAF_SIZE < n:
+        leaves *= 2
+    columns = points.T.copy()
+    order = np.arange(n, dtype=np.int32)
+    low, high = np.empty((2, 2 * leaves, 3), np.float32)
+    lowest = np.empty(2 * leaves, np.int32)
+    _knn_kernels.build_tree(columns, order, low, high, lowest)
+    place = np.empty(n, np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
+    for_ranges(
+        lambda a, b: _knn_kernels.search(columns, order, place, low, high, lowest, table, a, b),
+        n,
+        grain=GRAIN,
+    )
