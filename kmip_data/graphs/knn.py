@@ -81,17 +81,16 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
     # The point itself is (0, i) in the order, so it falls outside the first k + 1 exactly when all
     # k + 1 others at distance 0 have lower indices; the last of them tells.
     last = table[:, k]
-    delta = points - points[last]
-    crowded = (_squared(delta) == 0) & (last < targets)
+    crowded = (_squared_distances(points, points[last]) == 0) & (last < targets)
     keep = np.ones(table.shape, bool)
     keep[:, k] = crowded
     return np.stack([table[keep].astype(np.int64), np.repeat(targets, k + crowded)])
 
 
-def _squared(delta: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the float32 squared length of each row, in the order of the rule."""
+def _squared_distances(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the float32 squared distance of each pair of rows, in the arithmetic of the order."""
     with np.errstate(over="ignore", under="ignore"):
-        squares = delta * delta
+        squares = np.square(a - b)
         total: NDArray[np.float32] = (squares[:, 0] + squares[:, 1]) + squares[:, 2]
     return total
 

@@ -1,0 +1,185 @@
+"""k-NN equals brute force on everything that ties, coincides, overflows or underflows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.knn_oracle import exact_table, order_of, torch_cluster_edges
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.knn import knn_edges, knn_table
+from kmip_data.threads import set_num_threads
+
+N = 400
+
+
+def _clouds() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    uniform = rng.random((N, 3))
+    lattice = np.stack(np.meshgrid(*[np.arange(7)] * 3), -1).reshape(-1, 3)
+    line = np.arange(N)[:, None] * [1, 0, 0]
+    distinct = rng.random((N * 3 // 4, 3))
+    swapped = rng.random((60, 3))
+    return {
+        "uniform": uniform,
+        "room": np.where(rng.random((N, 3)) < 0.5, np.round(uniform), uniform),
+        "like s3dis blocks": np.concatenate([distinct, distinct[rng.integers(len(distinct), size=N // 4)]]),
+        "lattice": lattice,
+        "shuffled lattice": rng.permutation(lattice),
+        "line": line,
+        "line in groups": rng.permutation(line // 8),
+        "diagonal": np.arange(N)[:, None] * [0.1, 0.1, 0.1],
+        "all equal": np.full((N, 3), 0.3),
+        "all zero": np.zeros((N, 3)),
+        "signed zeros": np.where(rng.random((N, 3)) < 0.5, 0.0, -0.0),
+        "half equal": np.concatenate([np.full((N // 2, 3), 0.5), uniform[: N // 2]]),
+        "40 copies each": rng.permutation(np.repeat(rng.random((10, 3)), 40, axis=0)),
+        "overflow to infinity": (uniform - 0.5) * 6e38,
+        "huge": uniform * 1e19,
+        "squares underflow": uniform * 1e-23,
+        "denormal": uniform * 1e-40,
+        "mixed scales": rng.normal(size=(N, 3)) * 10.0 ** rng.integers(-30, 30, (N, 1)),
+        "far clusters": rng.integers(0, 4, (N, 1)) * 1000 + rng.normal(size=(N, 3)) * 1e-3,
+        # Equal distances from the origin, whichever axis comes first, unless a product and a sum are fused.
+        "swapped axes": np.concatenate([np.zeros((1, 3)), swapped, swapped[:, [1, 0, 2]]]),
+    }
+
+
+CLOUDS = {name: cloud.astype(np.float32) for name, cloud in _clouds().items()}
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("k", [1, 8, 32])
+def test_table_equals_brute_force(name, k):
+    table = knn_table(CLOUDS[name], k)
+    assert table.dtype == np.int32
+    assert np.array_equal(table, exact_table(CLOUDS[name], k))
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("k", [1, 8, 32])
+def test_torch_cluster_rule_equals_its_definition(name, k):
+    edges = knn_edges(CLOUDS[name], k, rule="torch-cluster")
+    assert np.array_equal(edges, torch_cluster_edges(CLOUDS[name], k))
+
+
+def test_rules_differ_only_where_more_than_k_points_coincide():
+    crowded = CLOUDS["40 copies each"]
+    exact, upstream = knn_edges(crowded, 32), knn_edges(crowded, 32, rule="torch-cluster")
+    assert exact.shape[1] == 32 * N
+    degrees = np.bincount(upstream[1], minlength=N)
+    assert set(degrees) == {32, 33}
+    assert (degrees == 33).sum() == 10 * (40 - 33)  # all copies but the first 33 of each place
+    for name in ("uniform", "like s3dis blocks"):
+        assert np.array_equal(knn_edges(CLOUDS[name], 32), knn_edges(CLOUDS[name], 32, rule="torch-cluster"))
+
+
+def test_edges_of_the_exact_rule_are_the_table():
+    cloud = CLOUDS["uniform"]
+    table, edges = knn_table(cloud, 8), knn_edges(cloud, 8)
+    assert edges.dtype == np.int64
+    assert np.array_equal(edges[0].reshape(N, 8), table)
+    assert np.array_equal(edges[1].reshape(N, 8), np.repeat(np.arange(N)[:, None], 8, axis=1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_small_cloud(data):
+    n = data.draw(st.integers(2, 90))
+    values = st.sampled_from([0.0, -0.0, 0.1, 0.2, 1.0, 1e-20, 1e-38, 3e38, -3e38, 7.5])
+    numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    source = data.draw(st.sampled_from([values, numbers]))
+    cloud = np.array(data.draw(st.lists(source, min_size=3 * n, max_size=3 * n)), np.float32).reshape(n, 3)
+    k = data.draw(st.integers(1, n - 1))
+    assert np.array_equal(knn_table(cloud, k), exact_table(cloud, k))
+    assert np.array_equal(knn_edges(cloud, k, rule="torch-cluster"), torch_cluster_edges(cloud, k))
+
+
+def test_block_of_s3dis_size():
+    rng = np.random.default_rng(3)
+    distinct = np.round(rng.random((3000, 3)) * [1, 1, 3], 3)
+    cloud = np.concatenate([distinct, distinct[rng.integers(3000, size=1096)]]).astype(np.float32)
+    assert np.array_equal(knn_table(cloud, 32), exact_table(cloud, 32))
+
+
+def test_large_clouds_with_many_coincident_points():
+    """Half of the points in one place: quadratic work would take minutes."""
+    rng = np.random.default_rng(4)
+    cloud = rng.random((100_000, 3), dtype=np.float32) + 1
+    cloud[::2] = 0
+    table = knn_table(cloud, 8)
+    coincident = np.arange(0, 18, 2)
+    assert np.array_equal(table[99_998], coincident[:8])
+    assert np.array_equal(table[4], coincident[coincident != 4])
+    for i in rng.integers(50_000, size=20) * 2 + 1:
+        order = order_of(cloud, int(i))
+        assert np.array_equal(table[i], order[order != i][:8])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same(threads):
+    cloud = np.random.default_rng(5).random((9000, 3), dtype=np.float32)
+    try:
+        set_num_threads(1)
+        alone = knn_table(cloud, 16)
+        set_num_threads(threads)
+        assert np.array_equal(knn_table(cloud, 16), alone)
+    finally:
+        set_num_threads(None)
+
+
+def test_order_in_memory_does_not_matter():
+    cloud = CLOUDS["room"]
+    features = np.concatenate([cloud, cloud], axis=1)
+    expected = knn_table(cloud, 8)
+    before = features.copy()
+    assert np.array_equal(knn_table(features[:, 3:], 8), expected)
+    assert np.array_equal(knn_table(np.asfortranarray(cloud), 8), expected)
+    assert np.array_equal(features, before)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 32, 33, 34])
+def test_edges_of_short_graphs(n):
+    cloud = np.random.default_rng(n).random((n, 3), dtype=np.float32)
+    edges = knn_edges(cloud, 32)
+    assert edges.shape == (2, n * min(32, max(n - 1, 0)))
+    assert np.array_equal(knn_edges(cloud, 32, rule="torch-cluster"), torch_cluster_edges(cloud, 32))
+    if n > 32:
+        assert np.array_equal(edges[0].reshape(n, -1), exact_table(cloud, 32))
+
+
+@pytest.mark.parametrize(
+    ("pos", "k", "error"),
+    [
+        (np.zeros((5, 3)), 2, UsageError),  # float64
+        (np.zeros((5, 2), np.float32), 2, UsageError),
+        (np.zeros(15, np.float32), 2, UsageError),
+        (np.zeros((5, 3), np.float32), 0, UsageError),
+        (np.zeros((5, 3), np.float32), 5, UsageError),
+        (np.zeros((1, 3), np.float32), 1, UsageError),
+        (np.array([[0, 0, 0], [0, np.nan, 0]], np.float32), 1, DamagedInput),
+        (np.array([[0, 0, 0], [0, 0, -np.inf]], np.float32), 1, DamagedInput),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(pos, k, error):
+    with pytest.raises(error):
+        knn_table(pos, k)
+
+
+def test_error_names_the_point():
+    cloud = np.zeros((9, 3), np.float32)
+    cloud[7, 1] = np.nan
+    with pytest.raises(DamagedInput, match="point 7"):
+        knn_edges(cloud, 2)
+    with pytest.raises(UsageError):
+        knn_edges(cloud[:3], 0)
+
+
+def test_import_of_the_module_does_not_import_numba():
+    code = "import sys, kmip_data.graphs.knn; sys.exit('numba' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
