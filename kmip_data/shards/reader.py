@@ -162,7 +162,9 @@ class Shard:
         return self.graphs
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
+        state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
+        state.pop("keys", None)  # read again where they are needed
+        return state
 
     @functools.cached_property
     def keys(self) -> list[str]:
@@ -210,7 +212,7 @@ class Shard:
         try:
             source = self._file()[key]
             part = source[:, start:stop] if entry.axis else source[start:stop]
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
+        except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
             _refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
         return part  # type: ignore[no-any-return]
 

@@ -63,7 +63,7 @@ _TYPE_NAMES: Final = {
 }
 _LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 # What h5py raises while data of a damaged file are read.
-_HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, ValueError)
+_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -255,13 +255,15 @@ class _Survey:
                 f"{count:,} at {name[:80]!r}",
             )
         for index in range(count):
-            size = h5a.open(target, index=index).get_storage_size()
+            attribute = h5a.open(target, index=index)
+            size = attribute.get_storage_size()
             if size > MAX_ATTRIBUTE_BYTES:
                 self.refuse(
                     "has a huge attribute",
                     f"at most {MAX_ATTRIBUTE_BYTES:,} bytes",
                     f"{size:,} bytes at {name[:80]!r}",
                 )
+            _ = attribute.dtype  # raises here, not while it is read, if the type makes no sense
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
         """Check a dataset. The layout comes first: asking a virtual one for its shape opens its sources."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -150,8 +150,12 @@ def _check_shard(
     problems = list(_file_problems(path, entry))
     try:
         shard = Shard(path / entry.file)
+        if shard.schema != schema:
+            names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
+            problems.append(
+                Problem(entry.file, "is of another schema", "the card's", f"other {', '.join(names)}")
+            )
         for what, expected, found in (
-            ("is of another schema", schema.to_json(), shard.schema.to_json()),
             ("is of another dataset", card.dataset, shard.dataset),
             ("is of another build", card.key, shard.build_key),
             ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),

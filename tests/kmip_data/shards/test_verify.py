@@ -113,7 +113,8 @@ def undetected_flips(folder, count, seed):
         report = verify_build(folder)
         if report.ok or file not in {problem.file for problem in report.problems}:
             missed.append((file, number))
-        assert report.broken_shards == ([file] if file in SHARDS else []) or file == CARD_NAME
+        if file != CARD_NAME:  # a flip in the card may spoil the digest of any file
+            assert report.broken_shards == ([file] if file in SHARDS else []), report.problems
         (folder / file).write_bytes(original)
     assert verify_build(folder).ok
     return missed
