@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from kmip_data.cli.dataset_command import (
     DatasetCommand,
     check_dataset,
+    complete_dataset,
     record_parameters,
     split_parameters,
 )
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DatasetCommand,
-    named_by="name",
     splits=True,
     examples=[
         "kmip-data build s3dis --k 32 --jobs 8",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         "kmip-data build s3dis --sample --limit 100",
     ],
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_dataset)
 @raw_options
 @sample_option
 @jobs_option
@@ -58,7 +58,7 @@ def command(
     sample: bool,
     jobs: int | None,
     output: Path | None,
-    compression: str | None,
+    compression: Literal["gzip", "zstd"] | None,
     home: Home,
     as_json: bool,
     quiet: bool,

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class WithExamples:
-    """Mixed into a click command: ``examples`` are listed below the options, one a line."""
+class Command(click.Command):
+    """A click command with examples, which its help lists below the options."""
 
     def __init__(self, *args: Any, examples: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -22,8 +22,4 @@ class WithExamples:
         with formatter.section("Examples"):
             for line in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-        super().format_epilog(ctx, formatter)  # type: ignore[misc] -- the other base is the command
-
-
-class Command(WithExamples, click.Command):
-    """A command with examples."""
+        super().format_epilog(ctx, formatter)

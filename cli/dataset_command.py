@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import WithExamples
+from kmip_data.cli.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,25 +21,18 @@ _OPTIONS = "kmip_data.dataset_options"
 _DATASET = "kmip_data.dataset"
 
 
-class DatasetCommand(WithExamples, click.Command):
+class DatasetCommand(Command):
     """A command whose options grow by those of the dataset named on its line.
 
     Parameters
     ----------
-    named_by
-        The parameter that holds the dataset or TARGET: an argument (``name``, ``target``) or the
-        option ``dataset``.
     splits
         Take the parameters of the split too.
     """
 
-    def __init__(self, *args: Any, named_by: str, splits: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, splits: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.named_by = named_by
         self.splits = splits
-        for parameter in self.params:
-            if parameter.name == named_by:
-                parameter.shell_complete = _complete  # type: ignore[method-assign] -- click has no other way after the fact
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options and those of the dataset, before ``--help``."""
@@ -140,7 +133,10 @@ def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tup
     return [record for option in options if (record := option.get_help_record(ctx)) is not None]
 
 
-def _complete(ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+def complete_dataset(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[click.shell_completion.CompletionItem]:
+    """Complete the name of a dataset; folders are left to the shell."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset
 from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options
 from kmip_data.cli.output import print_json, size, table
 
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DatasetCommand,
-    named_by="name",
     examples=[
         "kmip-data fetch s3dis",
         "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",
     ],
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_dataset)
 @raw_options
 @home_option
 @json_option

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, record_parameters, resolve
+from kmip_data.cli.dataset_command import (
+    DatasetCommand,
+    complete_dataset,
+    dataset_names,
+    record_parameters,
+    resolve,
+)
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import facts, parameters_text, parts_in_order, print_json, size, table
@@ -16,10 +22,8 @@ if TYPE_CHECKING:
     from kmip_data.manifest import Manifest
 
 
-@click.command(
-    cls=DatasetCommand, named_by="target", examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"]
-)
-@click.argument("target")
+@click.command(cls=DatasetCommand, examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"])
+@click.argument("target", shell_complete=complete_dataset)
 @sample_option
 @home_option
 @json_option

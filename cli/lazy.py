@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import WithExamples
+from kmip_data.cli.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class LazyGroup(WithExamples, click.Group):
+class LazyGroup(Command, click.Group):
     """A click group whose commands are named by module, with their one-line help at hand.
 
     Parameters

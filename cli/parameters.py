@@ -54,7 +54,7 @@ def _plain_type(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def _click_type(kind: Any, field: FieldInfo) -> click.ParamType:
+def _click_type(kind: Any, field: FieldInfo) -> click.ParamType[Any]:
     if get_origin(kind) is Literal:
         return click.Choice([str(item) for item in get_args(kind)])
     low = high = None

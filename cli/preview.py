@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, resolve
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, dataset_names, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, print_json
 from kmip_data.errors import UsageError
@@ -22,14 +22,13 @@ MOST = 16  #: records in one picture
 
 @click.command(
     cls=DatasetCommand,
-    named_by="target",
     examples=[
         "kmip-data preview s3dis",
         "kmip-data preview shapenet-part --records 0,3,10..12 --html",
         "kmip-data preview s3dis --sample --part test --output blocks.png",
     ],
 )
-@click.argument("target")
+@click.argument("target", shell_complete=complete_dataset)
 @click.option(
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, parts_in_order, print_json, table
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DatasetCommand,
-    named_by="target",
     examples=["kmip-data stats s3dis", "kmip-data stats shapenet-part --k 16 --output shapes.txt"],
 )
-@click.argument("target")
+@click.argument("target", shell_complete=complete_dataset)
 @click.option(
     "--output",
     metavar="FILE",

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, dataset_names, record_parameters, split_parameters
+from kmip_data.cli.dataset_command import (
+    DatasetCommand,
+    complete_dataset,
+    dataset_names,
+    record_parameters,
+    split_parameters,
+)
 from kmip_data.cli.options import (
     home_option,
     jobs_option,
@@ -27,7 +33,6 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DatasetCommand,
-    named_by="dataset",
     splits=True,
     examples=[
         "kmip-data train --dataset s3dis --epochs 5 --device cpu",
@@ -36,7 +41,9 @@ if TYPE_CHECKING:
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
     ],
 )
-@click.option("--dataset", metavar="TARGET", help="A dataset, or a build folder.")
+@click.option(
+    "--dataset", metavar="TARGET", shell_complete=complete_dataset, help="A dataset, or a build folder."
+)
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Which model.")
 @click.option(
     "--as",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import (
     home_option,
     jobs_option,
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DatasetCommand,
-    named_by="target",
     examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
 )
-@click.argument("target")
+@click.argument("target", shell_complete=complete_dataset)
 @click.option("--repair", is_flag=True, help="Rebuild exactly the broken shards.")
 @sample_option
 @raw_options

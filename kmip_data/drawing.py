@@ -194,7 +194,7 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else f"{total:,} edges"
     _frame(axes, drawing.pos, up)
     segments = drawing.pos[shown.T]
-    collection = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
+    collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     share = ""
     if drawing.y is None:
         axes.add_collection(collection(segments, colors=PLAIN, **_LINE))

@@ -1,0 +1,138 @@
+"""Pictures of records: what is read is what is drawn, and every kind of graph can be."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+from kmip_data.drawing import Drawing, class_colors, draw_png, drawing_of
+from kmip_data.drawing_html import draw_html
+from kmip_data.errors import UsageError
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+from kmip_data.store import ShardStore
+
+
+def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, nodes) if classes else None
+    edge_index = rng.integers(0, max(nodes, 1), (2, edges)) if nodes else np.zeros((2, 0), np.int64)
+    return Drawing("room/1", rng.random((nodes, dimensions)), y, edge_index)
+
+
+def pixels(path: Path):
+    from matplotlib.image import imread
+
+    return imread(io.BytesIO(path.read_bytes()), format="png")
+
+
+def test_drawing_of_a_record_is_the_record(tmp_path):
+    records = s3dis_records(9)
+    store = ShardStore(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
+    for position in (0, 3, 4, 8):
+        found, record = drawing_of(store, position), records[position]
+        assert found.key == record.key
+        np.testing.assert_array_equal(found.pos, record.columns["node/x"][:, :3])
+        np.testing.assert_array_equal(found.y, record.columns["node/y"])
+        expected = {(int(s), t) for t, row in enumerate(record.neighbor) for s in row}
+        assert set(map(tuple, found.edge_index.T.tolist())) == expected
+        incoming, outgoing = found.degrees()
+        assert set(incoming) == {4}
+        assert outgoing.sum() == found.edge_index.shape[1]
+
+
+def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
+    schema = Schema(
+        columns=(Column(key="node/pos", attribute="pos", stored="float32", presented="float32", shape=(2,)),),
+        edges="index",
+    )
+    pos = np.arange(6, dtype=np.float32).reshape(3, 2)
+    edges = np.array([[0, 2], [1, 0]])
+    record = GraphRecord(key="a", num_nodes=3, columns={"node/pos": pos}, edge_index=edges)
+    found = drawing_of(ShardStore(write_build(tmp_path / "b", [record], schema, dataset="own")), 0)
+    np.testing.assert_array_equal(found.pos, pos)
+    np.testing.assert_array_equal(found.edge_index, edges)
+    assert found.y is None
+
+
+def test_records_without_positions_are_refused(tmp_path):
+    schema = Schema(columns=(), edges="none")
+    build = write_build(tmp_path / "b", [GraphRecord(key="a", num_nodes=3)], schema, dataset="own")
+    with pytest.raises(UsageError, match="cannot be drawn"):
+        drawing_of(ShardStore(build), 0)
+
+
+def test_many_edges_are_drawn_as_a_fixed_subset():
+    full = drawing(edges=500)
+    some = full.some_edges(100)
+    assert some.shape == (2, 100)
+    np.testing.assert_array_equal(some, full.some_edges(100))
+    assert set(map(tuple, some.T.tolist())) <= set(map(tuple, full.edge_index.T.tolist()))
+    assert full.some_edges(500) is full.edge_index
+
+
+def test_neighbouring_classes_have_different_colours():
+    colors = class_colors(50)
+    assert len(colors) == 50
+    assert len(set(colors[:20])) == 20
+    assert all(a != b for a, b in pairwise(colors))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {},
+        {"dimensions": 2},
+        {"classes": 0},
+        {"edges": 0},
+        {"nodes": 1, "edges": 0},
+        {"nodes": 0, "edges": 0},
+        {"classes": 50},
+    ],
+)
+def test_every_kind_of_graph_gives_a_picture(tmp_path, what):
+    path = tmp_path / "p.png"
+    draw_png([drawing(**what)], path, title="a sample", footer="licence", class_names=["wall"])
+    image = pixels(path)
+    assert image.shape[1] == 1760
+    assert image.std() > 0.01, "something is drawn"
+
+
+def test_more_records_make_a_taller_picture_and_equal_ones_equal_bytes(tmp_path):
+    one, two, again = (tmp_path / name for name in ("1.png", "2.png", "3.png"))
+    draw_png([drawing()], one, title="t", footer="f")
+    draw_png([drawing(), drawing(seed=1)], two, title="t", footer="f")
+    draw_png([drawing()], again, title="t", footer="f")
+    assert pixels(two).shape[0] > pixels(one).shape[0]
+    assert one.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("up", ["y", "z"])
+def test_tall_and_flat_graphs_stay_below_the_title(tmp_path, up):
+    """The panels' content must not run into the titles above it: the zoom follows the extent."""
+    from kmip_data.drawing import _zoom
+
+    tall = np.array([1.0, 4.0, 1.0]) if up == "y" else np.array([1.0, 1.0, 4.0])
+    flat = np.array([4.0, 0.2, 4.0]) if up == "y" else np.array([4.0, 4.0, 0.2])
+    assert _zoom(tall, up) < 1.15
+    assert _zoom(tall, up) != _zoom(flat, up)
+    assert _zoom(tall, up) == pytest.approx(_zoom(tall * 7, up)), "only the shape counts"
+
+
+def test_html_holds_every_point_and_escapes_names(tmp_path):
+    path = tmp_path / "p.html"
+    draw_html([drawing()], path, title="a <b>sample</b>", footer="x & y", class_names=["<i>", "two", "three"])
+    text = path.read_text("utf-8")
+    assert "a <b>sample" not in text
+    found = re.search(r'Plotly\.newPlot\(\s*"preview",\s*(\[.*?\]),\s*\{"template', text, re.DOTALL)
+    traces = json.loads(found[1])
+    names = [trace.get("name") for trace in traces if trace["type"] == "scatter3d"]
+    assert "two" in names
+    assert "edges between classes" in names

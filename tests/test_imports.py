@@ -1,0 +1,100 @@
+"""Importing is cheap, complete, and works from the clone however the project is installed."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kmip_data
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = [
+    "torch",
+    "torch_geometric",
+    "lightning",
+    "h5py",
+    "numpy",
+    "numba",
+    "pydantic",
+    "matplotlib",
+    "requests",
+]
+
+
+def run(code: str, **options: object) -> str:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_kmip_data_loads_nothing_heavy():
+    assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))", cwd=ROOT) == "[]"
+
+
+def test_pipelines_load_no_torch():
+    """Workers of a build import the pipelines: torch would cost each of them seconds and memory."""
+    names = [name for _, name, _ in pkgutil.walk_packages([str(ROOT / "pipelines")], "kmip_data.pipelines.")]
+    assert "kmip_data.pipelines.engine" in names
+    code = (
+        f"import importlib, sys; [importlib.import_module(n) for n in {names}]; print('torch' in sys.modules)"
+    )
+    assert run(code, cwd=ROOT) == "False"
+
+
+def test_every_module_imports_alone_and_starts_with_what_it_is():
+    folders = {"": "kmip_data", "pipelines.": "pipelines", "models.": "models", "cli.": "cli"}
+    names = []
+    for prefix, folder in folders.items():
+        for info in pkgutil.walk_packages([str(ROOT / folder)], f"kmip_data.{prefix}"):
+            names.append(info.name)
+    names = [name for name in names if not name.endswith("__main__")]
+    code = (
+        "import importlib\n"
+        f"for name in {names}:\n"
+        "    doc = importlib.import_module(name).__doc__\n"
+        "    assert doc and doc.split('\\n')[0].strip(), name\n"
+    )
+    run(code, cwd=ROOT)
+
+
+def test_public_names_are_there():
+    assert set(kmip_data._PUBLIC) <= set(kmip_data.__all__)
+    for name in kmip_data.__all__:
+        assert getattr(kmip_data, name) is not None
+    assert set(kmip_data.__all__) <= set(dir(kmip_data))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = kmip_data.no_such_name
+
+
+WITHOUT_EDITABLE = """
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in str(finder)]
+"""
+
+
+def test_clone_works_with_nothing_installed():
+    """From the clone's root, with the dependencies there but the package not installed."""
+    names = "kmip_data, kmip_data.models, kmip_data.pipelines.base, kmip_data.cli.main"
+    code = f"{WITHOUT_EDITABLE}\nimport {names}\nprint(kmip_data.models.__file__)"
+    assert run(code, cwd=ROOT) == str(ROOT / "models" / "__init__.py")
+
+
+def test_python_m_kmip_data_from_the_clone():
+    done = subprocess.run(
+        [sys.executable, "-m", "kmip_data", "--version"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert kmip_data.__version__ in done.stdout
+
+
+def test_names_of_folders_are_not_importable_elsewhere(tmp_path):
+    """``models``, ``cli`` and so on exist under ``kmip_data`` only."""
+    names = ["models", "cli", "pipelines", "manifests", "tests"]
+    code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n) is not None])"
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    assert run(code, cwd=tmp_path, env=clean) == "[]"

@@ -1,0 +1,179 @@
+"""The wheel and the sdist: complete, nothing beside ``kmip_data``, working from an empty folder."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kmip_data
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
+IMPORTED_AS = {"scikit-learn": "sklearn", "torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
+SEAMS = {"wandb", "mlflow", "tensorboard", "tensorboardX"}  #: loggers that a user installs if wanted
+COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib"}
+DEV_ONLY = {"pykdtree"}  #: compared with in benchmarks
+
+
+def requirements() -> list[str]:
+    """``install_requires`` of setup.py, as written."""
+    tree = ast.parse((ROOT / "setup.py").read_text("utf-8"))
+    call = next(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setup"
+    )
+    return ast.literal_eval(next(word.value for word in call.keywords if word.arg == "install_requires"))
+
+
+def names_of(found: list[str]) -> set[str]:
+    return {re.match(r"[\w-]+", text)[0] for text in found}
+
+
+def test_versions_agree():
+    assert f'version="{kmip_data.__version__}"' in (ROOT / "setup.py").read_text("utf-8")
+    assert f"version: {kmip_data.__version__}" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"## {kmip_data.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_every_requirement_is_pinned_and_has_its_reason():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {line.split("==")[0].lower().replace("_", "-") for line in lines}
+    table = (ROOT / "README.md").read_text("utf-8").split("## What it needs")[1].split("\n## ")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
+    named = set(re.findall(r"[\w-]+", " ".join(rows)))
+    for name in names_of(requirements()):
+        assert name in pins, f"{name} is not pinned in constraints.txt"
+        assert name in named, f"{name} has no reason in README.md"
+    assert "torch==2.13.0" in lines
+
+
+def test_required_packages_of_the_issue_are_always_installed():
+    always = {"torch", "torch-geometric", "pykeops", "osmnx", "h5py", "tqdm", "click"}
+    assert always <= names_of(requirements())
+
+
+def test_every_import_is_declared():
+    """What the code imports is the standard library, ourselves, or a requirement."""
+    declared = {IMPORTED_AS.get(name, name) for name in names_of(requirements())} | SEAMS | DEV_ONLY
+    known = declared | set(sys.stdlib_module_names) | {"kmip_data", "triton", *COME_WITH}
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names = [node.module]
+                for name in names:
+                    assert name.split(".")[0] in known, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and sdist, made from a copy of the tree so that nothing is left in it."""
+    pytest.importorskip("build")
+    copy = tmp_path_factory.mktemp("copy")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in (*CODE, "docs"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    (copy / "tests").mkdir()
+    (copy / "tests" / "test_x.py").write_text("")
+    for path in ROOT.iterdir():
+        if path.is_file() and path.name != ".git":
+            shutil.copy(path, copy)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", copy / "dist", copy],
+        check=True,
+        capture_output=True,
+    )
+    return copy / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """The wheel, installed into a folder of its own."""
+    target = tmp_path_factory.mktemp("target")
+    wheel = next(built.glob("*.whl"))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", target, wheel],
+        check=True,
+        capture_output=True,
+    )
+    return target
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_code_the_data_and_nothing_else(built):
+    names = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "kmip_data",
+        f"kmip_data-{kmip_data.__version__}.dist-info",
+    }
+    for folder in CODE:
+        prefix = "" if folder == "kmip_data" else f"{folder}/"
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".toml"} or path.name == "py.typed":
+                assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, path
+
+
+@pytest.mark.slow
+def test_sdist_holds_what_building_needs_and_no_tests(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        names = sdist.getnames()
+    inside = {name.split("/", 1)[1] for name in names if "/" in name}
+    wanted = "setup.py pyproject.toml constraints.txt README.md LICENSE manifests/datasets/s3dis.toml"
+    assert set(wanted.split()) <= inside
+    assert not [name for name in inside if name.startswith(("tests", "build/", ".venv"))]
+
+
+@pytest.mark.slow
+def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
+    assert {path.name for path in installed.iterdir()} <= {
+        "kmip_data", "bin", "share", f"kmip_data-{kmip_data.__version__}.dist-info",
+    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(installed), "KMIP_DATA_HOME": str(tmp_path / "home")}
+
+    def python(*args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *args],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
+    assert python("-c", where).count(str(installed)) == 2
+    assert '"shapenet-part"' in python("-m", "kmip_data", "list", "--json")
+    built = python(
+        "-m", "kmip_data", "build", "s3dis", "--sample", "--limit", "2", "--k", "4", "-q", "--json"
+    )
+    assert str(tmp_path / "home") in built
+    assert (
+        "kmip-data = kmip_data.cli.main:main"
+        in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
+    )
+
+
+@pytest.mark.slow
+def test_clone_works_beside_an_ordinary_install(installed):
+    """In the clone the current folder comes first: its own sub-packages must be found."""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
+    assert done.stdout.strip() == str(ROOT / "models" / "__init__.py")

@@ -1,0 +1,156 @@
+"""Every command and snippet of README.md runs, in its order, on small real archives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.shared import shared_data
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+S3DIS_ZIP, SHAPENET_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip", "shapenet_part_16_shapes.zip"
+
+NOT_RUN = {
+    "make demo": "run by the tests of the demo command",
+    "make test": "is this",
+    "python -m pip install .": "the tests of the wheel install it",
+}
+#: What stands in README.md for a path or a machine of the reader's, and what a test puts there.
+STAND_INS = {
+    "~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP,
+    "/data/shapenetcore_partanno_segmentation_benchmark_v0_normal": SHAPENET_ZIP,
+}
+#: Shorter, but the same command.
+SHORTER = {"train": ["--epochs", "1", "--device", "cpu", "--set", "model.layers=1"], "build": ["--jobs", "2"]}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = "".join(blocks("bash")).splitlines()
+    return [command for line in lines if (command := line.split("  #")[0].strip())]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """A home of its own, in which the raw files of S3DIS lie: what a download would leave."""
+    home = tmp_path_factory.mktemp("home")
+    found = {
+        **os.environ,
+        "KMIP_DATA_HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    run(["build", "s3dis", "--archive", str(shared_data(S3DIS_ZIP)), "--k", "4"], found)
+    return found
+
+
+def run(args: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "kmip_data", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_command_is_run_or_has_a_reason():
+    for command in commands():
+        words = shlex.split(command)
+        assert words[0] in {"kmip-data", "export"} or command in NOT_RUN, command
+    assert set(NOT_RUN) <= set(commands()), "reasons for commands that are gone"
+    for path in STAND_INS:
+        assert path in README
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    text = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for target in set(re.findall(r"^ *make ([a-z]+)|`make ([a-z]+)", text, re.MULTILINE)):
+        assert re.search(rf"^{''.join(target)}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.slow
+def test_commands_run(environment):
+    ran = 0
+    for command in commands():
+        words = shlex.split(command)
+        if words[0] != "kmip-data":
+            continue
+        args = [str(shared_data(STAND_INS[word])) if word in STAND_INS else word for word in words[1:]]
+        if args[0] == "fetch":
+            args += ["--archive", str(shared_data(S3DIS_ZIP))]
+        args = [word if word != "cuda" else "cpu" for word in args]
+        run(args + SHORTER.get(args[0], []), environment)
+        ran += 1
+    assert ran >= 10
+
+
+@pytest.mark.slow
+def test_library_snippet_runs(environment):
+    library, _ = blocks("python")
+    code = f"{library}\nprint(batch)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("DataBatch(")
+
+
+def test_h5py_snippet_runs_without_this_package(environment):
+    home = Path(environment["KMIP_DATA_HOME"])
+    build = next((home / "built").glob("s3dis-k4-*"))
+    _, snippet = blocks("python")
+    code = f"import sys; sys.modules['kmip_data'] = None\n{snippet}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=build
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(4096, 9) (4096, 4)" in done.stdout
+
+
+def test_snippets_are_as_short_as_promised():
+    """ "The library in five lines", "a shard with plain h5py in five lines"."""
+    for snippet in blocks("python"):
+        code = [
+            line for line in snippet.splitlines() if line.strip() and not line.startswith(("import", "from"))
+        ]
+        assert len(code) <= 5
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text("utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http://", "https://")):
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+
+def test_every_dataset_is_in_the_table():
+    from kmip_data.manifest import dataset_names, load_manifest
+
+    for name in dataset_names():
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{name}`"))
+        assert f"{load_manifest(name).expected.graphs:,}" in row
+
+
+def test_docs_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    for path in (ROOT / "docs").glob("*.md"):
+        assert path.name == "README.md" or f"({path.name})" in index, path.name
+    records = (ROOT / "docs" / "adr" / "README.md").read_text("utf-8")
+    for path in (ROOT / "docs" / "adr").glob("*.md"):
+        assert path.name == "README.md" or f"({path.name})" in records, path.name
