@@ -10,6 +10,7 @@ from kmip_data.errors import DamagedInput
 
 MAX_COMPONENT = 255  #: bytes of one part of a name, the limit of common file systems
 MAX_NAME = 4096  #: bytes of a whole name
+MAX_NAMES = 32 * 2**20  #: characters of all names of an archive and of the folders they imply
 _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
@@ -69,6 +70,7 @@ class NameLedger:
 
     def __init__(self, archive: Path) -> None:
         self._archive = archive
+        self._room = MAX_NAMES
         self._folders: set[str] = set()
         self._seen: dict[str, tuple[str, bool]] = {}
 
@@ -78,8 +80,8 @@ class NameLedger:
         Raises
         ------
         DamagedInput
-            It is there already, differs from another only by case or Unicode form, or is at once
-            a file and a folder.
+            It is there already, differs from another only by case or Unicode form, is at once a
+            file and a folder, or is one too many.
         """
         if not folder:
             self._enter(name, folder=False)
@@ -97,6 +99,9 @@ class NameLedger:
         key = _fold(name)
         if key not in self._seen:
             self._seen[key] = (name, folder)
+            self._room -= len(name)
+            if self._room < 0:
+                raise refusal(self._archive, name, f"brings the names to more than {MAX_NAMES} characters")
             return
         first, was_folder = self._seen[key]
         if first != name:

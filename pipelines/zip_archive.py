@@ -23,7 +23,7 @@ _LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _CENTRAL = struct.Struct("<4s4B4H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
-_MAX_DIRECTORY = 128 * 2**20
+_MAX_DIRECTORY = 48 * 2**20
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x1 | 0x40 | 0x2000, 0x8, 0x800
 _UNKNOWN16, _UNKNOWN32 = 0xFFFF, 0xFFFFFFFF
 
