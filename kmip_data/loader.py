@@ -265,11 +265,9 @@ class GraphLoader:
         return len(self.rule.batches(self._nodes, epoch, *self._ranks()))
 
     def __iter__(self) -> Iterator[Batch]:
+        # The epoch is taken when the first batch is asked for: trainers call iter(), then set_epoch().
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
-        return self._iterate(at)
-
-    def _iterate(self, at: _Position) -> Iterator[Batch]:
         batches = islice(self._batches(at.epoch), at.batches, None)
         if self.prefetch:
             depth = max(self.prefetch, self.num_threads)

@@ -23,7 +23,7 @@ from kmip_data.home import Build
 from kmip_data.manifest import unknown_name
 from kmip_data.schema import Schema, View
 from kmip_data.shards.splits import NODE_PARTS, SplitFile, read_split
-from kmip_data.store import ShardStore
+from kmip_data.store import open_store
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -84,7 +84,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             path = Build(folder, read_card(folder))
         self.build = path
         self.split, self.split_name = split, split_name or self.card.default_split or None
-        self._store = ShardStore(path)
+        self._store = open_store(path)
         fields, edges = item_fields(self._store.schema, columns, views)
         if edge_lengths and self._store.schema.edges == "none":
             raise UsageError("Edge lengths need edges.", expected="a build with edges", found="none stored")

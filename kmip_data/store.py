@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,15 @@ from kmip_data.shards.reader import Shard
 
 #: Where rows lie: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
 Rows = tuple[str, int, int, int]
+
+
+def open_store(build: Build) -> ShardStore:
+    """Open the shards of a build, once for all datasets over it that are in use together."""
+    key = (build.path, *(entry.sha256 for entry in build.card.shards))
+    store = _open_stores.get(key)
+    if store is None:
+        store = _open_stores[key] = ShardStore(build)
+    return store
 
 
 class ShardStore:
@@ -152,3 +162,6 @@ class ShardStore:
             rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
             held.append(rows)
             address[f, b] = rows.__array_interface__["data"][0]
+
+
+_open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = weakref.WeakValueDictionary()
