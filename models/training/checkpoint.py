@@ -63,7 +63,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 def random_state() -> dict[str, Any]:
     """State of every global generator a layer may draw from, as tensors and plain values."""
-    _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002 -- torch layers' state
+    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- the global one, whoever drew from it
+    _, keys, position, has_gauss, gauss = numpy_state
     version, internal, gauss_next = random.getstate()
     return {
         "torch": torch.get_rng_state(),

@@ -50,7 +50,7 @@ def fit(
     with quiet_lightning(), _determinism(config.system.deterministic):
         seed_everything(config.training.seed, workers=False, verbose=False)
         module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
-        recorder = Recorder(folder, data, config, quiet=quiet)
+        recorder = Recorder(module, folder, data, config, quiet=quiet)
         trainer = _trainer(config, folder, device, recorder, data)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         for line in _announcement(config, data, folder, device, module, checkpoint):
@@ -58,7 +58,7 @@ def fit(
         if device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
         with _guarded(config, module, recorder, folder, tell):
-            trainer.fit(module, data.batches(), ckpt_path=checkpoint)
+            trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
             return _finish(config, data, folder, device, module, recorder, trainer)
@@ -188,7 +188,7 @@ def _finish(
     metrics = {}
     for part in data.parts:
         recorder.doing = f"evaluating {part}"
-        loader = data.loader(part, rank=trainer.global_rank, world_size=trainer.world_size)
+        loader = data.loader(part)
         metrics[part] = evaluate_part(module, loader, root)
     history = recorder.history
     result = RunResult(
@@ -202,6 +202,8 @@ def _finish(
         preset=config.preset,
         variant=config.variant,
         config=config.model_dump(mode="json"),
+        num_features=data.in_channels,
+        num_classes=data.num_classes,
         num_parameters=sum(parameter.numel() for parameter in module.model.parameters()),
         seed=config.training.seed,
         device=device.name,

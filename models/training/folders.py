@@ -24,7 +24,7 @@ def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
 
 
 def make_run_folder(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Path:
-    """Make a new folder of that name; unless ``exact``, a name that is taken gets ``-2``, ``-3`` …
+    """Make a new folder of that name; unless ``exact``, a name that is taken gets a number.
 
     Raises
     ------

@@ -99,7 +99,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough mem
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` is a GPU's, the CPU allocator's, KeOps' or Python's way to say that memory ran out."""
+    """Whether ``error`` is how a GPU, the CPU allocator, KeOps or Python says that memory ran out."""
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None

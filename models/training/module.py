@@ -32,6 +32,7 @@ class TrainingModule(LightningModule):
     """
 
     schedule: Schedule
+    _optimiser: AdamW
 
     def __init__(self, config: RunConfig, *, in_channels: int, num_classes: int) -> None:
         super().__init__()
@@ -70,9 +71,9 @@ class TrainingModule(LightningModule):
         # One step late, so that a GPU is never waited for.
         if self._last_loss is None or torch.isfinite(self._last_loss):
             return
-        where = "the last batch" if batch is None else f"batch {batch}"
+        where = "its last batch" if batch is None else f"batch {batch + 1}"
         raise CheckFailed(
-            f"The loss is {float(self._last_loss)} in epoch {self.current_epoch}, {where}.",
+            f"The loss is {float(self._last_loss)} in epoch {self.current_epoch + 1}, {where}.",
             expected="a finite number",
             found=f"{float(self._last_loss)}; learning rate {self.learning_rate:.3g}",
             left="the checkpoint of the epoch before",
@@ -82,19 +83,19 @@ class TrainingModule(LightningModule):
     @property
     def learning_rate(self) -> float:
         """The present learning rate."""
-        return float(self.optimizers(use_pl_optimizer=False).param_groups[0]["lr"])
+        return float(self._optimiser.param_groups[0]["lr"])
 
     def configure_optimizers(self) -> Optimizer:
         """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
-        optimiser = AdamW(
+        self._optimiser = AdamW(
             self.model.parameters(),
             lr=self.config.optimiser.lr,
             weight_decay=self.config.optimiser.weight_decay,
         )
-        self.schedule = build_schedule(optimiser, self.config.schedule, self.config.training.epochs)
+        self.schedule = build_schedule(self._optimiser, self.config.schedule, self.config.training.epochs)
         if self._schedule_state is not None:
             self.schedule.load_state_dict(self._schedule_state)
-        return optimiser
+        return self._optimiser
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the schedule; Lightning adds weights, optimiser and loops."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kmip_data.card import CARD_NAME, read_card
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import unknown_name
-from kmip_data.models.training.config import DataConfig, RunConfig
+from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.overrides import config_from_mapping, key_value
 
 Variant = Literal["code", "text"]
@@ -120,21 +122,33 @@ def load_preset(dataset: str, model: str = "gps-kmip", as_: Variant = "code") ->
     return config_from_mapping(values, f"the preset {preset.name!r}")
 
 
-def config_for(dataset: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
-    """Return the preset of ``dataset``, or the defaults for a dataset that the paper did not have.
+def is_build_folder(target: str) -> bool:
+    """Whether TARGET is a build folder rather than a name."""
+    return (Path(target).expanduser() / CARD_NAME).is_file()
+
+
+def config_for(target: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
+    """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
+
+    A build folder keeps the parameters it was built with.
 
     Raises
     ------
     UsageError
         The dataset has presets, but none of that model.
     """
-    with_presets = {name.split("/")[0] for name in preset_names()}
-    if dataset in with_presets:
-        return load_preset(dataset, model, as_)
-    return config_from_mapping(
-        {"data": DataConfig(dataset=dataset).model_dump(), "model": {"name": model}, "variant": as_},
-        "the defaults",
-    )
+    dataset, own = target, {}
+    if is_build_folder(target):
+        card = read_card(Path(target).expanduser())
+        dataset = card.dataset
+        parameters = {name: value for name, value in card.parameters.items() if value is not None}
+        own = {"dataset": target, "sample": card.sample, "parameters": parameters}
+    if dataset in {name.split("/")[0] for name in preset_names()}:
+        config = load_preset(dataset, model, as_)
+    else:
+        values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
+        config = config_from_mapping(values, "the defaults")
+    return config.model_copy(update={"data": config.data.model_copy(update=own)})
 
 
 def differences(config: RunConfig) -> list[str]:
@@ -142,14 +156,14 @@ def differences(config: RunConfig) -> list[str]:
     if not config.preset:
         return []
     preset = read_preset(*config.preset.split("/"))
-    lines = [f"preset {preset.name}, as the paper's {config.variant} has it. Code and text differ in"]
+    other = "text" if config.variant == "code" else "code"
+    lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
+    width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
         section, key = difference.key.split(".")
-        lines.append(
-            f"  {difference.key} = {key_value(config, difference.key)}"
-            f" (code {preset.code[section][key]}: {difference.code};"
-            f" text {difference.value}: {difference.paper})"
-        )
+        code, text, run = preset.code[section][key], difference.value, key_value(config, difference.key)
+        changed = "" if run == (code if config.variant == "code" else text) else f", this run {run}"
+        lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from kmip_data.models.training.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.config import RunConfig
-from kmip_data.models.training.data import RunData
+from kmip_data.models.training.data import PARTS, RunData
 from kmip_data.models.training.folders import METRICS_NAME
 from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.module import TrainingModule, evaluate_part
@@ -49,6 +49,8 @@ class Recorder(Checkpoint):
 
     Parameters
     ----------
+    module
+        What is trained.
     folder
         The run folder; ``None`` in a process that writes nothing.
     data
@@ -57,8 +59,16 @@ class Recorder(Checkpoint):
         The run.
     """
 
-    def __init__(self, folder: Path | None, data: RunData, config: RunConfig, *, quiet: bool = False) -> None:
-        self.folder, self.data, self.quiet = folder, data, quiet
+    def __init__(
+        self,
+        module: TrainingModule,
+        folder: Path | None,
+        data: RunData,
+        config: RunConfig,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
         self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
         self.metric = config.training.metric
         self.history: list[Row] = []
@@ -93,7 +103,7 @@ class Recorder(Checkpoint):
 
     # What Lightning calls.
 
-    def on_train_start(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on with the generators where a resumed run stood."""
         if self._random is not None:
             set_random_state(self._random)
@@ -108,30 +118,30 @@ class Recorder(Checkpoint):
                 quiet=self.quiet,
             )
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
-        self.doing = f"training (epoch {trainer.current_epoch})"
+        self.doing = f"training in epoch {trainer.current_epoch + 1}"
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: TrainingModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Move the bar."""
         if self._progress is not None and sys.stderr.isatty():  # elsewhere one line an epoch is enough
             self._progress.update(1)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate, record, step the schedule, save."""
         epoch = trainer.current_epoch
-        train = pl_module.end_epoch()
+        train = self.module.end_epoch()
         seconds = time.perf_counter() - self._started
-        row: Row = {"epoch": epoch, "lr": pl_module.learning_rate, "seconds_train": round(seconds, 6)}
+        row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
         if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
-            row |= self._evaluate(trainer, pl_module, epoch)
+            row |= self._evaluate(epoch, trainer.strategy.root_device)
         row["seconds"] = round(time.perf_counter() - self._started, 6)
         self.history.append(row)
-        pl_module.schedule.step(self._validation_loss)
+        self.module.schedule.step(self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
         if self.folder is not None:
@@ -143,12 +153,12 @@ class Recorder(Checkpoint):
         if self._progress is not None:
             self._progress.message(self._line(row))
 
-    def on_exception(self, trainer: Trainer, pl_module: TrainingModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Remember why the run ended."""
         self.interrupted = isinstance(exception, KeyboardInterrupt)
         self._close()
 
-    def on_train_end(self, trainer: Trainer, pl_module: TrainingModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the bar."""
         self._close()
 
@@ -157,25 +167,23 @@ class Recorder(Checkpoint):
             self._progress.close()
             self._progress = None
 
-    def _evaluate(self, trainer: Trainer, module: TrainingModule, epoch: int) -> Row:
+    def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}
         for part in self.data.evaluated:
-            self.doing = f"evaluating {part} (epoch {epoch})"
-            loader = self.data.loader(part, rank=trainer.global_rank, world_size=trainer.world_size)
-            values = evaluate_part(module, loader, trainer.strategy.root_device)
+            self.doing = f"evaluating {part} after epoch {epoch + 1}"
+            values = evaluate_part(self.module, self.data.loader(part), device)
             row |= {f"{part}_{name}": value for name, value in values.items()}
         self._validation_loss = row["val_loss"]
         best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
         if is_better(self.metric, row[f"val_{self.metric}"], best):
-            self.best_epoch, self.best_weights = epoch, copy_weights(module.model)
+            self.best_epoch, self.best_weights = epoch, copy_weights(self.module.model)
         return row
 
     def _line(self, row: Row) -> str:
         parts = [f"epoch {int(row['epoch']) + 1}/{self.epochs}", f"train loss {row['train_loss']:.4f}"]
         title = METRICS[self.metric].title
-        for part in ("train", "val", "test"):
-            if f"{part}_{self.metric}" in row:
-                parts.append(f"{part} {title} {row[f'{part}_{self.metric}']:.4f}")
+        values = {part: row.get(f"{part}_{self.metric}") for part in PARTS}
+        parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
 

@@ -57,6 +57,8 @@ class RunResult(_Strict):
     preset: str
     variant: Literal["code", "text"]
     config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
+    num_features: int = Field(description="columns of x")
+    num_classes: int
     num_parameters: int
     seed: int
     device: str

@@ -79,7 +79,7 @@ def train(
             )
             write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
         results.append(fit(seeded, data, folder, device, tell=tell, quiet=quiet))
-        runs.append(folder)
+        runs.append(folder or Path())  # another process of a distributed run wrote it
     return Summary(runs, results)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch.optim import Optimizer
@@ -74,7 +75,10 @@ class _Plateau:
         self._scheduler.load_state_dict(state)
 
 
-SCHEDULES = {"cosine_with_warmup": _Cosine, "reduce_on_plateau": _Plateau}
+SCHEDULES: dict[str, Callable[[Optimizer, ScheduleConfig, int], Schedule]] = {
+    "cosine_with_warmup": _Cosine,
+    "reduce_on_plateau": _Plateau,
+}
 
 
 def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> Schedule:

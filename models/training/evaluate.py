@@ -1,0 +1,173 @@
+"""Measure a finished run again: one pass in eval mode over each part."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.home import Home
+from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
+from kmip_data.models.training.config import DataConfig, RunConfig
+from kmip_data.models.training.data import RunData, open_data
+from kmip_data.models.training.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.logs import quiet_lightning
+from kmip_data.models.training.machine import (
+    check_precision,
+    choose_device,
+    is_out_of_memory,
+    out_of_memory,
+)
+from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.models.training.overrides import read_config
+from kmip_data.models.training.result import RunResult, read_result
+from kmip_data.models.training.table import metrics_table
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a run's weights on a build."""
+
+    run: Path
+    result: RunResult  #: what the run itself wrote
+    dataset: str
+    sample: bool
+    build: Path
+    build_key: str
+    split: str
+    device: str
+    metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
+        if self.build_key != self.result.build_key or self.split != self.result.split.name:
+            return None
+        return self.metrics == self.result.metrics
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "run": str(self.run),
+            "dataset": self.dataset,
+            "sample": self.sample,
+            "build": str(self.build),
+            "build_key": self.build_key,
+            "split": self.split,
+            "device": self.device,
+            "best_epoch": self.result.best_epoch,
+            "metrics": self.metrics,
+            "same_as_result": self.same,
+        }
+
+    def table(self) -> str:
+        """Parts against metrics, and what was measured."""
+        sample = " (sample: generated data)" if self.sample else ""
+        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        lines = [
+            metrics_table([self.metrics]),
+            f"{self.dataset}{sample}, split {self.split}; weights of epoch {epoch}; metrics in %",
+        ]
+        if self.same is not None:
+            lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
+        return "\n".join(lines)
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """Evaluate the best weights of ``run`` on its own data, or on another build.
+
+    On the machine, thread count and versions of the run, a CPU gives the metrics of ``result.json``
+    exactly.
+
+    Parameters
+    ----------
+    run
+        A run folder, or its path below ``runs/``.
+    target
+        Another dataset or build folder with the same features and classes; its default split.
+    sample
+        With a ``target`` that is a name: its sample.
+    device
+        ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
+
+    Raises
+    ------
+    UsageError
+        There is no such run or finished build, or the data do not fit the weights.
+    DamagedInput
+        The run is unfinished, or one of its files is damaged.
+    OutOfResources
+        A batch does not fit.
+    """
+    home = home or Home.locate()
+    folder = find_run(run, home)
+    config = read_config(folder / CONFIG_NAME)
+    result = read_result(folder)
+    chosen = choose_device(device or config.system.device)
+    check_precision(config.training.precision, chosen)
+    if target is not None:
+        other = DataConfig(dataset=target, sample=sample, features=config.data.features)
+        config = config.model_copy(update={"data": other})
+    data = open_data(config, home=home, required=(), build=False)
+    _check_fit(data, result, own=target is None)
+    with quiet_lightning():
+        metrics = _measure(config, data, folder, torch.device(chosen.kind))
+    card = data.build.card
+    return Evaluation(
+        run=folder,
+        result=result,
+        dataset=card.dataset,
+        sample=card.sample,
+        build=data.build.path,
+        build_key=card.key,
+        split=data.split_name,
+        device=chosen.name,
+        metrics=metrics,
+    )
+
+
+def _measure(
+    config: RunConfig, data: RunData, folder: Path, device: torch.device
+) -> dict[str, dict[str, float]]:
+    module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+    load_weights(module.model, folder / WEIGHTS)
+    try:
+        module.to(device)
+        return {part: evaluate_part(module, data.loader(part), device) for part in data.parts}
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        left = f"{folder} as it was"
+        raise out_of_memory(error, size=module.size, doing="evaluating", config=config, left=left) from error
+
+
+def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
+    card = data.build.card
+    found = (data.in_channels, data.num_classes)
+    if found != (result.num_features, result.num_classes):
+        raise UsageError(
+            f"The weights do not fit {card.dataset}.",
+            expected=f"{result.num_features} features and {result.num_classes} classes",
+            found=f"{found[0]} features and {found[1]} classes",
+            left="nothing was changed",
+            next="evaluate on data with the columns and classes of the run's",
+        )
+    if own and card.key != result.build_key:
+        raise UsageError(
+            f"The build of {card.dataset} is not the one that the run learned from.",
+            expected=f"build {result.build_key}",
+            found=f"build {card.key} in {data.build.path}",
+            left="nothing was changed",
+            next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",
+        )

@@ -1,0 +1,199 @@
+"""Runs that were stopped and resumed equal runs that were not, bit for bit on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.home import Home
+from kmip_data.models.training.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.recorder import read_history
+from kmip_data.models.training.result import read_result
+from kmip_data.models.training.run import resume, train
+
+TIMES = {"seconds", "seconds_train"}
+
+
+class Stop(Exception):
+    """What ends a run in these tests."""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return learnable_build(tmp_path_factory.mktemp("data") / "build")
+
+
+def same_run(first, second):
+    """Weights bit for bit, history and result but for times."""
+    one, two = load_file(first / WEIGHTS), load_file(second / WEIGHTS)
+    assert one.keys() == two.keys()
+    for name in one:
+        assert torch.equal(one[name], two[name]), name
+    rows = [
+        [{key: value for key, value in row.items() if key not in TIMES} for row in read_history(run)]
+        for run in (first, second)
+    ]
+    assert rows[0] == rows[1]
+    assert read_result(first).metrics == read_result(second).metrics
+    assert read_result(first).best_epoch == read_result(second).best_epoch
+    # The very last state too: weights, optimiser, schedule, random generators.
+    states = [torch.load(run / LAST, weights_only=True) for run in (first, second)]
+    assert_equal(states[0]["state_dict"], states[1]["state_dict"])
+    assert_equal(states[0]["optimizer_states"], states[1]["optimizer_states"])
+    assert_equal(states[0]["schedule"], states[1]["schedule"])
+    randoms = [next(iter(state["callbacks"].values()))["random"] for state in states]
+    assert_equal(randoms[0], randoms[1])
+
+
+def assert_equal(one, two):
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, two)
+    elif isinstance(one, dict):
+        assert one.keys() == two.keys()
+        for key in one:
+            assert_equal(one[key], two[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            assert_equal(a, b)
+    else:
+        assert one == two
+
+
+@pytest.fixture(scope="module")
+def options():
+    return {"training": {"epochs": 4, "shuffle": True, "eval_every": 2}, "model": {"dropout": 0.3}}
+
+
+@pytest.fixture(scope="module")
+def whole(build, options, tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("whole"))
+    return train(tiny_config(build, **options), home=home, quiet=True).runs[0]
+
+
+def stop_in(monkeypatch, *, epoch, where):
+    """Make the run end in ``epoch``: in the middle of it, before its checkpoint, or after it."""
+    from lightning.pytorch import Trainer
+
+    from kmip_data.models.training.module import TrainingModule
+
+    if where == "batch":
+        step = TrainingModule.training_step
+
+        def stopping(self, batch, batch_idx):
+            if self.current_epoch == epoch and batch_idx == 1:
+                raise Stop
+            return step(self, batch, batch_idx)
+
+        monkeypatch.setattr(TrainingModule, "training_step", stopping)
+        return
+    save = Trainer.save_checkpoint
+
+    def saving(self, path, *args, **kwargs):
+        if where == "saved":
+            save(self, path, *args, **kwargs)
+        if self.current_epoch == epoch:
+            raise Stop
+        if where == "unsaved":
+            save(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", saving)
+
+
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("batch", 0), ("unsaved", 1), ("saved", 1), ("batch", 3), ("saved", 3)]
+)
+def test_a_stopped_run_resumes_to_the_same_weights(
+    build, options, whole, tmp_path, monkeypatch, epoch, where
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=epoch, where=where)
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert not (run / WEIGHTS).exists()
+    torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
+    assert resume(run, home=home, quiet=True).runs == [run]
+    same_run(run, whole)
+
+
+def test_a_finished_run_is_returned_as_it_is(whole):
+    before = (whole / WEIGHTS).stat()
+    summary = resume(whole, quiet=True)
+    assert summary.runs == [whole]
+    assert summary.results == [read_result(whole)]
+    assert (whole / WEIGHTS).stat() == before
+
+
+# A child that goes on with a run and is killed by itself: half way through writing a checkpoint, right
+# after one, or in the second batch of an epoch.
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from kmip_data.home import Home
+from kmip_data.models.training import checkpoint, module, run
+
+home, when = Home(Path(sys.argv[1])), sys.argv[2]
+write, step = checkpoint.write_file, module.TrainingModule.training_step
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def writing(path, data):
+    if path.name == "last.ckpt" and when == "half":
+        path.with_name("last.ckpt.partial").write_bytes(data[: len(data) // 2])
+        die()
+    write(path, data)
+    if path.name == "last.ckpt" and when == "after":
+        die()
+
+def stepping(self, batch, batch_idx):
+    if when == "batch" and batch_idx == 1:
+        die()
+    return step(self, batch, batch_idx)
+
+checkpoint.write_file, module.TrainingModule.training_step = writing, stepping
+run.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
+"""
+
+
+def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    for when, epoch in (("half", 0), ("after", 1), ("batch", 1)):
+        child = [sys.executable, "-c", DYING, str(home.root), when]
+        done = subprocess.run(child, cwd=ROOT, capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        assert torch.load(run / LAST, weights_only=True)["epoch"] == epoch
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+    assert not list(run.rglob("*.partial"))
+
+
+def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    canary = tmp_path / "canary"
+
+    class Hostile:
+        def __reduce__(self):
+            return os.system, (f"touch {canary}",)
+
+    torch.save({"state_dict": Hostile()}, run / LAST)
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)
+    assert not canary.exists()
+    (run / LAST).write_bytes(b"not a checkpoint")
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)

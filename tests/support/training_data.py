@@ -1,0 +1,78 @@
+"""Small builds that a network can learn, for tests of the trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from support.builds import write_build
+
+from kmip_data.home import Build
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.overrides import config_from_mapping
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+
+CLASSES = 4
+
+
+def learnable_build(
+    folder: Path,
+    *,
+    graphs: int = 10,
+    nodes: int = 24,
+    k: int = 3,
+    layout: str = "neighbor",
+    parts: dict[str, list[int]] | None = None,
+    sample: bool = False,
+    seed: int = 0,
+) -> Build:
+    """Point clouds whose class is the quarter of the unit interval that their first feature lies in."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for graph in range(graphs):
+        size = nodes + graph % 3  # graphs of a batch differ in size
+        x = rng.random((size, 6), dtype=np.float32)
+        distance = ((x[:, None, :3] - x[None, :, :3]) ** 2).sum(-1)
+        np.fill_diagonal(distance, np.inf)
+        table = np.argsort(distance, axis=1)[:, :k].astype(np.uint16)
+        edges = {"neighbor": table}
+        if layout == "index":
+            index = np.stack([table.ravel(), np.repeat(np.arange(size, dtype=np.uint16), k)])
+            edges = {"edge_index": index}
+        records.append(
+            GraphRecord(
+                key=f"graph/{graph:03d}",
+                num_nodes=size,
+                columns={"node/x": x, "node/y": (x[:, 0] * CLASSES).astype(np.uint8)},
+                **edges,
+            )
+        )
+    schema = Schema(
+        columns=(
+            Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
+            Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=CLASSES),
+        ),
+        edges=layout,
+        k=k if layout == "neighbor" else None,
+        max_nodes=4096,
+    )
+    if parts is None:
+        order = list(range(graphs))
+        parts = {"train": order[:-4], "val": order[-4:-2], "test": order[-2:]}
+    return write_build(folder, records, schema, dataset="points", parts=parts, sample=sample)
+
+
+def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
+    """A run of two small layers, three graphs a batch and two batches a step on the CPU."""
+    values = {
+        "data": {"dataset": str(build.path)},
+        "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
+        "optimiser": {"lr": 1e-2},
+        "schedule": {"warmup_epochs": 0},
+        "training": {"epochs": 3, "batch_size": 3, "accumulate": 2},
+        "system": {"device": "cpu"},
+    }
+    for name, keys in sections.items():
+        values[name] = {**values.get(name, {}), **keys}
+    return config_from_mapping(values, "the test")
