@@ -302,6 +302,7 @@ def _add_split(
                 write_card(build.path, card)
     build.card.splits.update(card.splits)
     build.card.statistics.update(card.statistics)
+    build.card.digest = read_card(build.path).digest
     return name
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,11 @@ def _prepare(
             return Prepared(raw.path if place is None else work / place, entry["prepared"]["plan"])
     shutil.rmtree(pieces, ignore_errors=True)
     pieces.mkdir()
-    with pool.Workers(1, work / "stop") as workers:
-        prepared = workers.submit(prepare, pipeline, raw, params, pieces).result()
+    try:
+        with pool.Workers(1, work / "stop") as workers:
+            prepared = workers.submit(prepare, pipeline, raw, params, pieces).result()
+    except BrokenExecutor as error:
+        raise _worker_died("the preparation of the raw files") from error
     inside = None if prepared.path == raw.path else prepared.path.relative_to(work).as_posix()
     journal.append({"prepared": {"inside": inside, "plan": dict(prepared.plan)}})
     return prepared
@@ -243,15 +247,7 @@ def _build_units(
             progress.update(1)
 
         try:
-            stop = tasks[0].stop if tasks else Path()
-            waiting = list(tasks)
-            while waiting:
-                lost, waiting = pool.run_all(build_unit, waiting, jobs=jobs, stop=stop, done=done)
-                if lost:
-                    progress.message(f"a worker process died; trying its {len(lost)} shards one by one")
-                for task in lost:
-                    if pool.run_all(build_unit, [task], jobs=1, stop=stop, done=done)[0]:
-                        raise _worker_died(task)  # noqa: TRY301 -- the handler below is for all errors
+            _run_units(tasks, jobs=jobs, done=done, say=progress.message)
         except BaseException as error:
             if tasks:
                 remove_partials(tasks[0].folder)
@@ -263,9 +259,25 @@ def _build_units(
             raise
 
 
-def _worker_died(task: Task) -> OutOfResources:
+def _run_units(
+    tasks: Sequence[Task], *, jobs: int, done: Callable[[UnitResult], None], say: Callable[[str], None]
+) -> None:
+    """Run all tasks; those in hand when a worker dies are tried alone, which shows whose fault it was."""
+    waiting = list(tasks)
+    while waiting:
+        stop = waiting[0].stop
+        lost, waiting = pool.run_all(build_unit, waiting, jobs=jobs, stop=stop, done=done)
+        if lost:
+            say(f"a worker process died; trying its {len(lost)} shards one by one")
+        for task in lost:
+            died, _ = pool.run_all(build_unit, [task], jobs=1, stop=stop, done=done)
+            if died:
+                raise _worker_died(f"unit {task.unit.name!r}, also when it ran alone")
+
+
+def _worker_died(place: str) -> OutOfResources:
     return OutOfResources(
-        f"The worker process died on unit {task.unit.name!r}, also when it ran alone.",
+        f"The worker process died on {place}.",
         expected="memory for one shard in each worker (about 1 GiB)",
         found="a process killed by the system (out of memory?) or crashed",
         next="free some memory and run the same command again; dmesg says whether the system killed it",

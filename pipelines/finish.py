@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kmip_data
-from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, read_card
 from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.statistics import count_classes, summarise
@@ -251,7 +251,7 @@ def finish_build(
     for unit in units:
         protect(folder / unit.file)
     write_card(folder, card)
-    return card
+    return read_card(folder)
 
 
 def versions() -> dict[str, str]:

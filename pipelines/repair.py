@@ -83,9 +83,8 @@ def repair_build(
                 left="nothing was changed",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-        broken = {problem.file for problem in report.problems}
         with build_lock(path, quiet=quiet):
-            if CARD_NAME in broken:
+            if any(problem.file == CARD_NAME for problem in report.problems):
                 (path / CARD_NAME).unlink()
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name]) for name in names]
@@ -117,7 +116,8 @@ def repair_build(
             for i, entry in shards.items():
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)
-            splits = [entry for entry in card.splits.values() if entry.file in broken]
+            # By digest, because verify leaves splits out where a shard cannot be read.
+            splits = [entry for entry in card.splits.values() if not _is_whole(path, entry)]
             _repair_splits(pipeline, path, card, splits, raw.path)
             _repair_page(path, card)
             engine.remove_work(path)
@@ -144,6 +144,11 @@ def _repair_page(path: Path, card: Card) -> None:
     page = render_card(card).encode()
     if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
         write_file(path / PAGE_NAME, page)
+
+
+def _is_whole(path: Path, entry: SplitEntry) -> bool:
+    file = path / entry.file
+    return file.is_file() and engine.file_sha256(file) == entry.sha256
 
 
 def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry) -> SplitParams:

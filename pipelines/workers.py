@@ -6,6 +6,7 @@ crosses a process boundary.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -100,13 +101,17 @@ def _end_with(parent: int) -> None:
 
 
 def prepare(pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-    """Run the pipeline's ``prepare`` and wait until what it wrote is on disk."""
-    try:
+    """Run the pipeline's ``prepare`` and wait until what it wrote is on disk.
+
+    Raises
+    ------
+    KmipDataError
+        As the pipeline raised it; any other exception as for :func:`build_unit`.
+    """
+    with _explained(pipeline.manifest.name, "the raw files"):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             _sync(path)
-    except (OSError, MemoryError) as error:
-        raise _out_of_resources(error, "The raw files could not be prepared") from error
     return prepared
 
 
@@ -129,33 +134,16 @@ def build_unit(task: Task) -> UnitResult:
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
     place = _Place(task.unit)
-    try:
-        records = _watched(task, statistics, place)
+    name = task.pipeline.manifest.name
+    with _explained(name, place):
         shard = writer.encode_shard(
-            records,
+            _watched(task, statistics, place),
             schema,
-            dataset=task.pipeline.manifest.name,
+            dataset=name,
             build_key=task.key,
             compression=task.compression,
         )
         writer.write_file(task.folder / task.file, shard.data)
-    except StopRequestedError:
-        raise
-    except KmipDataError as error:
-        error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
-        raise
-    except MemoryError as error:
-        raise _out_of_resources(error, f"Memory ran out at {place}") from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise _out_of_resources(error, f"The disk is full at {place}") from error
-        raise DamagedInput(
-            f"Building stopped at {place}.",
-            expected="records that follow the pipeline's schema",
-            found=f"{type(error).__name__}: {error}",
-            left="the shards that are finished; nothing of this one",
-            next=f"kmip-data info {task.pipeline.manifest.name}; check the raw files, then build again",
-        ) from error
     return UnitResult(
         index=task.unit.index,
         name=task.unit.name,
@@ -193,14 +181,33 @@ def _watched(task: Task, statistics: UnitStatistics, place: _Place) -> Iterator[
     place.encoding = True
 
 
-def _out_of_resources(error: BaseException, what: str) -> OutOfResources:
-    return OutOfResources(
-        f"{what}.",
-        expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
-        found=str(error) or type(error).__name__,
-        left="the shards that are finished; the next run goes on from them",
-        next="free some, or use fewer --jobs, and run the same command again",
-    )
+@contextlib.contextmanager
+def _explained(dataset: str, place: object) -> Iterator[None]:
+    """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
+    try:
+        yield
+    except StopRequestedError:
+        raise
+    except KmipDataError as error:
+        error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+            full = "Memory ran out" if isinstance(error, MemoryError) else "The disk is full"
+            raise OutOfResources(
+                f"{full} at {place}.",
+                expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
+                found=str(error) or type(error).__name__,
+                left="the shards that are finished; the next run goes on from them",
+                next="free some, or use fewer --jobs, and run the same command again",
+            ) from error
+        raise DamagedInput(
+            f"Building stopped at {place}.",
+            expected="raw files that the pipeline understands, records that follow its schema",
+            found=f"{type(error).__name__}: {error}",
+            left="the shards that are finished; nothing of this one",
+            next=f"kmip-data info {dataset}; check the raw files, then build again",
+        ) from error
 
 
 def _sync(path: Path) -> None:

@@ -73,7 +73,8 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
     """
     classes = column.num_classes or 0
     if column.shape:
-        return np.count_nonzero(np.asarray(values).reshape(-1, classes) > 0, axis=0).astype(np.int64)
+        positive: NDArray[np.bool_] = np.asarray(values).reshape(-1, classes) > 0
+        return positive.sum(axis=0, dtype=np.int64)
     flat = np.asarray(values).reshape(-1)
     if flat.dtype.kind != "u":
         flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)

@@ -29,8 +29,8 @@ class Fault:
 
     Attributes
     ----------
-    folder
-        Only calls on paths below it count.
+    folder, within
+        Only calls on paths below ``folder`` that contain ``within`` count.
     role
         The builder itself, or its workers.
     how
@@ -47,6 +47,7 @@ class Fault:
     when: Literal["before", "middle", "after"] = "before"
     how: Literal["kill", "kill-group", "no-space", "count"] = "kill"
     log: str = ""
+    within: str = ""
 
 
 def environment(place: Path, fault: Fault | None = None, **more: str) -> dict[str, str]:
@@ -96,7 +97,7 @@ class _Counter:
         fault = self.fault
 
         def call(first: Any, *rest: Any, **options: Any) -> Any:
-            if not _concerns(first, fault.folder):
+            if not _concerns(first, fault):
                 return function(first, *rest, **options)
             if fault.log:
                 with Path(fault.log).open("a") as file:
@@ -127,10 +128,11 @@ class _Counter:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _concerns(target: Any, folder: str) -> bool:
+def _concerns(target: Any, fault: Fault) -> bool:
     if isinstance(target, int):
         try:
             target = Path(f"/proc/self/fd/{target}").readlink()
         except OSError:
             return False
-    return os.fspath(target).startswith(folder)
+    path = os.fspath(target)
+    return path.startswith(fault.folder) and fault.within in path

@@ -1,0 +1,315 @@
+"""From a name to a build: found again, keyed by what matters, splits added, broken files rebuilt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.shared import shared_data
+from support.toy_pipeline import (
+    ToyParams,
+    built_units,
+    digests,
+    raw_folder,
+    toy_pipeline,
+    write_raw,
+)
+
+from kmip_data.card import read_card
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.home import Build, Home, find_build
+from kmip_data.pipelines import build as build_module
+from kmip_data.pipelines import raw as raw_module
+from kmip_data.pipelines import repair as repair_module
+from kmip_data.pipelines.build import build_dataset, ensure_split, repair_build
+from kmip_data.pipelines.identity import build_folder_name, build_key, content_digest
+from kmip_data.shards.splits import read_split
+from kmip_data.shards.verify import verify_build
+
+
+class Toy:
+    """The toy dataset as if it were shipped, with its raw files in a folder of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = Home(folder)
+        self.pipeline = toy_pipeline()
+        self.raw_calls: list[dict[str, Any]] = []
+        write_raw(folder / "raw", 20)
+
+    def obtain_raw(self, *_: Any, **options: Any) -> Any:
+        self.raw_calls.append(options)
+        return raw_folder(self.folder / "raw", sample=options["sample"])
+
+    def build(self, **options: Any) -> Build:
+        return build_dataset("toy", home=self.home, jobs=2, **options)
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """A shipped toy dataset."""
+    toy = Toy(tmp_path)
+    for module in (build_module, repair_module):
+        monkeypatch.setattr(module, "load_manifest", lambda name: toy.pipeline.manifest)
+        monkeypatch.setattr(module, "load_pipeline", lambda manifest: toy.pipeline)
+        monkeypatch.setattr(module, "dataset_names", lambda: ["toy"])
+    monkeypatch.setattr(raw_module, "obtain_raw", toy.obtain_raw)
+    return toy
+
+
+def test_a_finished_build_is_found_without_raw_files(toy: Toy) -> None:
+    first = toy.build()
+    assert len(toy.raw_calls) == 1
+    again = toy.build()
+    assert len(toy.raw_calls) == 1
+    assert again.path == first.path
+    assert again.card == read_card(first.path)
+    toy.build(archives=[Path("given")])  # an archive decides which build is meant
+    assert len(toy.raw_calls) == 2
+    assert built_units(toy.folder) == sorted(built_units(toy.folder))
+
+
+def test_other_parameters_other_folder(toy: Toy) -> None:
+    paths = [
+        toy.build().path,
+        toy.build(parameters={"k": 3}).path,
+        toy.build(parameters={"limit": 4}).path,
+        toy.build(parameters={"colors": ["red"]}).path,
+        toy.build(compression="gzip").path,
+        toy.build(sample=True, parameters={"limit": 4}).path,
+    ]
+    assert len(set(paths)) == len(paths)
+    names = [path.name.rsplit("-", 1)[0] for path in paths]
+    assert names == ["toy-k2", "toy-k3", "toy-k2-limit4", "toy-k2", "toy-k2-gzip", "toy-sample-k2-limit4"]
+    calls = len(toy.raw_calls)
+    for options, path in (
+        ({}, paths[0]),
+        ({"parameters": {"k": 3}}, paths[1]),
+        ({"parameters": {"colors": ("red",)}}, paths[3]),
+        ({"compression": "gzip"}, paths[4]),
+        ({"sample": True, "parameters": {"limit": 4}}, paths[5]),
+    ):
+        assert toy.build(**options).path == path
+    assert len(toy.raw_calls) == calls
+    assert toy.raw_calls[-1]["sample_limit"] == 4
+
+
+def test_the_key_follows_content_not_container(toy: Toy) -> None:
+    params = ToyParams()
+    raw = raw_folder(toy.folder / "raw")
+    key = build_key(toy.pipeline, params, raw)
+    moved = toy.folder / "elsewhere"
+    write_raw(moved, 20)
+    assert build_key(toy.pipeline, params, raw_folder(moved)) == key
+    write_raw(moved, 21)
+    others = {
+        key,
+        build_key(toy.pipeline, params, raw_folder(moved)),
+        build_key(toy.pipeline, params, raw_folder(toy.folder / "raw", sample=True)),
+        build_key(toy.pipeline, ToyParams(k=3), raw),
+        build_key(toy.pipeline, params, raw, "zstd"),
+    }
+    assert len(others) == 5
+    assert len(key) == 12
+    assert build_folder_name(toy.pipeline, params, key) == f"toy-k2-{key}"
+    shuffled = dict(reversed(raw.members.items()))
+    assert content_digest(shuffled) == content_digest(raw.members)
+
+
+def test_a_newer_pipeline_builds_anew_and_supersedes(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = toy.build()
+    monkeypatch.setattr(type(toy.pipeline), "version", 2)
+    new = toy.build()
+    assert new.path != old.path
+    assert new.card.pipeline_version == 2
+    found = find_build(toy.home, "toy", {"k": 2}, defaults={"compression": None})
+    assert found is not None
+    assert found.path == new.path
+
+
+def test_wrong_parameters_are_named_all_at_once(toy: Toy) -> None:
+    with pytest.raises(UsageError) as caught:
+        toy.build(parameters={"per_units": 3, "k": 0})
+    text = str(caught.value)
+    assert "did you mean 'per_unit'" in text
+    assert "k = 0" in text
+    with pytest.raises(UsageError, match="not valid"):
+        toy.build(split_parameters={"fold": "x"})
+    with pytest.raises(UsageError, match="compression"):
+        toy.build(compression="lz4")
+    assert toy.raw_calls == []
+
+
+def test_output_is_the_build_folder(toy: Toy, tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "mine"
+    build = toy.build(output=place)
+    assert build.path == place
+    assert digests(place) == digests(toy.build().path)
+    assert toy.build(output=place).path == place
+    with pytest.raises(UsageError, match="something else"):
+        toy.build(output=place, parameters={"k": 3})
+    write_raw(toy.folder / "raw", 8)
+    with pytest.raises(UsageError, match="something else"):
+        toy.build(output=place, archives=[Path("another")])
+
+
+def test_output_refuses_what_is_not_its_own(toy: Toy, tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="something else") as caught:
+        toy.build(output=place)
+    assert caught.value.parts["found"] == "thesis.tex"
+    assert [path.name for path in place.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UsageError, match="something else"):
+        toy.build(output=place / "thesis.tex")
+
+
+def test_output_goes_on_with_its_own_unfinished_build_only(toy: Toy, tmp_path: Path) -> None:
+    write_raw(toy.folder / "raw", 12, orders={8: f"die-once={tmp_path / 'a'} die-once={tmp_path / 'b'}"})
+    place = tmp_path / "mine"
+    with pytest.raises(Exception, match="worker process died"):
+        toy.build(output=place)
+    with pytest.raises(UsageError, match="other parameters"):
+        toy.build(output=place, parameters={"k": 3})
+    assert toy.build(output=place).card.counts["graphs"] == 12
+    assert verify_build(place).ok
+
+
+def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    assert build.card.default_split == "graph-fold0"
+    name = ensure_split(build, {"fold": 4})
+    assert name == "graph-fold4"
+    assert name in build.card.splits
+    after = digests(build.path)
+    changed = {file for file in after if before.get(file) != after[file]}
+    assert changed == {"card.json", "README.md", "splits/graph-fold4.h5"}
+    assert read_card(build.path).default_split == "graph-fold0"
+    parts = read_split(build.path / "splits/graph-fold4.h5").parts
+    assert parts is not None
+    assert parts["test"].tolist() == [4, 14]
+    assert verify_build(build.path).ok
+    # It is found again without touching the folder, and is the one a new build writes.
+    assert ensure_split(build, {"fold": 4}) == name
+    assert ensure_split(build, {}) == ensure_split(build) == "graph-fold0"
+    assert digests(build.path) == after
+    fresh = build_dataset("toy", home=Home(toy.folder / "fresh"), split_parameters={"fold": 4})
+    assert fresh.card.default_split == name
+    file = f"splits/{name}.h5"
+    assert fresh.card.splits[name] == build.card.splits[name]
+    assert digests(fresh.path)[file] == after[file]
+
+
+def test_build_adds_the_split_that_is_asked_for(toy: Toy) -> None:
+    toy.build()
+    build = toy.build(split_parameters={"fold": 7})
+    assert set(build.card.splits) == {"graph-fold0", "graph-fold7"}
+    assert len(toy.raw_calls) == 1
+    with pytest.raises(UsageError, match="needs the raw files"):
+        ensure_split(build, {"fold": 1, "from_raw": True})
+
+
+def test_work_left_by_a_crash_after_the_card_is_removed(toy: Toy) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    (build.path / "work").mkdir()
+    (build.path / "work/journal.jsonl").write_text("")
+    assert toy.build().path == build.path
+    assert digests(build.path) == before
+
+
+def test_a_build_with_a_damaged_card_is_made_again(toy: Toy) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    (build.path / "card.json").write_text("{")
+    assert toy.build().path == build.path
+    assert digests(build.path) == before
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) * 3 // 4] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_repair_rebuilds_exactly_what_is_broken(toy: Toy) -> None:
+    build = toy.build()
+    ensure_split(build, {"fold": 3})
+    before = digests(build.path)
+    assert repair_build(build.path, home=toy.home) == []
+    begun = len(built_units(toy.folder))
+    _flip(build.path / "shards/00002.h5")
+    (build.path / "shards/00005.h5").unlink()
+    _flip(build.path / "splits/graph-fold3.h5")
+    (build.path / "README.md").write_text("scribbled over")
+    untouched = (build.path / "shards/00001.h5").stat()
+    written = repair_build(build.path, home=toy.home, archives=[Path("given")])
+    assert written == ["shards/00002.h5", "shards/00005.h5", "splits/graph-fold3.h5"]
+    assert sorted(built_units(toy.folder)[begun:]) == [2, 5]
+    assert (build.path / "shards/00001.h5").stat() == untouched
+    assert digests(build.path) == before
+    assert toy.raw_calls[-1]["archives"] == [Path("given")]
+
+
+def test_repair_of_a_changed_card_builds_everything_again(toy: Toy) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    card = json.loads((build.path / "card.json").read_text())
+    card["title"] = "Changed"
+    (build.path / "card.json").write_text(json.dumps(card))
+    assert not verify_build(build.path).ok
+    assert repair_build(build.path, home=toy.home)[0] == "card.json"
+    assert digests(build.path) == before
+
+
+def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None:
+    build = toy.build()
+    _flip(build.path / "shards/00000.h5")
+    broken = digests(build.path)
+    write_raw(toy.folder / "raw", 21)
+    with pytest.raises(CheckFailed, match="not built from these raw files"):
+        repair_build(build.path, home=toy.home)
+    assert digests(build.path) == broken
+    (build.path / "card.json").write_text("{")
+    with pytest.raises(DamagedInput, match="cannot be read as a card"):
+        repair_build(build.path, home=toy.home)
+
+
+def test_repair_says_when_the_new_shard_is_another(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = toy.build()
+    card = read_card(build.path)
+    card.shards[1].sha256 = "0" * 64
+    (build.path / "card.json").write_text(card.to_json())
+    with pytest.raises(CheckFailed, match="not to the digest on the card"):
+        repair_build(build.path, home=toy.home)
+
+
+def test_real_archives_build_and_are_found(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    build = build_dataset("s3dis", home=home, archives=[archive], jobs=2)
+    assert build.card.counts == {"graphs": 49, "nodes": 49 * 4096, "edges": 49 * 4096 * 32}
+    assert build.card.content_digest == content_digest(_members(tmp_path))
+    assert verify_build(build.path).ok
+    again = build_dataset("s3dis", home=home, offline=True, split_parameters={"split": "room"})
+    assert again.path == build.path
+    assert set(again.card.splits) == {"upstream-area6-seed0", "room-area6-seed0"}
+
+
+def _members(home: Path) -> dict[str, str]:
+    folder = next((home / "raw/s3dis").glob("members-*"))
+    return {name: digest for name, digest in digests(folder).items() if "receipt" not in name}
+
+
+def test_a_generated_sample_builds(tmp_path: Path) -> None:
+    build = build_dataset("s3dis", home=Home(tmp_path), sample=True, parameters={"limit": 6}, jobs=1)
+    assert build.path.name.startswith("s3dis-sample-k32-limit6-")
+    assert build.card.counts["graphs"] == 6
+    assert find_build(Home(tmp_path), "s3dis") is None
+    again = build_dataset("s3dis", home=Home(tmp_path), sample=True, parameters={"limit": 6}, jobs=1)
+    assert again.path == build.path
