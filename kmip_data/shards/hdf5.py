@@ -52,6 +52,8 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
     Fixed length because h5py's default, a variable-length string, goes through HDF5's global heap:
     a second structure to get right, to keep deterministic and to distrust when reading.
     """
+    if not text.isascii():
+        raise UsageError(f"The attribute {name!r} cannot be stored.", expected="ASCII text", found=repr(text))
     data = text.encode("ascii")
     if len(data) > _MAX_TEXT:
         raise UsageError(

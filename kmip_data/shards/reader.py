@@ -7,12 +7,12 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.schema import (
     ATTR_BUILD,
     ATTR_COUNTS,
@@ -29,11 +29,14 @@ from kmip_data.schema import (
 )
 from kmip_data.shards.layout import Expected, expected_datasets
 from kmip_data.shards.mapping import map_file
+from kmip_data.shards.refusals import check_version, refuse
 
 if TYPE_CHECKING:
     import h5py
 
     from kmip_data.shards.safety import StoredDataset
+
+T = TypeVar("T", int, str)
 
 #: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
 MAX_DECLARED_BYTES: Final = 2**36
@@ -80,61 +83,55 @@ class Shard:
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
-        if _text(self.path, file, ATTR_FORMAT) != FORMAT:
-            found = repr(_text(self.path, file, ATTR_FORMAT)[:40])
-            _refuse(self.path, "is HDF5, but not a shard", f"the attribute format = {FORMAT!r}", found)
-        version = _whole(self.path, file, ATTR_VERSION)
-        if version > FORMAT_VERSION:
-            raise DamagedInput(
-                f"{self.path} was written by a newer kmip-data.",
-                expected=f"format version {FORMAT_VERSION} or older",
-                found=f"format version {version}",
-                left="the file is as it was",
-                next="pip install --upgrade kmip-data",
+        found = _attribute(self.path, file, ATTR_FORMAT, str)
+        if found != FORMAT:
+            refuse(
+                self.path, "is HDF5, but not a shard", f"the attribute format = {FORMAT!r}", repr(found)[:40]
             )
-        if version != FORMAT_VERSION:
-            _refuse(self.path, "has no valid format version", f"{FORMAT_VERSION}", f"{version}")
-        self.dataset = _text(self.path, file, ATTR_DATASET)
-        self.build_key = _text(self.path, file, ATTR_BUILD)
+        check_version(self.path, _attribute(self.path, file, ATTR_VERSION, int), FORMAT_VERSION)
+        self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
+        self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
         try:
-            self.schema, self.layout = _parse_schema(_text(self.path, file, ATTR_SCHEMA))
+            self.schema, self.layout = _parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
         except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
-            # UsageError of an unstorable schema is a ValueError too.
+            # UsageError, of a schema that cannot be stored, is a ValueError too.
             found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            _refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
-        self.graphs, self.nodes, self.edges = _counts(self.path, file)
+            refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
+        self.graphs, self.nodes, self.edges = _counts(
+            self.path, _attribute(self.path, file, ATTR_COUNTS, str)
+        )
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Hold what is stored against the schema and the counts; remember where data lie."""
         for key in sorted(set(self.layout) ^ set(stored)):
             found = f"no {key}" if key in self.layout else f"{key} besides"
-            _refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
+            refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
         self._offsets: dict[str, int | None] = {}
         for key, entry in self.layout.items():
             wanted = entry.shape(self.graphs, self.nodes, self.edges)
             if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
-                _refuse(
+                refuse(
                     self.path,
                     "does not follow its schema",
                     f"{key} as {entry.dtype} {wanted}",
                     f"{stored[key].dtype} {stored[key].shape}",
                 )
             if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
-                _refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
+                refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
             self._offsets[key] = stored[key].offset
         self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
                 expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} a node)"
-                _refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
+                refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
         elif self.schema.edges == "index":
             self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
-            _refuse(
+            refuse(
                 self.path,
                 "holds a graph that is too large",
                 f"{self.schema.max_nodes:,} nodes",
@@ -144,7 +141,7 @@ class Shard:
     def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
         pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            _refuse(
+            refuse(
                 self.path,
                 f"has row pointers that are not in order ({key})",
                 f"0, then never less, up to {total:,}",
@@ -172,7 +169,7 @@ class Shard:
         try:
             return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
-            _refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
+            refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
 
     def mapped(self, key: str) -> NDArray[Any] | None:
         """Read-only view of a whole dataset in the map, or ``None`` if it is compressed or empty.
@@ -213,7 +210,7 @@ class Shard:
             source = self._file()[key]
             part = source[:, start:stop] if entry.axis else source[start:stop]
         except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
-            _refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
+            refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
         return part  # type: ignore[no-any-return]
 
     def _entry(self, key: str) -> Expected:
@@ -232,14 +229,14 @@ class Shard:
             try:
                 size = os.fstat(descriptor).st_size
                 if size != self._size:  # beyond the end of a shorter file a map would kill the process
-                    _refuse(
+                    refuse(
                         self.path, "changed since it was opened", f"{self._size:,} bytes", f"{size:,} bytes"
                     )
                 return map_file(descriptor, size)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            _refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
+            refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
 
     def _file(self) -> h5py.File:
         """Return this process's own handle on a compressed shard."""
@@ -262,51 +259,29 @@ def _parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     return schema, expected_datasets(schema)
 
 
-def _counts(path: Path, file: h5py.File) -> tuple[int, int, int]:
-    text = _text(path, file, ATTR_COUNTS)
+def _counts(path: Path, text: str) -> tuple[int, int, int]:
     try:
         counts = json.loads(text)
         values = [counts[name] for name in ("graphs", "nodes", "edges")]
     except (TypeError, KeyError, ValueError, RecursionError):
         values = []
     if not values or any(type(value) is not int or value < 0 for value in values):
-        _refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
+        refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
     return values[0], values[1], values[2]
 
 
-def _attribute(path: Path, file: h5py.File, name: str) -> Any:
+def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
+    """Return an attribute that a shard must have."""
+    from kmip_data.shards.safety import read_scalar
+
+    what = f"has an attribute {name!r} that is not valid"
+    expected = "ASCII text" if kind is str else "a whole number"
     try:
-        return file.attrs[name]
-    except KeyError as error:
-        _refuse(path, "is HDF5, but not a shard", f"an attribute {name!r}", "none", error)
-
-
-def _text(path: Path, file: h5py.File, name: str) -> str:
-    value = _attribute(path, file, name)
-    try:
-        return bytes(value).decode("ascii") if isinstance(value, bytes) else _not_text(value)
-    except (UnicodeDecodeError, TypeError) as error:
-        _refuse(path, f"has an attribute {name!r} that is not valid", "ASCII text", repr(value)[:80], error)
-
-
-def _not_text(value: object) -> NoReturn:
-    raise TypeError(type(value).__name__)
-
-
-def _whole(path: Path, file: h5py.File, name: str) -> int:
-    value = _attribute(path, file, name)
-    if not isinstance(value, np.integer):
-        _refuse(path, f"has an attribute {name!r} that is not valid", "a whole number", repr(value)[:80])
-    return int(value)
-
-
-def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
-    if isinstance(error, KmipDataError) and error.parts.get("found"):
-        found = f"{error.what} ({error.parts['found']})"
-    raise DamagedInput(
-        f"{path} {what}.",
-        expected=expected,
-        found=found,
-        left="the file is as it was",
-        next=f"kmip-data verify {path.parent.parent} --repair",
-    ) from error
+        value = read_scalar(file, name)
+    except ValueError as error:
+        refuse(path, what, expected, str(error), error)
+    if value is None:
+        refuse(path, "is HDF5, but not a shard", f"an attribute {name!r}", "none")
+    if not isinstance(value, kind):
+        refuse(path, what, expected, repr(value)[:80])
+    return value

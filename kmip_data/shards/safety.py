@@ -9,37 +9,22 @@ interface, following no link, and refuses the file before a byte of data is read
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+from h5py import h5a, h5f, h5g, h5p, h5t
 
 from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.shards.survey import TYPE_NAMES, Refused, StoredDataset, Survey
 
-MAX_OBJECTS: Final = 1_000
-MAX_DEPTH: Final = 16
-MAX_ATTRIBUTES: Final = 64  #: of one object
-MAX_ATTRIBUTE_BYTES: Final = 2**16
-MAX_CHUNK_BYTES: Final = 2**26
-MAX_RATIO: Final = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
-FREE_BYTES: Final = 2**26  #: bytes of a file that may be declared beyond that
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
-_FILTER_CODES: Final = {
-    "gzip": h5z.FILTER_DEFLATE,
-    "shuffle": h5z.FILTER_SHUFFLE,
-    "fletcher32": h5z.FILTER_FLETCHER32,
-    "lzf": h5z.FILTER_LZF,
-    "zstd": 32015,
-}
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 _OTHER_MAGIC: Final = (
     (b"PK", "a zip archive"),
@@ -50,34 +35,8 @@ _OTHER_MAGIC: Final = (
     (b"{", "JSON text"),
     (b"<", "an HTML or XML page"),
 )
-_TYPE_NAMES: Final = {
-    h5t.VLEN: "variable-length (object) data",
-    h5t.STRING: "variable-length (object) text",
-    h5t.COMPOUND: "compound data",
-    h5t.REFERENCE: "references",
-    h5t.OPAQUE: "opaque data",
-    h5t.ENUM: "an enumeration",
-    h5t.ARRAY: "an array type",
-    h5t.BITFIELD: "a bit field",
-    h5t.TIME: "a time type",
-}
-_LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 # What h5py raises while data of a damaged file are read.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError)
-
-
-@dataclass(frozen=True)
-class StoredDataset:
-    """One dataset as it lies in a file: ``offset`` is set for contiguous data that are not empty."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int | None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the data, uncompressed."""
-        return self.dtype.itemsize * math.prod(self.shape)
 
 
 @contextlib.contextmanager
@@ -117,18 +76,12 @@ def open_surveyed(
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(contextlib.closing(_open(path)))
-            survey = _Survey(path, size, filters)
+            survey = Survey(size, filters, max_declared_bytes)
             survey.group(h5g.open(file.id, b"/"), "", 0)
-            if survey.declared > max_declared_bytes:
-                survey.refuse(
-                    "declares absurd sizes",
-                    f"at most {max_declared_bytes:,} bytes of data in all",
-                    f"{survey.declared:,} bytes",
-                )
             if survey.needs_zstd:
                 enable_zstd()
-        except KmipDataError:
-            raise
+        except Refused as refused:
+            _refuse(path, *refused.args)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
         try:
@@ -137,6 +90,33 @@ def open_surveyed(
             raise
         except _HDF5_ERRORS as error:
             _refuse_damaged(path, error)
+
+
+def read_scalar(file: h5py.File, name: str) -> int | str | None:
+    """Return an attribute of the root that is one whole number or fixed-length ASCII text.
+
+    Nothing else is read: a variable-length type could name the same large object many times.
+    ``None`` if there is no such attribute.
+
+    Raises
+    ------
+    ValueError
+        The attribute is of another type.
+    """
+    if name not in file.attrs:
+        return None
+    attribute = h5a.open(file.id, name.encode())
+    kind = attribute.get_type()
+    fixed = isinstance(kind, h5t.TypeIntegerID) or (
+        isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+    )
+    if not fixed or attribute.shape != ():
+        msg = f"{TYPE_NAMES.get(kind.get_class(), 'a number')} of shape {attribute.shape}"
+        raise ValueError(msg)
+    value = np.empty((), attribute.dtype)
+    attribute.read(value)
+    found = value.item()
+    return found.decode("ascii") if isinstance(found, bytes) else int(found)
 
 
 def enable_zstd() -> None:
@@ -185,155 +165,3 @@ def _refuse(path: Path, what: str, expected: str, found: str, error: BaseExcepti
 def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     found = " ".join(str(error).split())[:200] or type(error).__name__
     _refuse(path, "is damaged", "a complete HDF5 file", found, error)
-
-
-class _Survey:
-    """The walk over one file: what it has met, and the limits."""
-
-    def __init__(self, path: Path, size: int, filters: frozenset[str]) -> None:
-        self.path = path
-        self.size = size
-        self.allowed = {_FILTER_CODES[name]: name for name in filters}
-        self.seen: set[int] = set()
-        self.datasets: dict[str, StoredDataset] = {}
-        self.declared = 0
-        self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
-        self.needs_zstd = False
-
-    def refuse(self, what: str, expected: str, found: str) -> NoReturn:
-        _refuse(self.path, what, expected, found)
-
-    def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
-        """Check a group, then everything in it."""
-        self.object(group, name or "/")
-        if depth > MAX_DEPTH:
-            self.refuse(
-                "nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}"
-            )
-        links = group.links
-        names: list[bytes] = []
-
-        def collect(link: bytes) -> bool | None:
-            names.append(link)
-            return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
-
-        if group.get_num_objs():
-            links.iterate(collect)
-        for link in names:
-            child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
-            kind = links.get_info(link).type
-            if kind != h5l.TYPE_HARD:
-                self.refuse(
-                    "holds a link",
-                    "groups and datasets only",
-                    f"{_LINK_NAMES.get(kind, 'a user-defined link')} at {child[:80]!r}",
-                )
-            target = h5o.open(group, link)
-            if isinstance(target, h5g.GroupID):
-                self.group(target, child, depth + 1)
-            elif isinstance(target, h5d.DatasetID):
-                self.object(target, child)
-                self.dataset(target, child)
-            else:
-                self.refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
-
-    def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
-        """Check what groups and datasets have in common: one name each, few and small attributes."""
-        address = int(h5o.get_info(target).addr)
-        if address in self.seen:
-            self.refuse(
-                "holds an object twice", "one name for each object", f"a second hard link at {name[:80]!r}"
-            )
-        self.seen.add(address)
-        if len(self.seen) > MAX_OBJECTS:
-            self.refuse("holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
-        count = h5a.get_num_attrs(target)
-        if count > MAX_ATTRIBUTES:
-            self.refuse(
-                "has too many attributes",
-                f"at most {MAX_ATTRIBUTES} an object",
-                f"{count:,} at {name[:80]!r}",
-            )
-        for index in range(count):
-            attribute = h5a.open(target, index=index)
-            size = attribute.get_storage_size()
-            if size > MAX_ATTRIBUTE_BYTES:
-                self.refuse(
-                    "has a huge attribute",
-                    f"at most {MAX_ATTRIBUTE_BYTES:,} bytes",
-                    f"{size:,} bytes at {name[:80]!r}",
-                )
-            _ = attribute.dtype  # raises here, not while it is read, if the type makes no sense
-
-    def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
-        """Check a dataset. The layout comes first: asking a virtual one for its shape opens its sources."""
-        shown = repr(name[:80])
-        plan = dataset.get_create_plist()
-        layout = plan.get_layout()
-        if layout == h5d.VIRTUAL:
-            self.refuse("holds a virtual dataset", "data in the file itself", f"a virtual dataset at {shown}")
-        if plan.get_external_count():
-            found = f"a dataset kept in another file, at {shown}"
-            self.refuse("holds external data", "data in the file itself", found)
-        self.filters(plan, shown)
-        kind = dataset.get_type()
-        if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
-            isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
-        ):
-            code = kind.get_class()
-            found = _TYPE_NAMES.get(code, f"type class {code}")
-            self.refuse(
-                "holds data of a type that is not read",
-                "numbers and fixed-length text",
-                f"{found} at {shown}",
-            )
-        space = dataset.get_space()
-        if space.get_simple_extent_type() == h5s.NULL:
-            self.refuse("holds a dataset without data", "a shape", f"a null dataspace at {shown}")
-        stored = StoredDataset(
-            kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-        )
-        self.sizes(dataset, stored, layout, plan, shown)
-        self.datasets[name] = stored
-
-    def filters(self, plan: h5p.PropDCID, shown: str) -> None:
-        for index in range(plan.get_nfilters()):
-            code = plan.get_filter(index)[0]
-            if code not in self.allowed:
-                self.refuse(
-                    "uses an unknown filter",
-                    f"no filter but {', '.join(sorted(self.allowed.values()))}",
-                    f"filter {code} at {shown}",
-                )
-            self.needs_zstd |= code == _FILTER_CODES["zstd"]
-
-    def sizes(
-        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
-    ) -> None:
-        """Check what a dataset declares against what the file can hold."""
-        declared = stored.nbytes
-        self.declared += declared
-        kept = dataset.get_storage_size()
-        what = "declares absurd sizes"
-        if layout == h5d.CONTIGUOUS and declared:
-            end = (stored.offset or 0) + declared
-            if stored.offset is None or kept != declared or end > self.size:
-                self.refuse(
-                    what,
-                    f"data inside the file's {self.size:,} bytes",
-                    f"{declared:,} bytes declared at {shown}",
-                )
-            return
-        if layout == h5d.CHUNKED:
-            chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
-            if chunk > MAX_CHUNK_BYTES:
-                self.refuse(
-                    what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}"
-                )
-        self.excess += max(0, declared - kept * MAX_RATIO)
-        if kept > self.size or self.excess > FREE_BYTES:
-            self.refuse(
-                what,
-                f"at most {MAX_RATIO:,} times what is stored",
-                f"{declared:,} bytes declared, {kept:,} stored at {shown}",
-            )

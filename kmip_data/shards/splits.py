@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.shards.hdf5 import canonical_json, file_bytes, memory_file, put_text
+from kmip_data.shards.refusals import check_version, refuse
 
 if TYPE_CHECKING:
     import h5py
@@ -163,41 +164,31 @@ def read_split(path: str | os.PathLike[str]) -> SplitFile:
             parts = _read_parts(path, file, stored)
     names = set(NODE_PARTS) if parts is None else set(parts)
     if set(digests) != names:
-        _refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
+        refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
     return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
 
 
 def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
-    values = {name: file.attrs.get(name) for name in ("format", "rule", "parameters", "digests")}
-    texts = {
-        name: value.decode("ascii", "replace") for name, value in values.items() if isinstance(value, bytes)
-    }
-    if texts.get("format") != SPLIT_FORMAT:
-        found = repr(texts.get("format"))[:80]
-        _refuse(path, "is HDF5, but not a split file", f"the attribute format = {SPLIT_FORMAT!r}", found)
-    version = file.attrs.get("format_version")
-    if isinstance(version, np.integer) and version > SPLIT_VERSION:
-        raise DamagedInput(
-            f"{path} was written by a newer kmip-data.",
-            expected=f"format version {SPLIT_VERSION}",
-            found=f"format version {version}",
-            left="the file is as it was",
-            next="pip install --upgrade kmip-data",
-        )
-    if not isinstance(version, np.integer) or version != SPLIT_VERSION:
-        _refuse(path, "has no valid format version", f"{SPLIT_VERSION}", repr(version)[:40])
+    from kmip_data.shards.safety import read_scalar
+
+    found = read_scalar(file, "format")
+    if found != SPLIT_FORMAT:
+        expected = f"the attribute format = {SPLIT_FORMAT!r}"
+        refuse(path, "is HDF5, but not a split file", expected, repr(found)[:80])
+    check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
+    rule, *texts = (read_scalar(file, name) for name in ("rule", "parameters", "digests"))
     try:
-        parameters, digests = json.loads(texts["parameters"]), json.loads(texts["digests"])
-        rule = texts["rule"]
-    except (KeyError, ValueError, RecursionError) as error:
-        _refuse(path, "has attributes that are not valid", "rule, parameters and digests", str(error), error)
+        parameters, digests = (json.loads(str(text)) for text in texts)
+    except (ValueError, RecursionError):
+        parameters = digests = None
     if (
-        not isinstance(parameters, dict)
+        not isinstance(rule, str)
+        or not isinstance(parameters, dict)
         or not isinstance(digests, dict)
         or not all(isinstance(digest, str) for digest in digests.values())
     ):
-        found = f"{parameters} {digests}"[:80]
-        _refuse(path, "has attributes that are not valid", "parameters and digests as JSON objects", found)
+        expected = "a rule, and parameters and digests as JSON objects"
+        refuse(path, "has attributes that are not valid", expected, f"{rule} {texts}"[:80])
     return rule, parameters, digests
 
 
@@ -208,7 +199,7 @@ def _read_parts(
     others = [key for key in stored if not key.startswith("split/")]
     others += [name for name in names if _PART.fullmatch(name) is None]
     if others:
-        _refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
+        refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
     for name in names:
         _check_dataset(path, f"split/{name}", stored[f"split/{name}"], np.dtype("<i8"))
     return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in _in_order(names)}
@@ -235,14 +226,4 @@ def _encode(
 
 def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
     if found.dtype != dtype or len(found.shape) != 1:
-        _refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")
-
-
-def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
-    raise DamagedInput(
-        f"{path} {what}.",
-        expected=expected,
-        found=found,
-        left="the file is as it was",
-        next=f"kmip-data verify {path.parent.parent} --repair",
-    ) from error
+        refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")

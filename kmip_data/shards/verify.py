@@ -10,17 +10,25 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.errors import DamagedInput
 from kmip_data.schema import FORMAT_VERSION, Schema
 from kmip_data.shards.contents import content_faults
 from kmip_data.shards.reader import Shard
-from kmip_data.shards.splits import NODE_PARTS, keys_digest, node_digests, parts_fault, read_split
+from kmip_data.shards.splits import (
+    NO_PART,
+    NODE_PARTS,
+    SplitFile,
+    keys_digest,
+    node_digests,
+    parts_fault,
+    read_split,
+)
 from kmip_data.threads import for_ranges
 
 _HASH_BLOCK: Final = 2**20
+_ELSEWHERE: Final = "names a file elsewhere"
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,8 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         )
         return report
     report.problems += _card_problems(path, card)
+    if any(problem.what == _ELSEWHERE for problem in report.problems):
+        return report  # a build does not say what else on this machine is read
     shards = _check_shards(report, card, schema)
     if len(shards) == len(card.shards):
         keys = [key for shard in shards for key in shard.keys]
@@ -109,7 +119,7 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     for name in names:
         parts = PurePosixPath(name).parts
         if len(parts) != 2 or parts[0] not in {"shards", "splits"} or parts[1] == "..":
-            yield Problem(CARD_NAME, "names a file elsewhere", "shards/NAME or splits/NAME", name)
+            yield Problem(CARD_NAME, _ELSEWHERE, "shards/NAME or splits/NAME", name)
     if len(set(names)) != len(names):
         yield Problem(CARD_NAME, "names a file twice", "each file once")
     if card.splits and card.default_split not in card.splits:
@@ -173,6 +183,9 @@ def _check_shard(
 
 def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Problem]:
     """Say what is wrong with a file's presence or bytes."""
+    if not (path / entry.file).is_file():  # a device or a pipe may have no end
+        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
+        return
     try:
         digest = hashlib.sha256()
         with (path / entry.file).open("rb") as file:
@@ -180,9 +193,7 @@ def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Probl
                 digest.update(block)
             size = file.tell()
     except OSError as error:
-        yield Problem(
-            entry.file, "cannot be read", "the file that the card names", error.strerror or str(error)
-        )
+        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
         return
     if isinstance(entry, ShardEntry) and size != entry.bytes:
         yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
@@ -192,7 +203,7 @@ def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Probl
 
 def _damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
     """Turn what a reader said of a file into a problem; a missing file is named already."""
-    if (path / file).exists():
+    if (path / file).is_file():
         what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
         yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
 
@@ -211,8 +222,7 @@ def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) 
 def _split_problems(
     path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
-    problems = list(_file_problems(path, entry))
-    yield from problems
+    yield from _file_problems(path, entry)
     try:
         split = read_split(path / entry.file)
     except DamagedInput as error:
@@ -225,28 +235,19 @@ def _split_problems(
             f"{entry.rule} {entry.parameters}",
             f"{split.rule} {split.parameters}",
         )
-    if split.node_code is not None:
-        nodes = sum(shard.nodes for shard in shards)
-        if len(split.node_code) != nodes:
-            yield Problem(entry.file, "has codes of other nodes", f"{nodes:,}", f"{len(split.node_code):,}")
-            return
-        code = split.node_code
-        if not np.isin(code, [*NODE_PARTS.values(), 255]).all():
-            yield Problem(
-                entry.file, "has an unknown code", "0, 1, 2 and 255", f"{np.unique(code).tolist()[:8]}"
-            )
-        digests = node_digests(code)
-        counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
+    nodes = sum(shard.nodes for shard in shards)
+    code = split.node_code
+    if code is None:
+        fault = parts_fault(split.parts or {}, len(keys))
+    elif len(code) != nodes:
+        fault = f"codes of {len(code):,} nodes, with {nodes:,} in the build"
     else:
-        parts = split.parts or {}
-        fault = parts_fault(parts, len(keys))
-        if fault is not None:
-            yield Problem(
-                entry.file, "has parts that are not valid", "each record in one part at most", fault
-            )
-            return
-        digests = {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}
-        counts = _part_counts(parts, shards)
+        unknown = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
+        fault = f"codes {unknown.tolist()[:8]}" if unknown.size else None
+    if fault is not None:
+        yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)
+        return
+    digests, counts = _measure(split, shards, keys)
     for name in sorted({*entry.parts, *digests}):
         there = entry.parts.get(name)
         if there is None or name not in digests:
@@ -254,20 +255,28 @@ def _split_problems(
         elif not digests[name] == there.digest == split.digests[name]:
             yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
         else:
-            for what, count in counts[name].items():
-                if getattr(there, what) != count:
-                    yield Problem(
-                        CARD_NAME,
-                        f"counts other {what} in {name} of {entry.file}",
-                        f"{count:,}",
-                        f"{getattr(there, what):,}",
-                    )
+            what = f"counts other records in {name} of {entry.file}"
+            for unit, count in counts[name].items():
+                if getattr(there, unit) != count:
+                    found = f"{getattr(there, unit):,} {unit}"
+                    yield Problem(CARD_NAME, what, f"{count:,} {unit}", found)
 
 
-def _part_counts(parts: dict[str, NDArray[np.int64]], shards: Sequence[Shard]) -> dict[str, dict[str, int]]:
-    nodes = np.concatenate([np.empty(0, np.int64), *(np.diff(shard.node_ptr) for shard in shards)])
-    edges = np.concatenate([np.empty(0, np.int64), *(np.diff(shard.edge_ptr) for shard in shards)])
-    return {
+def _measure(
+    split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
+) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """Digest and counts of each part, from the records themselves; of a split of nodes only their number."""
+    if split.node_code is not None:
+        code = split.node_code
+        counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
+        return node_digests(code), counts
+    nodes, edges = (
+        np.concatenate([np.empty(0, np.int64), *(np.diff(getattr(shard, pointers)) for shard in shards)])
+        for pointers in ("node_ptr", "edge_ptr")
+    )
+    parts = split.parts or {}
+    counts = {
         name: {"graphs": len(part), "nodes": int(nodes[part].sum()), "edges": int(edges[part].sum())}
         for name, part in parts.items()
     }
+    return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts

@@ -232,6 +232,12 @@ FAULTS = {
     "no format": (edit(lambda file: file.attrs.__delitem__("format")), "is HDF5, but not a shard"),
     "no schema": (edit(lambda file: file.attrs.__delitem__("schema")), "'schema'"),
     "object text": (attribute("dataset", "points"), "'dataset' that is not valid"),
+    "text many times": (
+        edit(lambda file: file.attrs.create("dataset", ["points" * 1000] * 1000, dtype=h5py.string_dtype())),
+        "'dataset' that is not valid",
+    ),
+    "list of text": (attribute("dataset", np.array([b"points"] * 3)), "'dataset' that is not valid"),
+    "list of versions": (attribute("format_version", np.array([1, 1])), "'format_version' that is not valid"),
     "not ASCII": (attribute("dataset", np.bytes_("Büro".encode())), "'dataset' that is not valid"),
     "schema no JSON": (attribute("schema", np.bytes_(b"{")), "schema that is not valid"),
     "schema a list": (attribute("schema", np.bytes_(b"[1]")), "schema that is not valid"),

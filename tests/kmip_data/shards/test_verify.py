@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -185,7 +186,7 @@ def test_missing_and_extra_shards(points):
     assert found(report) == [
         ("shards/00001.h5.partial", "is not part of the build"),
         ("shards/00003.h5", "is not part of the build"),
-        (SHARDS[1], "cannot be read"),
+        (SHARDS[1], "is missing"),
     ]
     assert report.broken_shards == [SHARDS[1]]
 
@@ -322,7 +323,20 @@ def test_counts_of_the_card(points):
 )
 def test_card_that_points_elsewhere(points, name):
     change_card(points, lambda card: setattr(card.shards[0], "file", name))
-    assert (CARD_NAME, "names a file elsewhere") in found(verify_build(points))
+    report = verify_build(points)
+    assert (CARD_NAME, "names a file elsewhere") in found(report)
+    assert not report.checked
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], "splits/stride.h5"])
+def test_files_without_end(points, name):
+    """A link to a device, or a pipe, in the place of a file is not read."""
+    (points / name).unlink()
+    (points / name).symlink_to("/dev/zero")
+    assert found(verify_build(points)) == [(name, "is missing")]
+    (points / name).unlink()
+    os.mkfifo(points / name)
+    assert found(verify_build(points)) == [(name, "is missing")]
 
 
 def test_card_of_another_format(points):
@@ -349,7 +363,7 @@ PARTS = {"train": [0, 2, 4, 6], "val": [1, 5], "test": [3, 7]}
 
 def test_missing_split(points):
     (points / "splits/stride.h5").unlink()
-    assert found(verify_build(points)) == [("splits/stride.h5", "cannot be read")]
+    assert found(verify_build(points)) == [("splits/stride.h5", "is missing")]
 
 
 def test_split_that_is_none(points):
@@ -390,7 +404,7 @@ def test_split_positions(points, part, position, value):
 
 def test_split_counts_of_the_card(points):
     change_card(points, lambda card: setattr(card.splits["stride"].parts["val"], "nodes", 3))
-    assert found(verify_build(points)) == [(CARD_NAME, "counts other nodes in val of splits/stride.h5")]
+    assert found(verify_build(points)) == [(CARD_NAME, "counts other records in val of splits/stride.h5")]
 
 
 def node_build(folder, code):
@@ -422,9 +436,9 @@ def test_split_of_nodes(tmp_path):
     with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
         file["split/node_code"][0] = 7
     reseal(tmp_path / "good")
-    assert "has an unknown code" in [what for _, what in found(verify_build(tmp_path / "good"))]
+    assert found(verify_build(tmp_path / "good")) == [("splits/stride.h5", "has parts that are not valid")]
     node_build(tmp_path / "short", code[:-1])
-    assert found(verify_build(tmp_path / "short")) == [("splits/stride.h5", "has codes of other nodes")]
+    assert found(verify_build(tmp_path / "short")) == [("splits/stride.h5", "has parts that are not valid")]
 
 
 def test_card_digest_is_of_its_content(points):

@@ -259,6 +259,11 @@ def test_unknown_compression():
         encode([], POINT_SCHEMA, compression="lz4")
 
 
+def test_names_that_are_not_ascii():
+    with pytest.raises(UsageError, match="ASCII"):
+        encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
+
+
 def test_schema_too_long_for_an_attribute():
     columns = tuple(
         dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60) for i in range(200)

@@ -1,0 +1,35 @@
+"""How a file of a build is refused: the same words and the same way on for shards and splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+from kmip_data.errors import DamagedInput, KmipDataError
+
+
+def refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    """Raise DamagedInput for a file in ``shards/`` or ``splits/`` of a build."""
+    if isinstance(error, KmipDataError) and error.parts["found"]:
+        found = f"{error.what} ({error.parts['found']})"
+    raise DamagedInput(
+        f"{path} {what}.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next=f"kmip-data verify {path.parent.parent} --repair",
+    ) from error
+
+
+def check_version(path: Path, found: int | str | None, known: int) -> None:
+    """Raise DamagedInput unless a file has the one version of its format that exists so far."""
+    if isinstance(found, int) and found > known:
+        raise DamagedInput(
+            f"{path} was written by a newer kmip-data.",
+            expected=f"format version {known} or older",
+            found=f"format version {found}",
+            left="the file is as it was",
+            next="pip install --upgrade kmip-data",
+        )
+    if found != known:
+        refuse(path, "has no valid format version", f"{known}", repr(found)[:40])
