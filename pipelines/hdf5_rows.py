@@ -67,16 +67,17 @@ def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name:
     """Return one whole chunk as an array of the chunk's shape."""
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     where = f"{name}, chunk at {list(offset)}"
-    try:
-        mask, stored = dataset.id.read_direct_chunk(offset)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DamagedInput(f"{where}, cannot be read.", found=str(error)) from error
+    if not dataset.id.get_chunk_info_by_coord(offset).size:
+        raise DamagedInput(f"{where}, is not there.", found="no data were ever written")
+    mask, stored = dataset.id.read_direct_chunk(offset)
     if deflated and not mask:
         inflater = zlib.decompressobj()
         try:
             data = inflater.decompress(stored, size + 1)
         except zlib.error as error:
             raise DamagedInput(f"{where}, is not a gzip stream.", found=str(error)) from error
+        if len(data) == size and not inflater.eof:
+            raise DamagedInput(f"{where}, is cut short.", expected="a checksum at its end", found="none")
     else:
         data = stored
     if len(data) != size:

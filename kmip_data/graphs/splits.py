@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Parts = dict[str, list[int]]
@@ -39,33 +40,34 @@ def shuffled_split(pool: Sequence[int], test: Sequence[int], *, val: int, seed: 
 def grouped_split(
     pool: Sequence[int], test: Sequence[int], groups: Mapping[int, str], *, val: int, seed: int
 ) -> Parts:
-    """Move whole groups of the pool to val until it is as near to ``val`` records as it gets.
+    """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
-    Groups are taken in an order shuffled by ``seed``, each if it still fits; then one more is taken
-    if that comes nearer to ``val``, the one that comes nearest. Where the pool has two groups or
-    more, neither train nor val stays empty. Parts are in source order.
+    Groups are tried in an order shuffled by ``seed``; of all sums that some of them make, the nearest to
+    ``val`` is taken (the smaller of two), made of the first groups that make it. Where the pool has two
+    groups or more, neither train nor val is empty. Parts are in source order.
 
     Parameters
     ----------
     groups
         Position of a record to the name of its group (room).
     """
-    sizes: dict[str, int] = {}
-    for record in pool:
-        sizes[groups[record]] = sizes.get(groups[record], 0) + 1
+    sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
     random.Random(seed).shuffle(order)  # noqa: S311
-    chosen: set[str] = set()
-    total = 0
+    # Subset sums: each sum with the group that made it and the sum before that group.
+    made: dict[int, tuple[str, int]] = {}
+    most = val + max(sizes.values(), default=0)
     for group in order:
-        if total + sizes[group] <= val and len(chosen) < len(order) - 1:
-            chosen.add(group)
-            total += sizes[group]
-    rest = [group for group in order if group not in chosen]
-    if len(rest) > 1:
-        last = min(rest, key=lambda group: abs(total + sizes[group] - val))
-        if not chosen or abs(total + sizes[last] - val) < abs(total - val):
-            chosen.add(last)
+        for total in [0, *made]:
+            if total + sizes[group] <= most:
+                made.setdefault(total + sizes[group], (group, total))
+        if val in made:
+            break
+    chosen: set[str] = set()
+    total = min((total for total in made if total < len(pool)), key=lambda t: (abs(t - val), t), default=0)
+    while total:
+        group, total = made[total]
+        chosen.add(group)
     return {
         "train": [record for record in pool if groups[record] not in chosen],
         "val": [record for record in pool if groups[record] in chosen],

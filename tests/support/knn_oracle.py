@@ -15,7 +15,7 @@ def squared_distances(pos: np.ndarray, i: int) -> np.ndarray:
 
 def order_of(pos: np.ndarray, i: int) -> np.ndarray:
     """All points, point i too, by (distance from i, index)."""
-    return np.lexsort((np.arange(len(pos)), squared_distances(pos, i)))
+    return np.argsort(squared_distances(pos, i), kind="stable")
 
 
 def exact_table(pos: np.ndarray, k: int) -> np.ndarray:

@@ -1,0 +1,384 @@
+"""The S3DIS pipeline: equal to PyTorch Geometric's class on the same files, and every bad file an error."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from support.knn_oracle import exact_table, torch_cluster_edges
+from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
+from support.shared import shared_data
+
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.shards.writer import MAX_SHARD_BYTES, encode_shard
+
+PIPELINE = load_pipeline(load_manifest("s3dis"))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    return unzip(shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), tmp_path_factory.mktemp("real"))
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    PIPELINE.sample(folder, limit=18)
+    return folder
+
+
+@pytest.fixture(params=["real", "sample"])
+def raw(request):
+    return request.getfixturevalue(request.param)
+
+
+def prepare(folder: Path, **parameters):
+    params = PIPELINE.Params(**parameters)
+    return PIPELINE.prepare(RawFolder(folder, {}, ()), params, folder), params
+
+
+def split(keys, **parameters):
+    return PIPELINE.split(keys, PIPELINE.SplitParams(**parameters), None)
+
+
+# --- equal to the references ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test_area", [5, 6])
+def test_equals_pyg(raw, tmp_path, test_area):
+    _, records = pipeline_records("s3dis", raw, k=4)
+    parts = split([record.key for record in records], test_area=test_area).parts
+    for train, positions in ((True, parts["train"] + parts["val"]), (False, parts["test"])):
+        theirs = pyg_s3dis(raw, tmp_path / "pyg", test_area=test_area, train=train)
+        assert len(theirs) == len(positions)
+        for data, position in zip(theirs, sorted(positions), strict=True):
+            x, y = records[position].columns["node/x"], records[position].columns["node/y"]
+            assert x[:, :3].tobytes() == data.pos.numpy().tobytes()
+            assert x[:, 3:].tobytes() == data.x.numpy().tobytes()
+            assert np.array_equal(y, data.y.numpy())
+
+
+def test_edges_equal_brute_force(raw):
+    _, records = pipeline_records("s3dis", raw, limit=1)
+    for record in records:
+        pos = record.columns["node/x"][:, :3]
+        assert len(np.unique(pos, axis=0)) < len(pos)  # duplicates by construction
+        assert record.neighbor.dtype == np.uint16
+        assert np.array_equal(record.neighbor, exact_table(pos, 32))
+    _, records = pipeline_records("s3dis", raw, limit=1, knn_rule="torch-cluster")
+    assert np.array_equal(records[0].edge_index, torch_cluster_edges(records[0].columns["node/x"][:, :3], 32))
+
+
+def test_records_in_source_order_with_room_and_block_as_key(real):
+    _, records = pipeline_records("s3dis", real, k=2)
+    rooms = (real / "room_filelist.txt").read_text().split()
+    assert [record.key for record in records] == [f"{room}/{i:06d}" for i, room in enumerate(rooms)]
+    assert records[0].key == "Area_1_office_1/000000"
+    assert all(record.num_nodes == 4096 and record.num_edges == 8192 for record in records)
+
+
+# --- schema, units, parameters -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "edges", "k"),
+    [
+        ({}, "neighbor", 32),
+        ({"k": 7, "short_graphs": "skip"}, "neighbor", 7),
+        ({"short_graphs": "keep"}, "index", None),
+        ({"knn_rule": "torch-cluster"}, "index", None),
+    ],
+)
+def test_only_exact_without_keep_stores_the_table(sample, parameters, edges, k):
+    schema = PIPELINE.schema(PIPELINE.Params(**parameters))
+    assert (schema.edges, schema.k, schema.index_dtype) == (edges, k, "uint16")
+    assert [len(column.fields) for column in schema.columns] == [9, 0]
+    assert schema.labels.num_classes == 13
+    assert (schema.views[0].start, schema.views[0].stop) == (0, 3)
+    _, records = pipeline_records("s3dis", sample, limit=1, **parameters)
+    shard = encode_shard(records, schema, dataset="s3dis", build_key="0" * 12)
+    assert (shard.graphs, shard.nodes) == (1, 4096)
+
+
+@pytest.mark.parametrize("parameters", [{"k": 0}, {"k": 4096}, {"knn_rule": "approximate"}, {"area": 3}])
+def test_bad_parameters_are_refused(parameters):
+    with pytest.raises(ValidationError):
+        PIPELINE.Params(**parameters)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 24, 25, 40, 49, 1000])
+def test_units_cover_the_first_blocks_once(real, limit):
+    prepared, params = prepare(real, limit=limit)
+    seen = []
+    for unit in PIPELINE.units(prepared, params):
+        items = unit.items
+        seen += range(items["first"], items["first"] + items["stop"] - items["start"])
+    assert seen == list(range(min(limit or 49, 49)))
+
+
+def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
+    files = [[f"ply_data_all_{i}.h5", 1000 if i < 23 else 585, 4096, 63] for i in range(24)]
+    prepared = type("Prepared", (), {"plan": {"files": files}, "path": None})()
+    for parameters in ({}, {"k": 8}, {"k": 64}, {"knn_rule": "torch-cluster"}, {"k": 4095}):
+        params = PIPELINE.Params(**parameters)
+        units = PIPELINE.units(prepared, params)
+        assert sum(unit.items["stop"] - unit.items["start"] for unit in units) == 23_585
+        edges = params.k if params.edges == "neighbor" else 2 * (params.k + 1)
+        per_block = 4096 * (9 * 4 + 1 + 2 * edges)
+        for unit in units:
+            start, stop = unit.items["start"], unit.items["stop"]
+            assert (stop - start) * per_block <= MAX_SHARD_BYTES
+            assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
+
+
+def test_a_unit_depends_on_nothing_but_itself(real):
+    prepared, params = prepare(real, k=3)
+    units = PIPELINE.units(prepared, params)
+    alone = next(PIPELINE.records(prepared, units[-1], params))
+    together = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
+    assert alone.key == together[24].key
+    assert np.array_equal(alone.neighbor, together[24].neighbor)
+
+
+def test_name_parts():
+    assert PIPELINE.name_parts(PIPELINE.Params()) == ["k32"]
+    params = PIPELINE.Params(k=9, knn_rule="torch-cluster", short_graphs="keep")
+    assert PIPELINE.name_parts(params) == ["k9", "torch-cluster", "keep-short"]
+
+
+# --- splits --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def full_keys():
+    rooms = shared_data("s3dis_meta", "room_filelist.txt").read_text().split()
+    return [f"{room}/{i:06d}" for i, room in enumerate(rooms)]
+
+
+@pytest.mark.parametrize(
+    ("seed", "first"),
+    [
+        (0, [4678, 1014, 17048, 3253, 10658, 14117]),
+        (1, [8977, 11878, 16770, 4144, 18206, 4500]),
+        (2, [15582, 11530, 10350, 13652, 19705, 13612]),
+    ],
+)
+def test_upstream_split_at_full_size(full_keys, seed, first):
+    found = split(full_keys, split_seed=seed)
+    assert found.name == f"upstream-area6-seed{seed}"
+    assert {part: len(rows) for part, rows in found.parts.items()} == {
+        "train": 16_997,
+        "val": 3_294,
+        "test": 3_294,
+    }
+    assert found.parts["val"][:6] == first
+    state = random.getstate()
+    try:  # upstream's own lines, in its order of calls
+        random.seed(seed)
+        train_ids, test_ids = list(range(20_291)), list(range(20_291, 23_585))
+        random.shuffle(train_ids)
+        random.shuffle(test_ids)
+    finally:
+        random.setstate(state)
+    assert found.parts["val"] == train_ids[:3_294]
+    assert found.parts["train"] == train_ids[3_294:]
+    assert found.parts["test"] == test_ids
+
+
+def test_manifest_expects_the_published_split(full_keys):
+    expected = load_manifest("s3dis").expected
+    found = split(full_keys)
+    assert expected.graphs == len(full_keys)
+    assert expected.splits[found.name] == {part: len(rows) for part, rows in found.parts.items()}
+
+
+@pytest.mark.parametrize("rule", ["upstream", "room"])
+@pytest.mark.parametrize("area", range(1, 7))
+def test_any_area_can_be_the_test_set(full_keys, rule, area):
+    found = split(full_keys, split=rule, test_area=area)
+    rows = {part: set(positions) for part, positions in found.parts.items()}
+    assert rows["test"] == {i for i, key in enumerate(full_keys) if key.startswith(f"Area_{area}_")}
+    assert rows["train"] | rows["val"] | rows["test"] == set(range(23_585))
+    assert sum(map(len, rows.values())) == 23_585
+    assert len(rows["val"]) == pytest.approx((23_585 - len(rows["test"])) * 3_294 / 20_291, abs=0.5)
+
+
+def test_room_split_keeps_rooms_whole(full_keys):
+    found = split(full_keys, split="room", split_seed=3)
+    rooms = {part: {full_keys[i].split("/")[0] for i in rows} for part, rows in found.parts.items()}
+    assert not rooms["train"] & rooms["val"]
+    assert len(found.parts["val"]) == 3_294
+    assert found.parts["val"] != split(full_keys, split="room", split_seed=4).parts["val"]
+    assert found.parts == split(full_keys, split="room", split_seed=3).parts
+
+
+def test_val_fraction_and_small_sets(real, full_keys):
+    found = split(full_keys, val_fraction=0.25)
+    assert found.name == "upstream-area6-seed0-val0.25"
+    assert len(found.parts["val"]) == 5_073
+    _, records = pipeline_records("s3dis", real, k=1)
+    keys = [record.key for record in records]
+    assert [len(split(keys).parts[part]) for part in ("train", "val", "test")] == [33, 6, 10]
+    whole = split(keys, split="room")
+    assert {keys[i].split("/")[0] for i in whole.parts["val"]} == {"Area_1_office_1"}
+    only_area_1 = split(keys[:5])
+    assert [len(only_area_1.parts[part]) for part in ("train", "val", "test")] == [4, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"test_area": 0},
+        {"test_area": 7},
+        {"split_seed": -1},
+        {"val_fraction": 1.0},
+        {"val_fraction": 0.0},
+        {"split": "x"},
+    ],
+)
+def test_bad_split_parameters_are_refused(parameters):
+    with pytest.raises(ValidationError):
+        PIPELINE.SplitParams(**parameters)
+
+
+# --- what can be wrong with the files ------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(sample, tmp_path):
+    return Path(shutil.copytree(sample, tmp_path / "raw"))
+
+
+def fails(folder: Path, *patterns: str, **parameters) -> None:
+    """Preparing or reading must end in one clear error that holds all ``patterns``."""
+    with pytest.raises(DamagedInput) as error:
+        pipeline_records("s3dis", folder, **{"k": 1, **parameters})
+    for pattern in patterns:
+        assert re.search(pattern, str(error.value)), str(error.value)
+
+
+def edit(folder: Path):
+    return h5py.File(folder / "ply_data_all_0.h5", "r+")
+
+
+def replace(folder: Path, name: str, array: np.ndarray, **options) -> None:
+    with edit(folder) as file:
+        del file[name]
+        file.create_dataset(name, data=array, compression="gzip", **options)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite(copy, value):
+    with edit(copy) as file:
+        file["data"][11, 77, 4] = value
+    fails(copy, r"ply_data_all_0\.h5, block 11 \(Area_\d_\w+/000011\)", "point 77", "green")
+
+
+def test_label_out_of_range(copy):
+    with edit(copy) as file:
+        file["label"][3, 5] = 13
+    fails(copy, r"ply_data_all_0\.h5, block 3", "expected: 0 to 12", "found: 13")
+
+
+def test_wrong_number_of_columns(copy):
+    replace(copy, "data", np.zeros((18, 4096, 6), np.float32))
+    fails(copy, "wrong columns", "9 columns", "found: 6")
+
+
+def test_wrong_dtypes_and_shapes(copy):
+    with edit(copy) as file:
+        data, label = file["data"][...], file["label"][...]
+    replace(copy, "data", data.astype(np.float64))
+    fails(copy, "wrong dataset 'data'", "float32", "float64")
+    replace(copy, "data", data)
+    replace(copy, "label", label.astype(np.int64))
+    fails(copy, "wrong dataset 'label'", "uint8", "int64")
+    replace(copy, "label", label[:, :100])
+    fails(copy, "'label' does not fit 'data'")
+    replace(copy, "label", label.reshape(-1))
+    fails(copy, "wrong dataset 'label'")
+    with edit(copy) as file:
+        del file["label"]
+    fails(copy, "wrong dataset 'label'", "found: nothing")
+
+
+def test_blocks_larger_than_the_manifest_allows(copy):
+    replace(copy, "data", np.zeros((18, 4097, 9), np.float32))
+    replace(copy, "label", np.zeros((18, 4097), np.uint8))
+    fails(copy, "too many points", "4096", "4097")
+
+
+def test_too_few_points_for_k(copy):
+    replace(copy, "data", np.random.default_rng(0).random((18, 32, 9), dtype=np.float32))
+    replace(copy, "label", np.zeros((18, 32), np.uint8))
+    fails(copy, r"Record Area_\d_\w+/000000", "at least 33 points", "32 points", "--short-graphs", k=32)
+    _, skipped = pipeline_records("s3dis", copy, k=32, short_graphs="skip")
+    assert skipped == []
+    _, kept = pipeline_records("s3dis", copy, k=32, short_graphs="keep")
+    assert {record.num_edges for record in kept} == {32 * 31}
+    _, upstream = pipeline_records("s3dis", copy, k=32, short_graphs="keep", knn_rule="torch-cluster")
+    assert np.array_equal(upstream[0].edge_index, kept[0].edge_index)
+
+
+def test_damaged_hdf5(copy):
+    path = copy / "ply_data_all_0.h5"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    fails(copy, "ply_data_all_0.h5", "truncated|damaged")
+    path.write_bytes(b"PK\3\4" + data)
+    fails(copy, "not an HDF5 file", "zip")
+    middle = data.index(b"\x78\x5e", len(data) // 2)
+    path.write_bytes(data[:middle] + bytes(64) + data[middle + 64 :])
+    fails(copy, "ply_data_all_0.h5", "chunk at")
+
+
+def test_lists_with_other_line_ends_are_read_in_full(copy):
+    reference = [record.key for record in pipeline_records("s3dis", copy, k=1)[1]]
+    for name in ("all_files.txt", "room_filelist.txt"):
+        path = copy / name
+        text = path.read_bytes()
+        assert text.endswith(b"\n")
+        for variant in (text[:-1], text.replace(b"\n", b"\r\n"), text.replace(b"\n", b"\r\n")[:-2]):
+            path.write_bytes(variant)
+            assert [record.key for record in pipeline_records("s3dis", copy, k=1)[1]] == reference
+        path.write_bytes(text)
+
+
+def test_file_list(copy):
+    path = copy / "all_files.txt"
+    path.write_text("some/other/folder/ply_data_all_0.h5\n")
+    assert len(pipeline_records("s3dis", copy, k=1)[1]) == 18
+    for text, *patterns in (
+        ("", "all_files.txt is empty"),
+        ("a/ply_data_all_0.h5\na/ply_data_all_0.h5\n", "line 2", "twice"),
+        ("a/ply_data_all_0.h5\na/ply_data_all_1.h5\n", "line 2", "not there", "ply_data_all_1.h5"),
+        ("a/ply_data_all_0.h5\n\n", "line 2", "not an HDF5 file"),
+        ("a/../..\n", "line 1", "not an HDF5 file"),
+        ("ply_data_all_\u00e4.h5\n", "not a text file"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        fails(copy, *patterns)
+    path.unlink()
+    fails(copy, "all_files.txt is not there")
+
+
+def test_room_list(copy):
+    path = copy / "room_filelist.txt"
+    rooms = path.read_text().splitlines()
+    for lines, *patterns in (
+        (rooms[:-1], "one line a block", "18 lines", "found: 17"),
+        ([*rooms, rooms[0]], "one line a block", "found: 19"),
+        (["Area_7_office_1", *rooms[1:]], "line 1", "Area_7_office_1"),
+        ([*rooms[:4], "", *rooms[5:]], "line 5", "not a room"),
+        ([*rooms[:4], "Area_1_../x", *rooms[5:]], "line 5", "not a room"),
+    ):
+        path.write_text("\n".join(lines) + "\n")
+        fails(copy, *patterns)
