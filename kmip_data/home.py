@@ -29,7 +29,16 @@ class Home:
             import platformdirs
 
             path = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(Path(path).expanduser().absolute())
+        try:
+            return cls(Path(path).expanduser().absolute())
+        except (RuntimeError, FileNotFoundError) as error:  # no home folder, or no working folder any more
+            raise UsageError(
+                f"The folder {path} cannot be located.",
+                expected="an absolute path, or a user with a home folder",
+                found=str(error),
+                left="nothing was changed",
+                next=f"give --home DIR, or set {ENVIRONMENT}",
+            ) from error
 
     @property
     def raw(self) -> Path:

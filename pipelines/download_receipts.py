@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
-from kmip_data.pipelines.disk import sha256_file
+from kmip_data.pipelines.disk import sha256_file, writing
 
 
 class DownloadReceipt(BaseModel):
@@ -44,3 +44,10 @@ def verified_receipt(target: Path) -> Receipt | None:
     if receipt is None or not target.is_file():
         return None
     return receipt if sha256_file(target) == (receipt.sha256, receipt.bytes) else None
+
+
+def discard_download(target: Path) -> None:
+    """Remove a download that turned out to be damaged, and its receipt."""
+    with writing(target):
+        receipt_path(target).unlink(missing_ok=True)
+        target.unlink(missing_ok=True)

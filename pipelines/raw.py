@@ -13,6 +13,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives import write_members
 from kmip_data.pipelines.base import Pipeline, RawFolder
 from kmip_data.pipelines.disk import writing
+from kmip_data.pipelines.download_receipts import discard_download
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.raw_copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw_inputs import Input, Request, gather_inputs, not_here
@@ -146,17 +147,18 @@ def _import(request: Request) -> RawCopy:
             if path.exists() and path.resolve() == copy.path.resolve() and not copy.problems():
                 return copy
     chosen = gather_inputs(request)
-    digests = [entry.stored.receipt.sha256 for entry in chosen]
+    sources = [entry.stored for entry in chosen]
+    digests = [source.receipt.sha256 for source in sources]
     for copy in list_copies(request.folder):
         known = [source.receipt.sha256 for source in copy.receipt.sources]
+        if all(source.downloaded for source in sources) and not copy.downloaded:
+            continue  # unpacked again, so that its receipt tells of the download
         # A folder is known by the digest of its members, wherever these came from before.
         if digests in (known, [copy.content_digest]) and not copy.problems():
             return copy
     with staging(request.folder) as stage:
         members = _unpack(chosen, stage, request)
-        copy = store(
-            request.folder, stage / "0", members, [entry.stored for entry in chosen], dataset=manifest.name
-        )
+        copy = store(request.folder, stage / "0", members, sources, dataset=manifest.name)
     request.say(f"unpacked {len(members)} files into {copy.path}")
     return copy
 
@@ -165,7 +167,13 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
     """Write the members of all inputs below ``stage/0``."""
     members: dict[str, str] = {}
     for number, entry in enumerate(inputs):
-        written = write_members(entry.plan, stage / str(number), quiet=request.quiet)
+        try:
+            written = write_members(entry.plan, stage / str(number), quiet=request.quiet)
+        except DamagedInput as error:
+            if entry.stored.downloaded:
+                discard_download(request.folder / entry.source.name)
+                error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
+            raise
         if twice := sorted(members.keys() & written.keys()):
             raise DamagedInput(
                 f"Two sources of {request.manifest.name} hold {twice[0]}.",

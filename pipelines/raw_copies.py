@@ -153,7 +153,7 @@ def store(
     dataset: str,
     sample: Mapping[str, Any] | None = None,
 ) -> RawCopy:
-    """Rename the unpacked folder ``staged`` in as a copy; its receipt is the last file written to it.
+    """Rename the folder ``staged``, in a :func:`staging` folder, in as a copy; its receipt is written last.
 
     A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
     """
@@ -176,15 +176,17 @@ def store(
     target = folder / _name(content_digest(members))
     for copy in list_copies(folder):
         if copy.path == target and not copy.problems():
-            if receipt.sample != copy.receipt.sample:  # other settings made the same sample: note the last
-                write_json(target / RECEIPT_NAME, receipt.model_dump())
-                return RawCopy(target, receipt)
-            return copy
+            new = RawCopy(target, receipt)
+            # Other settings made the same sample, or what was imported is now downloaded too.
+            if receipt.sample == copy.receipt.sample and new.downloaded <= copy.downloaded:
+                return copy
+            write_json(target / RECEIPT_NAME, receipt.model_dump())
+            return new
     with writing(target):
         _flush(staged, members)
         write_json(staged / RECEIPT_NAME, receipt.model_dump())
         if target.exists():
-            target.rename(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+            target.rename(staged.parent / "damaged")
         staged.rename(target)
         fsync_path(folder)
     return RawCopy(target, receipt)

@@ -11,11 +11,12 @@ from kmip_data.card import Receipt
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.home import Home
 from kmip_data.manifest import Content, Manifest, Source
+from kmip_data.pipelines.archive_entries import Archive
 from kmip_data.pipelines.archives import fingerprint, open_archive
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.download_receipts import read_receipt
 from kmip_data.pipelines.fetch import fetch_source, unavailable
-from kmip_data.pipelines.folder_archive import FolderArchive
+from kmip_data.pipelines.folder_archive import BareFile, FolderArchive
 from kmip_data.pipelines.licences import require_agreement, show_licence
 from kmip_data.pipelines.raw_copies import StoredSource
 from kmip_data.pipelines.recognition import Plan, recognise
@@ -86,45 +87,51 @@ def _given(request: Request) -> list[Input]:
 
 
 def _recognise_path(path: Path, request: Request) -> list[Input]:
-    """Return the sources that ``path`` holds, itself or in an archive inside the folder it is."""
+    """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
     archive = open_archive(path)
-    inputs, errors = [], []
+    found, errors = _recognise_sources(archive, request)
+    if isinstance(archive, FolderArchive) and len(found) < len(request.manifest.sources):
+        inner_errors: list[KmipDataError] = []
+        for inside in map(open_archive, _files_in(path)):
+            if not isinstance(inside, BareFile):
+                inputs, refused = _recognise_sources(inside, request)
+                found += inputs
+                inner_errors += [] if inputs else refused[:1]
+        # The only archive in the folder is the one that was meant: say what is wrong with it.
+        errors = inner_errors if len(inner_errors) == 1 else errors
+    if not found:
+        raise errors[0]
+    for entry in found:
+        if any(other is not entry and other.source == entry.source for other in found):
+            raise UsageError(
+                f"{path} holds {entry.source.name} more than once.",
+                expected="one archive of it",
+                found=", ".join(str(other.plan.archive.path) for other in found),
+                left="nothing was changed",
+                next=f"kmip-data {request.command} {request.manifest.name} "
+                f"--archive {entry.plan.archive.path}",
+            )
+        if entry.plan.archive.path != path:
+            request.say(f"using {entry.plan.archive.path}")
+    return found
+
+
+def _recognise_sources(archive: Archive, request: Request) -> tuple[list[Input], list[KmipDataError]]:
+    """Return the sources that an archive holds, and why it does not hold the others."""
+    inputs: list[Input] = []
+    errors: list[KmipDataError] = []
     for source in request.manifest.sources:
         try:
             plan = recognise(archive, _content(request.manifest, source))
-        except DamagedInput as error:
+        except (DamagedInput, UsageError) as error:
             errors.append(error)
         else:
             inputs.append(_input(source, plan))
-    if inputs:
-        return inputs
-    if isinstance(archive, FolderArchive):
-        inner = [found for file in _archives_in(path) if (found := _try_path(file, request))]
-        if len(inner) > 1:
-            raise UsageError(
-                f"{path} holds several archives of {request.manifest.name}.",
-                expected="one of them",
-                found=", ".join(str(found[0].plan.archive.path) for found in inner),
-                left="nothing was changed",
-                next=f"kmip-data {request.command} {request.manifest.name} "
-                f"--archive {inner[0][0].plan.archive.path}",
-            )
-        if inner:
-            request.say(f"using {inner[0][0].plan.archive.path}")
-            return inner[0]
-    raise errors[0]
+    return inputs, errors
 
 
-def _archives_in(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.stat().st_size)
-    return files[:_MAX_INNER]
-
-
-def _try_path(path: Path, request: Request) -> list[Input]:
-    try:
-        return _recognise_path(path, request)
-    except KmipDataError:
-        return []
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file())[:_MAX_INNER]
 
 
 def _input(source: Source, plan: Plan) -> Input:
