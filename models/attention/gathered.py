@@ -68,7 +68,7 @@ class _Attend(torch.autograd.Function):
         out = values.new_empty((rows.shape[0], values.shape[2]))
         for part in _parts(rows, values.shape[2]):
             out[part] = _weighted_sum(used[part], _gather(flat_values, rows[part], weights.dtype))
-        return out.view(*indices.shape[:2], -1)
+        return out.view(*indices.shape[:2], values.shape[2])
 
     @staticmethod
     @once_differentiable

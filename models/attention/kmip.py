@@ -180,7 +180,7 @@ class KMIPAttention(nn.Module):
 
     def _split(self, rows: Tensor) -> Tensor:
         """(N, H · s) → (H, N, s)."""
-        return rows.view(rows.shape[0], self.heads, -1).transpose(0, 1)
+        return rows.view(rows.shape[0], self.heads, rows.shape[1] // self.heads).transpose(0, 1)
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kmip_data.models.search import rule
+from kmip_data.models.search.filtering import SPARE, float64_sum_error, settle
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.rule import largest, score_block
 
 NAME = "dense"
 SUMMARY = "chunked matrix products with exact ranking (torch)"
@@ -23,7 +24,6 @@ AUTO = "auto takes it where no other backend fits"
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
 _BYTES_PER_PAIR = 40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
 _SMALL = 512  # keys; below it launching work costs more than the padded rows
-_SPARE = 6  # candidates beyond k that the filter keeps
 
 
 def unusable(device_type: str) -> str | None:
@@ -95,20 +95,13 @@ def _search_large(problem: SearchProblem, tile: _Tile, limit: int, scores: Tenso
     (start, stop), (low, high) = tile.rows, tile.keys
     queries, keys = problem.queries[:, start:stop], problem.keys[:, low:high]
     k, count = min(problem.k, high - low), high - low
-    filtered = problem.dtype == torch.float32 and k + _SPARE < count
-    if not filtered:
-        found, places = rule.largest(rule.score_block(queries, keys), k)
-    else:
+    if problem.dtype == torch.float32 and k + SPARE < count:
         near = (queries.double() @ keys.double().mT).float()
-        candidates = near.topk(k + _SPARE, dim=-1, sorted=False).indices
-        del near
-        error = rule.float64_sum_error(queries, keys)
-        found, places, proven = rule.settle(queries, keys, candidates, k, error)
-        if not bool(proven.all()):
-            for head in (~proven).any(1).nonzero().flatten().tolist():
-                for rows in torch.split((~proven[head]).nonzero().flatten(), max(1, limit // count)):
-                    whole = rule.score_block(queries[head : head + 1, rows], keys[head : head + 1])
-                    found[head, rows], places[head, rows] = (part[0] for part in rule.largest(whole, k))
+        candidates = near.topk(k + SPARE, dim=-1, sorted=False).indices
+        error = float64_sum_error(queries, keys)
+        found, places = settle(queries, keys, candidates, k, error, pairs=limit)
+    else:
+        found, places = largest(score_block(queries, keys), k)
     scores[:, start:stop, :k] = found
     indices[:, start:stop, :k] = places + low
 
@@ -119,11 +112,11 @@ def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tenso
     heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
     queries = problem.queries[:, query_rows].view(heads * count, rows, problem.dim)
     keys = problem.keys[:, key_rows].view(heads * count, wide, problem.dim)
-    block = rule.score_block(queries, keys).view(heads, count, rows, wide)
+    block = score_block(queries, keys).view(heads, count, rows, wide)
     # Padding comes last, so even a real score of −inf ranks before it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)
     k = min(problem.k, wide)
-    found, places = rule.largest(block, k)
+    found, places = largest(block, k)
     real = is_key[:, None, :].expand(count, rows, wide).expand(heads, -1, -1, -1).gather(-1, places)
     first = key_rows[:, :1, None]
     chosen = torch.where(real, places + first, -1)

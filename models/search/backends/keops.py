@@ -1,0 +1,124 @@
+"""Search with KeOps' symbolic ``argKmin``, the paper's method, graph by graph.
+
+KeOps ranks float32 sums and knows nothing of the rule: it is asked for a few more keys than wanted,
+and what its bound does not prove is scored whole. A kernel is compiled for each (d, k) on first use
+(seconds; kept in ``$KEOPS_CACHE_FOLDER``, by default ``~/.cache/keops…``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search.filtering import SPARE, float32_sum_error, settle
+from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.rule import largest, score_block
+
+NAME = "keops"
+SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
+AUTO = "only by name"
+
+_MOST_KEYS = 2**24  # KeOps passes indices as float32
+_PAIRS = 2**21  # scored whole at a time
+
+
+def unusable(device_type: str) -> str | None:
+    """Why it cannot run on this kind of device."""
+    if device_type not in {"cpu", "cuda"}:
+        return f"KeOps does not know {device_type}"
+    if importlib.util.find_spec("pykeops") is None:
+        return "pykeops is not installed"
+    if not any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++")):
+        return "no C++ compiler: install g++ or set CXX"
+    return None
+
+
+def refuses(problem: SearchProblem) -> str | None:
+    """Why it cannot take this problem."""
+    if problem.dtype != torch.float32:
+        return f"takes float32, not {problem.dtype}"
+    if problem.keys.shape[1] > _MOST_KEYS:
+        return f"counts to {_MOST_KEYS} keys, not to {problem.keys.shape[1]}"
+    return None
+
+
+def rank(_problem: SearchProblem) -> int:
+    """Order of choice for ``auto``: never."""
+    return 0
+
+
+def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Scores (H, N, k) and indices (H, N, k) by the rule."""
+    scores, indices = problem.new_result()
+    for graph, start in enumerate(problem.query_ptr[:-1]):
+        stop, low, high = problem.query_ptr[graph + 1], problem.key_ptr[graph], problem.key_ptr[graph + 1]
+        if start == stop or low == high:
+            continue
+        queries = problem.queries[:, start:stop].contiguous()
+        keys = problem.keys[:, low:high].contiguous()
+        k, wanted = min(problem.k, high - low), problem.k + SPARE
+        if wanted < high - low:
+            candidates = _arg_k_max(queries, keys, wanted)
+            error = float32_sum_error(queries, keys)
+            found, rows = settle(queries, keys, candidates, k, error, pairs=_PAIRS)
+            scores[:, start:stop, :k], indices[:, start:stop, :k] = found, rows + low
+            continue
+        # Of a graph this small KeOps would repeat key 0; all its pairs are few.
+        step = max(1, _PAIRS // (problem.heads * (high - low)))
+        for row in range(0, stop - start, step):
+            found, rows = largest(score_block(queries[:, row : row + step], keys), k)
+            part = slice(start + row, min(start + row + step, stop))
+            scores[:, part, :k], indices[:, part, :k] = found, rows + low
+    return scores, indices
+
+
+def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
+    """(H, N, count) rows of ``keys`` with the largest float32 inner products."""
+    kernel = (queries.device.type, queries.shape[2], count)
+    try:
+        # KeOps prints its warnings; standard output belongs to results.
+        with contextlib.redirect_stdout(sys.stderr), _one_compiler_at_a_time(kernel):
+            lazy = _lazy_tensor()
+            products = (lazy(queries[:, :, None, :]) * lazy(keys[:, None, :, :])).sum(-1)
+            found: Tensor = (-products).argKmin(count, dim=2)
+    except (ImportError, OSError) as error:
+        raise UsageError(
+            "KeOps could not compile its search",
+            expected="a working C++ compiler (g++, or $CXX) and a writable cache folder",
+            found=str(error),
+            next="use another search backend (auto), or see `kmip-data doctor`",
+        ) from error
+    _compiled.add(kernel)
+    return found
+
+
+_compiled: set[tuple[str, int, int]] = set()
+
+
+def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> contextlib.AbstractContextManager[object]:
+    """A lock among this user's processes around a kernel's first use: KeOps has none and would race."""
+    if kernel in _compiled:
+        return contextlib.nullcontext()
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return FileLock(Path(tempfile.gettempdir()) / f"kmip-data-keops-{user}.lock")
+
+
+@functools.cache
+def _lazy_tensor() -> Any:
+    import pykeops
+    from pykeops.torch import LazyTensor
+
+    pykeops.set_verbose(False)
+    return LazyTensor

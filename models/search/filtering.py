@@ -1,0 +1,79 @@
+"""From a filter's candidates to the proven answer: how far a filter can err, and what then.
+
+A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They
+are scored by the rule; rows where the bound does not prove that nothing better was left out, such
+as rows full of ties, are scored whole.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kmip_data.models.search.rule import largest, score_block, score_candidates
+
+SPARE = 6  #: candidates beyond k that make a proof likely
+
+_OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
+
+
+def float32_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
+    """Bound on the error of a float32 inner product summed in any order, (B, R) float64.
+
+    (d + 2) · 2⁻²⁴ · 1.01 times |q| times the longest key (Cauchy-Schwarz on the classical
+    d · 2⁻²⁴ · Σ|q_c k_c|; the rest covers the bound's own arithmetic), plus what flushed subnormals
+    may cost. Infinite where a partial sum could overflow.
+    """
+    dim = queries.shape[2]
+    return _error(queries, keys, (dim + 2) * 2.0**-24 * 1.01, dim * 2.0**-124)
+
+
+def float64_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
+    """Bound on the error of a float64 inner product of float32 rows, once rounded to float32, (B, R)."""
+    dim = queries.shape[2]
+    return _error(queries, keys, 2.0**-24 * 1.01 + dim * 2.0**-51, 2.0**-148)
+
+
+def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> Tensor:
+    longest = keys.double().norm(dim=2).amax(1, keepdim=True)
+    product = queries.double().norm(dim=2) * longest
+    return torch.where(product > _OVERFLOW, torch.inf, product * relative + absolute)
+
+
+def settle(
+    queries: Tensor, keys: Tensor, candidates: Tensor, k: int, error: Tensor, *, pairs: int
+) -> tuple[Tensor, Tensor]:
+    """The k best keys of each query by the rule, from a filter's best c > k.
+
+    The filter ranked all keys by a score within ``error`` of the exact one. A key that it left out
+    ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: when
+    even the lowest candidate plus that stays below the k-th best, nothing was missed.
+
+    Parameters
+    ----------
+    queries, keys
+        (B, R, d) and (B, M, d) float32.
+    candidates
+        (B, R, c) distinct rows of ``keys``.
+    error
+        (B, R) float64.
+    pairs
+        Most pairs to score at a time.
+
+    Returns
+    -------
+    tuple
+        Scores and rows of ``keys``, (B, R, k).
+    """
+    exact = score_candidates(queries, keys, candidates)
+    scores, rows = largest(exact, k, candidates)
+    lowest = exact.amin(-1).double()
+    rounding = lowest.abs() * 2.0**-23 + 2.0**-148
+    highest_missed = (lowest + 2 * error + rounding).to(exact.dtype)
+    unproven = ~(torch.isfinite(lowest) & (highest_missed < scores[..., -1]))
+    step = max(1, pairs // keys.shape[1])
+    for b in unproven.any(1).nonzero().flatten().tolist():
+        for part in torch.split(unproven[b].nonzero().flatten(), step):
+            whole = score_block(queries[b : b + 1, part], keys[b : b + 1])
+            scores[b, part], rows[b, part] = (found[0] for found in largest(whole, k))
+    return scores, rows

@@ -1,0 +1,218 @@
+"""k-MIP attention: each graph alone, exact, differentiable; and the published padding on request."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from support.slow_models import full_attention, slow_attention, slow_padded_attention
+
+from kmip_data.errors import UsageError
+from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+
+PTR = [0, 4, 4, 5, 17, 40]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(7)
+
+
+def operands(heads: int = 2, rows: int = 40, key_dim: int = 3, value_dim: int = 5, **options):
+    return [torch.randn(heads, rows, d, **options) for d in (key_dim, key_dim, value_dim)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "dense"])
+@pytest.mark.parametrize("k", [1, 4, 50])
+def test_equals_the_slow_oracle(backend: str, k: int) -> None:
+    q, key, v = operands()
+    found = kmip_attention(q, key, v, k, query_ptr=PTR, backend=backend)
+    torch.testing.assert_close(found, slow_attention(q, key, v, k, PTR))
+
+
+def test_all_keys_is_full_attention() -> None:
+    q, key, v = operands()
+    torch.testing.assert_close(kmip_attention(q, key, v, 40), full_attention(q, key, v))
+
+
+def test_comes_closer_to_full_attention_as_k_grows() -> None:
+    q, key, v = operands(rows=200)
+    full = full_attention(q, key, v)
+    gaps = [float((kmip_attention(q, key, v, k) - full).norm()) for k in (1, 5, 20, 80, 199)]
+    assert gaps == sorted(gaps, reverse=True)
+
+
+def test_a_batch_is_its_graphs_alone() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6)
+    x = torch.randn(40, 8)
+    alone = [layer(x[a:b]) for a, b in itertools.pairwise(PTR)]
+    torch.testing.assert_close(layer(x, torch.tensor(PTR)), torch.cat(alone))
+
+
+def test_nodes_may_be_renumbered() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6)
+    x, order = torch.randn(50, 8), torch.randperm(50)
+    torch.testing.assert_close(layer(x[order]), layer(x)[order])
+
+
+def test_queries_without_keys_get_zero_and_pass_no_gradient() -> None:
+    q, key, v = (t.requires_grad_() for t in operands(rows=3))
+    out = kmip_attention(q, key[:, :2], v[:, :2], 4, query_ptr=[0, 1, 3], key_ptr=[0, 0, 2])
+    assert bool((out[:, 0] == 0).all())
+    out.sum().backward()
+    assert bool((q.grad[:, 0] == 0).all())
+    assert all(bool(t.grad.isfinite().all()) for t in (q, key, v))
+
+
+@pytest.mark.parametrize("k", [2, 6])
+@pytest.mark.parametrize("ptr", [[0, 9], [0, 1, 1, 5, 9]])
+def test_gradients(k: int, ptr: list[int]) -> None:
+    inputs = [t.requires_grad_() for t in operands(rows=9, dtype=torch.float64)]
+    assert torch.autograd.gradcheck(lambda *t: kmip_attention(*t, k, query_ptr=ptr, backend="dense"), inputs)
+
+
+def test_gradients_with_dropout_and_repeated_keys() -> None:
+    inputs = [t.requires_grad_() for t in operands(rows=7, dtype=torch.float64)]
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)  # the same weights dropped at every call
+        return kmip_attention(*tensors, 4, query_ptr=[0, 2, 7], dropout=0.4, repeat_first_key=True)
+
+    assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_gradients_of_all_keys_are_those_of_full_attention() -> None:
+    ours = [t.requires_grad_() for t in operands()]
+    theirs = [t.detach().clone().requires_grad_() for t in ours]
+    weight = torch.randn(2, 40, 5)
+    (kmip_attention(*ours, 40) * weight).sum().backward()
+    (full_attention(*theirs) * weight).sum().backward()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_gathers_in_parts_change_nothing(monkeypatch) -> None:
+    from kmip_data.models.attention import gathered
+
+    results = []
+    for scratch in (gathered.SCRATCH, 1000):
+        monkeypatch.setattr(gathered, "SCRATCH", scratch)
+        torch.manual_seed(1)
+        inputs = [t.requires_grad_() for t in operands()]
+        out = kmip_attention(*inputs, 5, query_ptr=PTR)
+        out.square().sum().backward()
+        results.append([out, *(t.grad for t in inputs)])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_no_gathered_tensor_is_kept() -> None:
+    kept: list[torch.Size] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.shape)
+        return tensor
+
+    inputs = [t.requires_grad_() for t in operands()]
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        kmip_attention(*inputs, 5)
+    assert max(len(shape) for shape in kept) == 3
+    assert sum(shape.numel() for shape in kept) == sum(t.numel() for t in inputs) + 2 * 2 * 40 * 5
+
+
+def test_dropout_keeps_the_mean() -> None:
+    q, key, v = operands(heads=1, rows=30)
+    plain = kmip_attention(q, key, v, 10)
+    mean = torch.stack([kmip_attention(q, key, v, 10, dropout=0.3) for _ in range(2000)]).mean(0)
+    torch.testing.assert_close(mean, plain, atol=0.08, rtol=0)
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6, dropout=0.5)
+    x = torch.randn(20, 8)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    inputs = [t.to(dtype).requires_grad_() for t in operands()]
+    out = kmip_attention(*inputs, 5, query_ptr=PTR)
+    assert out.dtype == dtype
+    expected = kmip_attention(*(t.detach().float() for t in inputs), 5, query_ptr=PTR)
+    torch.testing.assert_close(out.float(), expected, atol=2e-2, rtol=2e-2)
+    out.sum().backward()
+    assert all(t.grad.dtype == dtype and bool(t.grad.isfinite().all()) for t in inputs)
+
+
+def test_autocast() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=40)  # all keys: rounded queries may choose others
+    x = torch.randn(40, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x, PTR)
+    torch.testing.assert_close(out.float(), layer(x, PTR), atol=5e-2, rtol=5e-2)
+    out.float().sum().backward()
+    assert bool(x.grad.isfinite().all())
+
+
+def split_heads(layer: KMIPAttention, rows: torch.Tensor) -> torch.Tensor:
+    return rows.view(-1, layer.heads, rows.shape[-1] // layer.heads).transpose(0, 1)
+
+
+@pytest.mark.parametrize("k", [3, 12, 30])  # below a small graph, above some, above the longest (23)
+def test_legacy_padding_is_the_published_layer(k: int) -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=k, legacy_padding=True)
+    x = torch.randn(40, 8)
+    expected = slow_padded_attention(
+        *(split_heads(layer, part(x)) for part in (layer.query, layer.key, layer.value)),
+        split_heads(layer, layer.key.bias[None])[:, 0],
+        split_heads(layer, layer.value.bias[None])[:, 0],
+        k,
+        PTR,
+    )
+    torch.testing.assert_close(layer(x, PTR), expected.transpose(0, 1).flatten(1))
+
+
+def test_legacy_padding_lets_graphs_change_each_other_and_ours_does_not() -> None:
+    x = torch.randn(40, 8)
+    for legacy in (False, True):
+        layer = KMIPAttention(8, heads=2, key_dim=3, k=10, legacy_padding=legacy)
+        alone = layer(x[:4], [0, 4])
+        beside = layer(x, [0, 4, 40])[:4]
+        assert torch.allclose(alone, beside, atol=1e-6) is not legacy
+
+
+def test_legacy_padding_changes_nothing_for_equal_graphs_larger_than_k() -> None:
+    x = torch.randn(40, 8)
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=5)
+    plain = layer(x, [0, 20, 40])
+    layer.legacy_padding = True
+    torch.testing.assert_close(layer(x, [0, 20, 40]), plain)
+
+
+def test_output_projection_and_value_dim() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=4, value_dim=7, output_projection=True)
+    assert layer(torch.randn(10, 8)).shape == (10, 8)
+    assert layer.output.weight.shape == (8, 14)
+    assert (
+        sum(p.numel() for p in KMIPAttention(8, heads=2, key_dim=3, k=4).parameters()) == 3 * 54 - 2 * 27 + 72
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(dim=9, heads=2, key_dim=3, k=4), ["dim = 9", "heads = 2"]),
+        (dict(dim=8, heads=2, key_dim=3, k=4, value_dim=7), ["2 · 7 = 14", "output_projection"]),
+    ],
+)
+def test_dimensions_that_do_not_fit(arguments, words) -> None:
+    with pytest.raises(UsageError) as caught:
+        KMIPAttention(**arguments)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_values_that_do_not_fit() -> None:
+    q, key, v = operands()
+    with pytest.raises(ValueError, match="values") as caught:
+        kmip_attention(q, key, v[:, :-1], 3)
+    assert "(2, 40, v)" in str(caught.value)

@@ -1,0 +1,63 @@
+"""What a network reads from a batch, in both edge forms, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from kmip_data.errors import UsageError
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.layers.edges import EdgeList, NeighborTable
+
+EDGES = torch.tensor([[0, 1], [1, 2]])
+
+
+def graph(nodes: int = 3, **more) -> Data:
+    return Data(x=torch.randn(nodes, 2), edge_index=EDGES, **more)
+
+
+def test_a_batch() -> None:
+    batch = read_batch(Batch.from_data_list([graph(), graph(4)]))
+    assert batch.ptr == (0, 3, 7)
+    assert batch.num_graphs == 2
+    assert batch.graph.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert isinstance(batch.edges, EdgeList)
+    assert batch.edges.source.tolist() == [0, 1, 3, 4]
+
+
+def test_a_single_graph() -> None:
+    batch = read_batch(graph())
+    assert batch.ptr == (0, 3)
+    assert batch.graph.tolist() == [0, 0, 0]
+
+
+def test_pointers_without_graph_numbers() -> None:
+    batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 1, 1, 3])))
+    assert batch.graph.tolist() == [0, 2, 2]
+
+
+def test_a_neighbour_table_with_edge_features() -> None:
+    neighbor = torch.tensor([[1, 2], [0, 2], [0, 1]], dtype=torch.int32)
+    batch = read_batch(Data(x=torch.ones(3, 1), neighbor=neighbor, edge_attr=torch.arange(6.0)[:, None]))
+    assert isinstance(batch.edges, NeighborTable)
+    assert batch.edge_attr.shape == (3, 2, 1)
+    assert batch.edges.at_source(torch.arange(3.0)[:, None]).squeeze(-1).tolist() == neighbor.tolist()
+
+
+@pytest.mark.parametrize(
+    ("batch", "word"),
+    [
+        (Data(edge_index=EDGES), "node features"),
+        (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
+        (Data(x=torch.ones(3, 1)), "neighbor (N, k) or edge_index (2, E)"),
+        (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "int64"),
+        (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, E)"),
+        (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, k)"),
+        (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
+    ],
+)
+def test_refusals(batch: Data, word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_batch(batch)
+    assert word in str(caught.value)

@@ -1,0 +1,88 @@
+"""GPS layer: the order of its parts, the options, and recomputation that changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.gps import GPSLayer
+
+D = 6
+
+
+class Twice(nn.Module):
+    """Stands for message passing: doubles nodes and edges."""
+
+    def forward(self, x, e, edges):
+        return 2 * x, 2 * e
+
+
+class Shift(nn.Module):
+    """Stands for attention."""
+
+    def forward(self, x, ptr):
+        return x.roll(1, 1)
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    neighbor = torch.randint(0, 10, (10, 3), generator=generator)
+    return read_batch(Data(x=torch.randn(10, D, generator=generator), neighbor=neighbor))
+
+
+def layer(local: nn.Module, **options) -> GPSLayer:
+    torch.manual_seed(0)
+    return GPSLayer(D, local=local, attention=Shift(), **{"dropout": 0.0, "norm": "layer", **options})
+
+
+@pytest.mark.parametrize(("activation", "function"), [("relu", torch.relu), ("gelu", nn.functional.gelu)])
+@pytest.mark.parametrize("add", [False, True])
+def test_the_order_of_its_parts(activation, function, add: bool) -> None:
+    gps, graphs = layer(Twice(), activation=activation, add_local_input=add), batch()
+    x, e = graphs.x, torch.ones(1, D)
+    norm = nn.LayerNorm(D)
+    h = norm((3 if add else 2) * x) + norm(x + x.roll(1, 1))
+    expected = norm(h + gps.linear_out(function(gps.linear_in(h))))
+    x_out, e_out = gps(x, e, graphs)
+    torch.testing.assert_close(x_out, expected)
+    assert torch.equal(e_out, 2 * e)
+
+
+def test_inside_and_outside_residual_are_one_for_gated_gcn() -> None:
+    def run(residual: bool, add: bool) -> torch.Tensor:
+        gps = layer(Twice(), add_local_input=add).eval()
+        torch.manual_seed(5)
+        gps.local = GatedGCN(D, dropout=0.1, residual=residual).eval()
+        graphs = batch()
+        return gps(graphs.x, torch.zeros(1, D), graphs)[0]
+
+    torch.testing.assert_close(run(True, False), run(False, True))
+    assert not torch.allclose(run(False, False), run(False, True))
+
+
+def test_dropout_is_active_in_training_only() -> None:
+    gps, graphs = layer(Twice(), dropout=0.5), batch()
+    arguments = graphs.x, torch.zeros(1, D), graphs
+    assert not torch.equal(gps(*arguments)[0], gps(*arguments)[0])
+    gps.eval()
+    assert torch.equal(gps(*arguments)[0], gps(*arguments)[0])
+
+
+def test_recomputation_changes_neither_results_nor_gradients_nor_statistics() -> None:
+    states = []
+    for recompute in (False, True):
+        gps = layer(Twice(), norm="batch", dropout=0.3, recompute_local=recompute)
+        torch.manual_seed(4)
+        gps.local = GatedGCN(D, dropout=0.3, residual=False)
+        graphs = batch()
+        x = graphs.x.clone().requires_grad_()
+        torch.manual_seed(8)
+        x_out, e_out = gps(x, torch.zeros(1, D), graphs)
+        (x_out.square().sum() + e_out.sum()).backward()
+        states.append([x_out, e_out, x.grad, *(p.grad for p in gps.parameters()), *gps.state_dict().values()])
+    for a, b in zip(*states, strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,62 @@
+"""The normalisations by name: what each averages over, and the edge cases of batch norm."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from kmip_data.models.layers.norms import NORMS, BatchNorm, unchanged_statistics
+
+PTR = [0, 5, 6, 20]
+GRAPH = torch.tensor([0] * 5 + [1] + [2] * 14)
+X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
+
+
+def standardised(rows: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    mean = rows.mean(dims, keepdim=True)
+    return (rows - mean) / ((rows - mean).square().mean(dims, keepdim=True) + 1e-5).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "by_graph"),
+    [("batch", (0,), False), ("graph-layer", (0, 1), True), ("layer", (1,), False), ("graph", (0,), True)],
+)
+def test_what_is_averaged(name: str, dims: tuple[int, ...], by_graph: bool) -> None:
+    parts = [X[a:b] for a, b in itertools.pairwise(PTR)] if by_graph else [X]
+    expected = torch.cat([standardised(part, dims) for part in parts])
+    torch.testing.assert_close(NORMS[name](4)(X, GRAPH, 3), expected, atol=1e-5, rtol=1e-4)
+    assert sum(p.numel() for p in NORMS[name](4).parameters()) == (12 if name == "graph" else 8)
+
+
+@pytest.mark.parametrize("name", ["graph-layer", "layer", "graph"])
+def test_no_graph_depends_on_another(name: str) -> None:
+    norm = NORMS[name](4)
+    torch.testing.assert_close(norm(X, GRAPH, 3)[6:], norm(X[6:], GRAPH[6:] - 2, 1))
+
+
+def test_batch_norm_in_eval_treats_every_row_alone() -> None:
+    norm = BatchNorm(4)
+    norm(X)
+    norm.eval()
+    torch.testing.assert_close(norm(X)[3:4], norm(X[3:4]))
+
+
+def test_batch_norm_without_rows_and_with_one() -> None:
+    norm = BatchNorm(4)
+    assert norm(X[:0]).shape == (0, 4)
+    torch.testing.assert_close(norm(X[:1]), X[:1] / (1 + 1e-5) ** 0.5)
+    assert torch.equal(norm.running_mean, torch.zeros(4))
+    assert int(norm.num_batches_tracked) == 0
+
+
+def test_unchanged_statistics() -> None:
+    norm, other = BatchNorm(4), BatchNorm(4)
+    expected = other(X)
+    with unchanged_statistics():
+        torch.testing.assert_close(norm(X), expected)
+    assert torch.equal(norm.running_mean, torch.zeros(4))
+    assert int(norm.num_batches_tracked) == 0
+    norm(X)
+    assert torch.equal(norm.running_mean, other.running_mean)

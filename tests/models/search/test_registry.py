@@ -1,0 +1,94 @@
+"""Backends are found by being there, say why they cannot run, and ``auto`` takes the best that can."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search import backend_names, backend_status, backends, registry, topk_inner_product
+from kmip_data.models.search.backends import keops
+from kmip_data.models.search.problem import check_problem
+
+
+def test_status_names_every_backend_with_a_reason() -> None:
+    status = backend_status(("cpu", "cuda"))
+    assert {row.name for row in status} >= {"cpu", "dense", "keops"}
+    assert all(row.reason and row.summary for row in status)
+    (cpu_on_cuda,) = (row for row in status if (row.name, row.device) == ("cpu", "cuda"))
+    assert not cpu_on_cuda.usable
+    assert "CPU only" in cpu_on_cuda.reason
+    assert backend_names()[0] == "auto"
+
+
+def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
+    rows = torch.ones(1, 4, dim, dtype=dtype)
+    return str(registry.choose(check_problem(rows, rows, 2)).NAME)
+
+
+def test_auto(caplog) -> None:
+    assert chosen(10) == "cpu"
+    assert chosen(64) == "dense"
+    with caplog.at_level(logging.DEBUG, logger="kmip_data.models.search.registry"):
+        assert chosen(10, torch.float64) == "dense"
+    assert "not cpu: takes float32" in caplog.text
+
+
+def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
+    (tmp_path / "zeros.py").write_text(
+        "NAME = 'zeros'\nSUMMARY = AUTO = 'for a test'\n"
+        "def unusable(device_type): return None\n"
+        "def refuses(problem): return None\n"
+        "def rank(problem): return 99\n"
+        "def search(problem):\n"
+        "    scores, indices = problem.new_result()\n"
+        "    return scores, indices * 0\n"
+    )
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
+    registry.all_backends.cache_clear()
+    try:
+        rows = torch.ones(1, 3, 2)
+        assert topk_inner_product(rows, rows, 1)[1].tolist() == [[[0], [0], [0]]]
+        assert "zeros" in backend_names()
+    finally:
+        registry.all_backends.cache_clear()
+
+
+def test_keops_without_a_compiler(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    rows = torch.ones(1, 30, 3)
+    with pytest.raises(UsageError, match="no C\\+\\+ compiler") as caught:
+        topk_inner_product(rows, rows, 2, backend="keops")
+    assert "auto" in str(caught.value)
+
+
+@pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
+def test_keops_with_a_broken_compiler(tmp_path) -> None:
+    program = (
+        "import torch\n"
+        "from kmip_data.models.search import topk_inner_product\n"
+        "rows = torch.randn(1, 30, 4)\n"
+        "try:\n"
+        "    topk_inner_product(rows, rows, 2, backend='keops')\n"
+        "except ValueError as error:\n"
+        "    print('refused:', error)\n"
+    )
+    environment = os.environ | {"CXX": "/bin/false", "KEOPS_CACHE_FOLDER": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # Standard output is ours alone: KeOps' own messages went to standard error.
+    assert done.stdout.startswith("refused: KeOps could not compile its search")
+
+
+def test_importing_search_loads_no_compiler() -> None:
+    program = "import sys, kmip_data.models.search; print('numba' in sys.modules, 'pykeops' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,81 @@
+"""Counts of parameters, against the figures of the published networks (models.md, section 4)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from kmip_data.models.budget import count_parameters, fit_hidden_dim
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.network import build_model
+
+CITY = ModelConfig(layers=12, hidden_dim=56, key_dim=10, norm="graph-layer")
+LONDON = CITY.model_copy(update={"layers": 7, "hidden_dim": 76})
+SUPERPIXELS = ModelConfig(
+    layers=8, hidden_dim=72, key_dim=10, norm="graph-layer", head_layers=1, edge_encoder="linear"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "channels", "classes", "edge_channels", "count"),
+    [
+        (ModelConfig(), 9, 13, None, 282_181),  # S3DIS, about 300,000; the default is its network
+        (ModelConfig(), 6, 50, None, 284_122),  # ShapeNet-Part
+        (CITY, 67, 10, None, 451_434),
+        (LONDON, 67, 10, None, 469_414),
+        (SUPERPIXELS, 14, 21, 2, 475_213),  # PascalVOC-SP
+        (SUPERPIXELS, 14, 81, 2, 479_593),  # COCO-SP
+    ],
+)
+def test_published_networks(config, channels, classes, edge_channels, count) -> None:
+    with torch.device("meta"):
+        model = build_model(config, in_channels=channels, num_classes=classes, edge_channels=edge_channels)
+    assert count_parameters(model) == count
+
+
+@pytest.mark.parametrize(
+    ("config", "channels", "classes", "edge_channels", "dim"),
+    [
+        (CITY, 67, 10, None, 56),
+        (LONDON, 67, 10, None, 76),
+        (SUPERPIXELS, 14, 21, 2, 72),
+        (SUPERPIXELS, 14, 81, 2, 72),
+    ],
+)
+def test_published_widths(config, channels, classes, edge_channels, dim) -> None:
+    start = config.model_copy(update={"hidden_dim": 68})  # what the published files say before the search
+    found = fit_hidden_dim(
+        start, in_channels=channels, num_classes=classes, edge_channels=edge_channels, budget=500_000
+    )
+    assert found.hidden_dim == dim
+
+
+@pytest.mark.parametrize("budget", [60_000, 100_000, 283_000])
+def test_widest_that_fits(budget: int) -> None:
+    config = fit_hidden_dim(ModelConfig(layers=3), in_channels=9, num_classes=13, budget=budget)
+
+    def count(dim: int) -> int:
+        model = build_model(config.model_copy(update={"hidden_dim": dim}), in_channels=9, num_classes=13)
+        return count_parameters(model)
+
+    assert config.hidden_dim % config.heads == 0
+    assert count(config.hidden_dim) <= budget < count(config.hidden_dim + config.heads)
+
+
+def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_width() -> None:
+    torch.manual_seed(0)
+    searched = build_model(ModelConfig(layers=2, parameter_budget=60_000), in_channels=9, num_classes=13)
+    width = searched.node_encoder.linear.out_features
+    torch.manual_seed(0)
+    direct = build_model(ModelConfig(layers=2, hidden_dim=width), in_channels=9, num_classes=13)
+    for a, b in zip(searched.parameters(), direct.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_an_impossible_budget_gives_the_narrowest_and_says_so(caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        config = fit_hidden_dim(ModelConfig(), in_channels=9, num_classes=13, budget=1000)
+    assert config.hidden_dim == 32
+    assert "over the budget of 1000" in caplog.text
