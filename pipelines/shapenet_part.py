@@ -156,13 +156,13 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         """Check the category list and the split lists, and that every listed shape is there."""
         _check_categories(raw.path / "synsetoffset2category.txt")
         lists = read_split_lists(raw.path)
-        _check_digests(raw.path, sum(map(len, lists.values())), self.manifest)
+        _check_lists(raw.path, lists, self.manifest)
         for part, keys in lists.items():
             for key in keys:
-                if not (raw.path / f"{key}.txt").is_file():
+                if not (raw.path / _file_name(key)).is_file():
                     raise DamagedInput(
                         f"A shape of the {part} list is not there.",
-                        expected=f"{key}.txt",
+                        expected=_file_name(key),
                         found="no such file",
                         next="use a complete copy: kmip-data build shapenet-part --archive PATH",
                     )
@@ -178,7 +178,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         dealt: list[list[str]] = []
         used = 0
         for key in keys[: params.limit]:
-            most_points = (prepared.path / f"{key}.txt").stat().st_size // SHORTEST_LINE + 1
+            most_points = (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
             if not dealt or used + most_points > budget:
                 dealt.append([])
                 used = 0
@@ -191,7 +191,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
         for key in unit.items["shapes"]:
-            name = f"{key}.txt"
+            name = _file_name(key)
             category = BY_SYNSET[key[:8]]
             points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
             columns = {
@@ -215,7 +215,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(keys):
             parts[part_of[key]].append(position)
-        return Split("upstream", "upstream", {}, parts, "the published lists, in their order")
+        return Split("upstream", "upstream", {}, parts, "the lists of the raw data, in their order")
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
         """``k8``, the categories and what deviates from the defaults."""
@@ -229,15 +229,18 @@ PIPELINE = ShapeNetPartPipeline
 
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
-    """Return ``{train, val, test: [<synset>/<shape>, …]}`` from the JSON lists, in their order.
+    """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
+
+    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their
+    second listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``.
 
     Raises
     ------
     DamagedInput
-        A list is missing or no list of paths, a category is unknown, or a shape is listed twice.
+        A list is missing or no list of paths, a category is unknown, or a list has a shape twice.
     """
     lists: dict[str, list[str]] = {}
-    seen: dict[str, str] = {}
+    seen: set[str] = set()
     for part in PARTS:
         name = _list_name(part)
         try:
@@ -251,6 +254,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         if not isinstance(entries, list):
             raise DamagedInput(f"{name} is not a list.", expected='["shape_data/<synset>/<shape>", …]')
         lists[part] = []
+        here: set[str] = set()
         for entry in entries:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             if match is None or match[1] not in BY_SYNSET:
@@ -259,13 +263,12 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
                     expected="shape_data/<synset>/<shape>",
                     found=repr(entry)[:100],
                 )
-            key = f"{match[1]}/{match[2]}"
-            if key in seen:
-                raise DamagedInput(
-                    f"{key} is listed twice.", expected="disjoint lists", found=f"{seen[key]}, {part}"
-                )
-            seen[key] = part
-            lists[part].append(key)
+            shape = f"{match[1]}/{match[2]}"
+            if shape in here:
+                raise DamagedInput(f"{name} has a shape twice.", found=shape)
+            here.add(shape)
+            lists[part].append(f"{shape}@{part}" if shape in seen else shape)
+        seen |= here
     return lists
 
 
@@ -276,9 +279,21 @@ def _list_name(part: str) -> str:
     return f"train_test_split/shuffled_{part}_file_list.json"
 
 
-def _check_digests(folder: Path, shapes: int, manifest: Manifest) -> None:
-    """Lists of the full number of shapes must be the published ones."""
-    if shapes != manifest.expected.graphs:
+def _file_name(key: str) -> str:
+    return f"{key.partition('@')[0]}.txt"
+
+
+def _check_lists(folder: Path, lists: dict[str, list[str]], manifest: Manifest) -> None:
+    """Lists of the full number of shapes must be the published ones; others must be disjoint."""
+    total = sum(map(len, lists.values()))
+    if total != manifest.expected.graphs:
+        for part, keys in lists.items():
+            if again := [key for key in keys if "@" in key]:
+                raise DamagedInput(
+                    f"Shapes of the {part} list are in another list, too.",
+                    expected="disjoint lists",
+                    found=f"{len(again)} of them, such as {again[0].partition('@')[0]}",
+                )
         return
     for part in PARTS:
         name = _list_name(part)
@@ -287,7 +302,7 @@ def _check_digests(folder: Path, shapes: int, manifest: Manifest) -> None:
         if found != expected:
             raise DamagedInput(
                 f"{name} is not the published list.",
-                expected=f"SHA-256 {expected}, as the complete set of {shapes} shapes has",
+                expected=f"SHA-256 {expected}, as the complete set of {total} shapes has",
                 found=f"SHA-256 {found}",
                 next="use an undamaged copy: kmip-data build shapenet-part --archive PATH",
             )

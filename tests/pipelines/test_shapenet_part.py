@@ -1,0 +1,331 @@
+"""The ShapeNet-Part pipeline: equal to PyTorch Geometric's class, and every bad file an error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from support.knn_oracle import exact_table, torch_cluster_edges
+from support.pyg_point_clouds import pipeline_records, pyg_shapenet, unzip
+from support.shared import shared_data
+from torch_geometric.datasets import ShapeNet
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
+from kmip_data.shards.writer import MAX_SHARD_BYTES, encode_shard
+
+MANIFEST = load_manifest("shapenet-part")
+PIPELINE = load_pipeline(MANIFEST)
+SPLIT = PIPELINE.SplitParams()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    return unzip(shared_data("shapenet_part_16_shapes.zip"), tmp_path_factory.mktemp("real"))
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    PIPELINE.sample(folder, limit=36)
+    return folder
+
+
+@pytest.fixture(params=["real", "sample"])
+def raw(request):
+    return request.getfixturevalue(request.param)
+
+
+# --- equal to the references ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_equals_pyg(raw, tmp_path, everything):
+    # PyTorch Geometric fails where a part is empty: take the categories that the lists begin with.
+    synsets = {keys[0][:8] for keys in read_split_lists(raw).values()}
+    categories = None if everything else [c.name for c in CATEGORIES if c.synset in synsets]
+    _, records = pipeline_records("shapenet-part", raw, k=2, category=tuple(categories or ()))
+    parts = PIPELINE.split([record.key for record in records], SPLIT, raw).parts
+    assert [i for part in ("train", "val", "test") for i in parts[part]] == list(range(len(records)))
+    for part, positions in parts.items():
+        theirs = pyg_shapenet(raw, tmp_path / part, split=part, categories=categories)
+        assert len(theirs) == len(positions)
+        for data, position in zip(theirs, positions, strict=True):
+            columns = records[position].columns
+            assert columns["node/x"][:, :3].tobytes() == data.x.numpy().tobytes()
+            assert columns["node/x"][:, 3:].tobytes() == data.pos.numpy().tobytes()
+            assert np.array_equal(columns["node/y"], data.y.numpy())
+            assert int(columns["graph/category"]) == int(data.category)
+
+
+def test_edges_equal_brute_force(raw):
+    _, records = pipeline_records("shapenet-part", raw, limit=2)
+    _, upstream = pipeline_records("shapenet-part", raw, limit=2, knn_rule="torch-cluster")
+    for record, other in zip(records, upstream, strict=True):
+        pos = record.columns["node/x"][:, 3:]
+        assert np.array_equal(record.neighbor, exact_table(pos, 8))
+        assert np.array_equal(other.edge_index, torch_cluster_edges(pos, 8))
+
+
+def test_categories_are_those_of_pyg():
+    assert {c.name: c.synset for c in CATEGORIES} == ShapeNet.category_ids
+    assert {c.name: list(range(c.first, c.last + 1)) for c in CATEGORIES} == ShapeNet.seg_classes
+    names = [f"{c.name}/{label - c.first}" for c in CATEGORIES for label in range(c.first, c.last + 1)]
+    assert list(MANIFEST.class_names) == names
+
+
+# --- schema, units, parameters -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "edges"),
+    [({}, "neighbor"), ({"short_graphs": "keep"}, "index"), ({"knn_rule": "torch-cluster"}, "index")],
+)
+def test_records_fit_the_schema(sample, parameters, edges):
+    pipeline, records = pipeline_records("shapenet-part", sample, limit=3, **parameters)
+    schema = pipeline.schema(pipeline.Params(**parameters))
+    assert schema.edges == edges
+    assert schema.labels.num_classes == 50
+    assert schema.column("graph/category").high == 15
+    shard = encode_shard(records, schema, dataset="shapenet-part", build_key="0" * 12)
+    assert (shard.graphs, shard.edges) == (3, 8 * shard.nodes)
+
+
+def test_category_is_order_and_case_insensitive(sample):
+    params = PIPELINE.Params(category=("table", "Airplane", "TABLE"))
+    assert params.category == ("Airplane", "Table")
+    assert PIPELINE.Params(category=tuple(c.name for c in reversed(CATEGORIES))) == PIPELINE.Params()
+    assert PIPELINE.schema(params).column("graph/category").high == 1
+    _, records = pipeline_records("shapenet-part", sample, category=("table", "airplane"))
+    assert {record.key[:8] for record in records} == {"02691156", "04379243"}
+    everything = [record.key for record in pipeline_records("shapenet-part", sample, k=1)[1]]
+    keys = [record.key for record in records]
+    assert keys == [key for key in everything if key in keys]
+
+
+def test_unknown_category_gets_the_nearest_match():
+    with pytest.raises(ValidationError, match="Did you mean 'Motorbike'"):
+        PIPELINE.Params(category=("motorbyke",))
+
+
+def test_name_parts():
+    assert PIPELINE.name_parts(PIPELINE.Params()) == ["k8"]
+    assert PIPELINE.name_parts(PIPELINE.Params(k=4, category=("Mug", "Bag"))) == ["k4", "bag-mug"]
+    assert PIPELINE.name_parts(PIPELINE.Params(category=("Mug", "Bag", "Car"))) == ["k8", "3-categories"]
+
+
+def units_of(folder: Path, **parameters):
+    params = PIPELINE.Params(**parameters)
+    prepared = PIPELINE.prepare(RawFolder(folder, {}, ()), params, folder)
+    return prepared, params, PIPELINE.units(prepared, params)
+
+
+def test_units_deal_the_lists_in_order_and_fit_in_a_shard(tmp_path, monkeypatch):
+    folder = tmp_path / "raw"
+    PIPELINE.sample(folder, limit=3)
+    lists = {part: [] for part in ("train", "val", "test")}
+    for number in range(60):  # sparse files: nothing is read but their size
+        key = f"02691156/{number}"
+        lists["train" if number < 50 else "test"].append(f"shape_data/{key}")
+        with (folder / f"{key}.txt").open("wb") as file:
+            file.truncate(4_000_000)
+    for part, listed in lists.items():
+        (folder / f"train_test_split/shuffled_{part}_file_list.json").write_text(json.dumps(listed))
+    for parameters in ({}, {"limit": 33}, {"k": 40, "knn_rule": "torch-cluster"}):
+        _, params, units = units_of(folder, **parameters)
+        shapes = [key for unit in units for key in unit.items["shapes"]]
+        assert shapes == [f"02691156/{number}" for number in range(parameters.get("limit", 60))]
+        edges = params.k * 2 if params.edges == "neighbor" else 4 * (params.k + 1)
+        for unit in units:
+            most_points = len(unit.items["shapes"]) * 4_000_000 / 14
+            assert most_points * (25 + edges) <= MAX_SHARD_BYTES
+        assert len(units) > 1
+
+
+def test_a_unit_depends_on_nothing_but_itself(sample):
+    prepared, params, units = units_of(sample, k=1)
+    half = type(units[0])(0, "half", {"shapes": units[0].items["shapes"][7:9]})
+    alone = list(PIPELINE.records(prepared, half, params))
+    together = list(PIPELINE.records(prepared, units[0], params))[7:9]
+    assert [record.key for record in alone] == [record.key for record in together]
+    assert np.array_equal(alone[1].neighbor, together[1].neighbor)
+
+
+# --- splits --------------------------------------------------------------------------------------
+
+
+def test_published_lists():
+    folder = shared_data("shapenet_part_splits")
+    total = 0
+    for part, size in MANIFEST.expected.splits["upstream"].items():
+        data = (folder / f"shuffled_{part}_file_list.json").read_bytes()
+        known = MANIFEST.content.known_sha256[f"train_test_split/shuffled_{part}_file_list.json"]
+        assert hashlib.sha256(data).hexdigest() == known
+        assert len(json.loads(data)) == size
+        total += size
+    assert total == MANIFEST.expected.graphs
+
+
+@pytest.fixture
+def published(tmp_path):
+    """The complete layout with the published lists and shapes of one line."""
+    folder = tmp_path / "raw"
+    PIPELINE.sample(folder, limit=0)
+    for part in ("train", "val", "test"):
+        name = f"shuffled_{part}_file_list.json"
+        shutil.copy(shared_data("shapenet_part_splits", name), folder / "train_test_split" / name)
+        (folder / "train_test_split" / name).chmod(0o644)
+    for keys in read_split_lists(folder).values():
+        for key in keys:
+            (folder / f"{key.partition('@')[0]}.txt").touch()
+    return folder
+
+
+def test_complete_set(published):
+    _, _, units = units_of(published)
+    keys = [key for unit in units for key in unit.items["shapes"]]
+    assert len(keys) == len(set(keys)) == 16_881
+    twice = [key for key in keys if "@" in key]
+    assert len(twice) == 35
+    assert {key.partition("@")[0] for key in twice} <= set(keys)
+    parts = PIPELINE.split(keys, SPLIT, published).parts
+    assert {part: len(rows) for part, rows in parts.items()} == MANIFEST.expected.splits["upstream"]
+    assert keys[parts["train"][0]] == "03624134/3d2cb9d291ec39dc58a42593b26221da"
+    _, _, chairs = units_of(published, category=("Chair",))
+    chosen = [key for unit in chairs for key in unit.items["shapes"]]
+    parts = PIPELINE.split(chosen, SPLIT, published).parts
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 2658, "val": 396, "test": 704}
+    # Lists of that size that are not the published ones: two shapes change places.
+    path = published / "train_test_split/shuffled_val_file_list.json"
+    listed = json.loads(path.read_bytes())
+    path.write_text(json.dumps([listed[1], listed[0], *listed[2:]]))
+    with pytest.raises(DamagedInput, match=r"shuffled_val_file_list\.json is not the published list"):
+        units_of(published)
+
+
+def test_split_of_a_finished_build_needs_its_lists(sample):
+    with pytest.raises(UsageError, match="kmip-data build shapenet-part"):
+        PIPELINE.split(["02691156/a"], SPLIT, None)
+
+
+# --- what can be wrong with the files ------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(sample, tmp_path):
+    return Path(shutil.copytree(sample, tmp_path / "raw"))
+
+
+def fails(folder: Path, *patterns: str, **parameters) -> None:
+    with pytest.raises(DamagedInput) as error:
+        pipeline_records("shapenet-part", folder, **{"k": 1, **parameters})
+    for pattern in patterns:
+        assert re.search(pattern, str(error.value)), str(error.value)
+
+
+def first_shape(folder: Path) -> tuple[str, Path]:
+    key = read_split_lists(folder)["train"][0]
+    return key, folder / f"{key}.txt"
+
+
+@pytest.mark.parametrize(
+    ("change", "patterns"),
+    [
+        (lambda line: b"nan" + line[line.index(b" ") :], ["not a finite decimal number", "'nan'"]),
+        (lambda line: b"1e99" + line[line.index(b" ") :], ["not a finite decimal number"]),
+        (lambda line: line.rsplit(b" ", 1)[0], ["wrong number of columns", "expected: 7", "found: 6"]),
+        (lambda line: line + b" 1.0", ["wrong number of columns", "found: 8"]),
+        (lambda line: line.rsplit(b" ", 1)[0] + b" 50.000000", ["not a part label of", "found: 50"]),
+        (lambda line: line.rsplit(b" ", 1)[0] + b" -1.000000", ["not a part label of", "found: -1"]),
+        (lambda line: line.rsplit(b" ", 1)[0] + b" 0.500000", ["not a part label of", "found: 0.5"]),
+        (lambda line: line.rsplit(b" ", 1)[0] + b" wing", ["not a finite decimal number", "wing"]),
+    ],
+)
+def test_bad_lines_name_file_and_line(copy, change, patterns):
+    key, path = first_shape(copy)
+    lines = path.read_bytes().split(b"\n")
+    lines[122] = change(lines[122])
+    path.write_bytes(b"\n".join(lines))
+    fails(copy, re.escape(f"{key}.txt, line 123:"), *patterns)
+
+
+def test_label_of_another_category(copy):
+    category = next(c for c in CATEGORIES if c.synset == first_shape(copy)[0][:8])
+    key, path = first_shape(copy)
+    other = (category.last + 1) % 50
+    path.write_bytes(path.read_bytes() + f"0 0 0 0 0 1 {other}\n".encode())
+    line = path.read_bytes().count(b"\n")
+    expected = f"a whole number from {category.first} to {category.last}"
+    fails(copy, f"{key}.txt, line {line}: not a part label of {category.name}", expected, f"found: {other}")
+
+
+def test_empty_and_short_files(copy):
+    key, path = first_shape(copy)
+    path.write_bytes(b"")
+    fails(copy, f"{key}.txt, line 1: the file is empty")
+    category = next(c for c in CATEGORIES if c.synset == key[:8])
+    path.write_bytes(f"0 0 1 0 0 1 {category.first}\n".encode() * 8)
+    fails(copy, f"Record {key} has too few points", "at least 9", "8 points", k=8)
+    _, skipped = pipeline_records("shapenet-part", copy, k=8, short_graphs="skip")
+    assert [record.key for record in skipped][:1] != [key]
+    assert len(skipped) == 35
+    _, kept = pipeline_records("shapenet-part", copy, k=8, short_graphs="keep", limit=1)
+    assert (kept[0].num_nodes, kept[0].num_edges) == (8, 56)
+
+
+def test_shape_larger_than_the_manifest_allows(copy):
+    key, path = first_shape(copy)
+    line = path.read_bytes().split(b"\n")[0] + b"\n"
+    path.write_bytes(line * 65_537)
+    fails(copy, f"{key}.txt has too many points", "65536", "65537")
+
+
+def test_line_ends_do_not_matter(copy):
+    _, reference = pipeline_records("shapenet-part", copy, k=1, limit=1)
+    path = first_shape(copy)[1]
+    data = path.read_bytes()
+    for variant in (data[:-1], data.replace(b"\n", b"\r\n"), data.replace(b"\n", b"\r\n")[:-2]):
+        path.write_bytes(variant)
+        _, records = pipeline_records("shapenet-part", copy, k=1, limit=1)
+        assert records[0].columns["node/x"].tobytes() == reference[0].columns["node/x"].tobytes()
+
+
+def test_split_lists(copy):
+    path = copy / "train_test_split/shuffled_val_file_list.json"
+    listed = json.loads(path.read_bytes())
+    train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())
+    for text, *patterns in (
+        (json.dumps([*listed, listed[0]]), "has a shape twice"),
+        (json.dumps([*listed, train[3]]), "in another list, too", "1 of them"),
+        (json.dumps([*listed, "shape_data/02691156/absent"]), "val list is not there", "02691156/absent.txt"),
+        (json.dumps([*listed, "shape_data/12345678/a"]), "no shape of the 16 categories", "12345678"),
+        (json.dumps([*listed, "shape_data/02691156/../../etc"]), "no shape of the 16 categories"),
+        (json.dumps([*listed, 7]), "no shape of the 16 categories"),
+        (json.dumps({"val": listed}), "is not a list"),
+        ("[" * 100_000, "is not JSON"),
+        ("<html>", "is not JSON"),
+    ):
+        path.write_text(text)
+        fails(copy, "val", *patterns)
+    path.unlink()
+    fails(copy, "shuffled_val_file_list.json is not there")
+
+
+def test_category_list(copy):
+    path = copy / "synsetoffset2category.txt"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    pipeline_records("shapenet-part", copy, limit=1)
+    path.write_text("Airplane\t02691156\nBag\t02954340\n")
+    fails(copy, "synsetoffset2category.txt, line 2", "Bag")
+    path.write_bytes(b"\xff\xfe")
+    fails(copy, "not a text file")
+    path.unlink()
+    fails(copy, "synsetoffset2category.txt is not there")
