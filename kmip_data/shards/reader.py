@@ -27,14 +27,15 @@ from kmip_data.schema import (
     NODE_PTR,
     Schema,
 )
+from kmip_data.shards.chunks import read_chunked
 from kmip_data.shards.layout import Expected, expected_datasets
 from kmip_data.shards.mapping import map_file
-from kmip_data.shards.refusals import check_version, refuse
+from kmip_data.shards.refusals import check_resources, check_version, refuse
 
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.shards.safety import StoredDataset
+    from kmip_data.shards.survey import StoredDataset
 
 T = TypeVar("T", int, str)
 
@@ -67,6 +68,8 @@ class Shard:
     DamagedInput
         The file is not a shard, is truncated, hostile or contradicts itself, or was written by a
         newer version of this package.
+    OutOfResources
+        Memory or file descriptors of this process ran out.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -207,11 +210,10 @@ class Shard:
         if not math.prod(shape) or not rows:
             return np.empty((*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype)
         try:
-            source = self._file()[key]
-            part = source[:, start:stop] if entry.axis else source[start:stop]
-        except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+            return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
+        except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
+            check_resources(self.path, error)
             refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
-        return part  # type: ignore[no-any-return]
 
     def _entry(self, key: str) -> Expected:
         try:
@@ -236,6 +238,7 @@ class Shard:
             finally:
                 os.close(descriptor)
         except OSError as error:
+            check_resources(self.path, error)
             refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
 
     def _file(self) -> h5py.File:

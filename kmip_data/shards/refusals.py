@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import NoReturn
 
-from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 
 
 def refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
@@ -19,6 +20,19 @@ def refuse(path: Path, what: str, expected: str, found: str, error: BaseExceptio
         left="the file is as it was",
         next=f"kmip-data verify {path.parent.parent} --repair",
     ) from error
+
+
+def check_resources(path: Path, error: BaseException) -> None:
+    """Raise OutOfResources if this process lacks memory or descriptors: the file may be whole."""
+    lacking = isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    if lacking or isinstance(error, MemoryError):
+        raise OutOfResources(
+            f"{path} cannot be read now.",
+            expected="free memory and file descriptors",
+            found=str(error) or type(error).__name__,
+            left="the file is as it was",
+            next="close other programs or raise the limit (ulimit -n), then run the same command again",
+        ) from error
 
 
 def check_version(path: Path, found: int | str | None, known: int) -> None:

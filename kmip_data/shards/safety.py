@@ -20,9 +20,10 @@ import numpy as np
 from h5py import h5a, h5f, h5g, h5p, h5t
 
 from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.shards.refusals import check_resources
 from kmip_data.shards.survey import TYPE_NAMES, Refused, StoredDataset, Survey
 
-SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32", "zstd"})
+SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
@@ -36,7 +37,7 @@ _OTHER_MAGIC: Final = (
     (b"<", "an HTML or XML page"),
 )
 # What h5py raises while data of a damaged file are read.
-_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError)
+_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
 
 @contextlib.contextmanager
@@ -61,6 +62,8 @@ def open_untrusted(
         The file is not HDF5, is truncated or damaged, or holds a link, external or virtual data,
         a type other than numbers and fixed-length text, another filter, or absurd sizes. Errors
         that HDF5 raises while the caller reads become this error too.
+    OutOfResources
+        Memory or file descriptors of this process ran out: the file may be whole.
     """
     with open_surveyed(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
         yield file
@@ -153,6 +156,8 @@ def _open(path: Path) -> h5py.File:
 
 
 def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    if error is not None:
+        check_resources(path, error)
     raise DamagedInput(
         f"{path} {what}.",
         expected=expected,

@@ -21,7 +21,7 @@ from kmip_data.shards.refusals import check_version, refuse
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.shards.safety import StoredDataset
+    from kmip_data.shards.survey import StoredDataset
 
 SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION: Final = 1

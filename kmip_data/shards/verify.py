@@ -16,6 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.schema import FORMAT_VERSION, Schema
 from kmip_data.shards.contents import content_faults
 from kmip_data.shards.reader import Shard
+from kmip_data.shards.refusals import check_resources
 from kmip_data.shards.splits import (
     NO_PART,
     NODE_PARTS,
@@ -193,6 +194,7 @@ def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Probl
                 digest.update(block)
             size = file.tell()
     except OSError as error:
+        check_resources(path / entry.file, error)
         yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
         return
     if isinstance(entry, ShardEntry) and size != entry.bytes:

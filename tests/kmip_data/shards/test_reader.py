@@ -9,6 +9,8 @@ import multiprocessing
 import pickle
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from support.hdf5_attacks import open_descriptors
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, assert_same_records, make_records, read_records
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.writer import encode_shard
 
@@ -322,6 +324,87 @@ def test_file_that_changes_after_opening(tmp_path):
     path.unlink()
     with pytest.raises(DamagedInput, match="cannot be read any more"):
         shard.read("node/x", 0, 1)
+
+
+def bomb(folder, compression):
+    """Stored bytes of a chunk that decompresses to 256 MiB of zeros."""
+    import hdf5plugin
+
+    options = dict(compression="gzip") if compression == "gzip" else dict(hdf5plugin.Zstd())
+    with h5py.File(folder / "bomb.h5", "w") as file:
+        data = file.create_dataset("x", (2**28,), "u1", chunks=(2**28,), shuffle=True, **options)
+        data[:] = 0
+        return data.id.read_direct_chunk((0,))[1]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_chunk_that_is_a_bomb(tmp_path, compression):
+    """HDF5 itself would decompress it whole, however small the chunk was declared."""
+    path = tmp_path / "s.h5"
+    write(path, compression=compression)
+    stored = bomb(tmp_path, compression)
+    with h5py.File(path, "r+") as file:
+        file["node/x"].id.write_direct_chunk((0, 0), stored)
+    code = """
+import re, sys
+from pathlib import Path
+from kmip_data.errors import DamagedInput
+from kmip_data.shards.reader import Shard
+try:
+    Shard(sys.argv[1]).read("node/x", 0, 5)
+except DamagedInput as error:
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+    print(int(peak[1]) // 1024, error)
+"""
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", code, str(path)]
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "is damaged in node/x" in output
+    assert int(output.split()[0]) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(chunks=(64, 3), shuffle=True, compression="gzip"), "not whole rows"),
+        (dict(chunks=(64, 6), compression="gzip"), "byte shuffle, then"),
+        (dict(chunks=(64, 6), shuffle=True), "byte shuffle, then"),
+    ],
+)
+def test_storage_that_is_not_of_the_format(tmp_path, options, words):
+    write(tmp_path / "s.h5", compression="gzip")
+    replace("node/x", np.zeros((341, 6), "f4"), **options)(tmp_path / "s.h5")
+    with pytest.raises(DamagedInput, match=words):
+        Shard(tmp_path / "s.h5").read("node/x", 0, 5)
+
+
+def test_missing_chunk(tmp_path):
+    write(tmp_path / "s.h5", compression="gzip")
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        del file["node/x"]
+        file.create_dataset("node/x", (341, 6), "f4", chunks=(64, 6), shuffle=True, compression="gzip")
+        file["node/x"][:64] = 1
+    shard = Shard(tmp_path / "s.h5")
+    assert shard.read("node/x", 0, 64).sum() == 384
+    with pytest.raises(DamagedInput, match="no chunk at row 64"):
+        shard.read("node/x", 0, 65)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_lack_of_descriptors_is_not_damage(tmp_path, compression):
+    path = tmp_path / "s.h5"
+    write(path, compression=compression)
+    shard = Shard(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OutOfResources, match="cannot be read now"):
+            Shard(path)
+        with pytest.raises(OutOfResources, match="cannot be read now"):
+            shard.read("node/x", 0, 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert shard.read("node/x", 0, 5).shape == (5, 6)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
