@@ -97,17 +97,14 @@ def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], ND
 def area_sizes(total: int) -> list[int]:
     """Deal ``total`` blocks to the six areas by the published shares (largest remainder).
 
-    An area without a share gets one block from the largest where there are enough, area 6 first.
+    No area is empty where there are six blocks or more; with fewer, areas 1 and 6 come first.
     """
     exact = [total * blocks / sum(AREA_BLOCKS) for blocks in AREA_BLOCKS]
     sizes = [int(share) for share in exact]
-    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[: total - sum(sizes)]:
+    for area in (0, 5, 4, 1, 3, 2)[:total]:
+        sizes[area] = max(sizes[area], 1)
+    for area in sorted(range(6), key=lambda a: (sizes[a] - exact[a], a))[: max(total - sum(sizes), 0)]:
         sizes[area] += 1
-    for area in (5, 0, 1, 2, 3, 4):
-        largest = max(range(6), key=lambda a: sizes[a])
-        if sizes[area] == 0 and sizes[largest] > 1:
-            sizes[largest] -= 1
-            sizes[area] = 1
     return sizes
 
 
