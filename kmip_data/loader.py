@@ -282,6 +282,10 @@ class GraphLoader:
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Positions of the graphs of each batch of this rank."""
+        if self.batch_sampler is not None or self._sampler is not None:
+            # PyTorch's loader draws a seed for its workers here. So do we, or a sampler that draws from
+            # the global generator would give another order than there after the same manual_seed.
+            torch.empty((), dtype=torch.int64).random_()
         if self.batch_sampler is not None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
         if self._sampler is not None:

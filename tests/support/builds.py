@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def s3dis_schema(k: int = 4) -> Schema:
     )
 
 
-def s3dis_records(graphs: int, *, nodes: tuple[int, int] = (6, 40), k: int = 4, seed: int = 0) -> list[GraphRecord]:
+def s3dis_records(
+    graphs: int, *, nodes: tuple[int, int] = (6, 40), k: int = 4, seed: int = 0
+) -> list[GraphRecord]:
     """Random graphs of ``nodes`` nodes with a table of k random distinct sources each."""
     rng = np.random.default_rng(seed)
     records = []
@@ -72,7 +75,11 @@ def write_build(
     shards, splits = [], {}
     for i, start in enumerate(range(0, len(records), per_shard)):
         done = encode_shard(
-            records[start : start + per_shard], schema, dataset=dataset, build_key=key, compression=compression
+            records[start : start + per_shard],
+            schema,
+            dataset=dataset,
+            build_key=key,
+            compression=compression,
         )
         name = f"shards/{i:05d}.h5"
         write_file(folder / name, done.data)
@@ -112,7 +119,7 @@ def write_build(
         citation="",
         receipts=[],
         content_digest="0" * 64,
-        data_schema=__import__("json").loads(schema.to_json()),
+        data_schema=json.loads(schema.to_json()),
         default_split="default" if splits else "",
         class_names=list(class_names),
         shards=shards,
@@ -124,3 +131,19 @@ def write_build(
     )
     write_file(folder / CARD_NAME, card.to_json().encode())
     return Build(folder, card)
+
+
+def numbered_build(
+    folder: Path, graphs: int, *, nodes: tuple[int, int] = (1, 30), per_shard: int = 7
+) -> Build:
+    """Graphs of different sizes whose only column is their number."""
+    schema = Schema(
+        columns=(Column(key="graph/number", attribute="number", stored="uint16", presented="int64"),),
+        edges="none",
+    )
+    rng = np.random.default_rng(graphs)
+    records = [
+        GraphRecord(key=str(i), num_nodes=int(rng.integers(*nodes)), columns={"graph/number": np.uint16(i)})
+        for i in range(graphs)
+    ]
+    return write_build(folder, records, schema, dataset="numbered", per_shard=per_shard)

@@ -1,0 +1,78 @@
+"""PyG's DataLoader with worker processes of every kind, and GraphLoader in distributed processes."""
+
+import multiprocessing
+
+import pytest
+from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
+from support.loading import add_open_files, run_rank
+from support.same import assert_same
+from torch_geometric.loader import DataLoader
+
+from kmip_data.sharded import ShardedDataset
+
+KINDS = [(0, "fork"), *((workers, kind) for kind in ("fork", "spawn", "forkserver") for workers in (1, 4))]
+
+
+@pytest.mark.parametrize(
+    ("workers", "method", "compression"),
+    [(*kind, None) for kind in KINDS] + [(1, "fork", "gzip"), (1, "spawn", "gzip")],
+)
+def test_workers_give_what_one_process_gives(tmp_path, workers, method, compression):
+    build = write_build(
+        tmp_path / "b", s3dis_records(24), s3dis_schema(), compression=compression, per_shard=3
+    )
+    dataset = ShardedDataset(build)
+    list(dataset[:5])  # some shards are mapped, or open, before the workers start
+    wanted = list(DataLoader(dataset, batch_size=5))
+    loader = DataLoader(
+        dataset,
+        batch_size=5,
+        num_workers=workers,
+        multiprocessing_context=method if workers else None,
+        timeout=120 if workers else 0,
+    )
+    for batch, other in zip(loader, wanted, strict=True):
+        assert_same(batch, other)
+
+
+def test_workers_do_not_gather_open_files(tmp_path):
+    build = write_build(tmp_path / "b", s3dis_records(24), s3dis_schema(), per_shard=3)
+    dataset = ShardedDataset(build, transform=add_open_files)
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    epochs = [[int(batch.open_files.max()) for batch in loader] for _ in range(4)]
+    assert max(epochs[3]) <= max(epochs[1])
+
+
+SHUFFLED = {"batch_size": 4, "shuffle": True, "seed": 3}
+BY_NODES = {"max_nodes": 60, "bucket": 12, "shuffle": True}
+EVEN = {"batch_size": 8, "even": True}
+
+
+def test_ranks_share_the_graphs_out(tmp_path):
+    graphs, ranks, cases = 33, 2, [SHUFFLED, BY_NODES, EVEN]
+    build = numbered_build(tmp_path / "b", graphs)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    rendezvous = str(tmp_path / "rendezvous")
+    processes = [
+        context.Process(target=run_rank, args=(rank, ranks, rendezvous, str(build.path), cases, queue))
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    found = dict(sorted(queue.get(timeout=120) for _ in processes))
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    for number, case in enumerate(cases):
+        lengths = [found[rank][number][0] for rank in range(ranks)]
+        epochs = [found[rank][number][1] for rank in range(ranks)]
+        assert lengths == [len(epoch[0]) for epoch in epochs]
+        for epoch in range(2):
+            shares = [[graph for batch in epochs[rank][epoch] for graph in batch] for rank in range(ranks)]
+            assert set(shares[0]) | set(shares[1]) == set(range(graphs))
+            assert len(shares[0]) + len(shares[1]) - graphs == (1 if case is EVEN else 0)
+        if case is EVEN:
+            assert lengths == [3, 3]
+        else:
+            assert epochs[0][0] != epochs[0][1]

@@ -1,0 +1,35 @@
+"""What worker processes import in reading tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from kmip_data.loader import GraphLoader
+from kmip_data.sharded import ShardedDataset
+
+
+def add_open_files(data):
+    """Transform: how many files the reading process has open."""
+    data.open_files = torch.tensor([sum(1 for _ in Path("/proc/self/fd").iterdir())])
+    return data
+
+
+def run_rank(rank, world_size, rendezvous, folder, cases, queue):
+    """One process of a gloo group: send, for each case, len and the graphs of each batch of two epochs."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+    try:
+        dataset = ShardedDataset(folder)
+        found = []
+        for arguments in cases:
+            loader = GraphLoader(dataset, **arguments)
+            length = len(loader)
+            found.append((length, [[batch.number.tolist() for batch in loader] for _ in range(2)]))
+        queue.put((rank, found))
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
