@@ -72,7 +72,7 @@ setup(
         "platformdirs>=4.0",
         "filelock>=4.0",
         "requests>=2.31",
-        "urllib3>=2.0",
+        "urllib3>=2.2",
         "loky>=3.4",
         "lightning>=2.2",
         "torchmetrics>=1.3",
