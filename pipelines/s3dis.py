@@ -105,11 +105,17 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         """Check the lists against the files; the plan has the size of each file."""
         names = read_file_list(raw.path / "all_files.txt")
         rooms = read_room_list(raw.path / "room_filelist.txt")
-        files = []
+        files: list[tuple[str, int, int, int]] = []
         for name in names:
             with _open(raw.path / name) as (data, _):
-                chunk_rows = data.chunks[0] if data.chunks else 1
-                files.append([name, int(data.shape[0]), int(data.shape[1]), int(chunk_rows)])
+                blocks, points, _ = map(int, data.shape)
+                files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
+            if not 1 <= points <= self.manifest.max_nodes:
+                raise DamagedInput(
+                    f"{name}: wrong number of points a block.",
+                    expected=f"1 to {self.manifest.max_nodes}",
+                    found=f"{points}",
+                )
         total = sum(entry[1] for entry in files)
         if total != len(rooms):
             raise DamagedInput(
@@ -117,13 +123,6 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
                 found=f"{len(rooms)} lines",
                 next="use an undamaged copy: kmip-data build s3dis --archive PATH",
-            )
-        largest = max((entry[2] for entry in files), default=0)
-        if largest > self.manifest.max_nodes:
-            raise DamagedInput(
-                "Blocks have too many points.",
-                expected=f"at most {self.manifest.max_nodes}",
-                found=f"{largest}",
             )
         return Prepared(raw.path, {"files": files})
 

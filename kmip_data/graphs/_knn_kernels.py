@@ -95,7 +95,7 @@ def _split(points: F32, order: I32, start: int, middle: int, stop: int, axis: in
 
 
 @njit(nogil=True, cache=True)
-def _bound(points: F32, order: I32, place: I32, best: I64, query: int) -> tuple[np.float32, int]:
+def _bound(points: F32, order: I32, place: I32, best: I64, query: int) -> tuple[np.float32, np.int64]:
     """Return the last (distance, index) of k points other than ``query``.
 
     They are the k neighbours ``best`` of the point before it in the tree order, where ``query`` itself, if
@@ -148,7 +148,7 @@ def search(
     xs, ys, zs = points[0], points[1], points[2]
     for query in range(start, stop):
         x, y, z = xs[query], ys[query], zs[query]
-        bound, bound_index = infinity, INDEX
+        bound, bound_index = infinity, np.int64(INDEX)
         if query > start:
             bound, bound_index = _bound(points, order, place, best, query)
         number[0] = bound
@@ -195,7 +195,7 @@ def search(
 
 @njit(nogil=True, cache=True)
 def _select(
-    keys: I64, dist: F32, found: int, k: int, bound: float, count: I32, sorting: I64, best: I64
+    keys: I64, dist: F32, found: int, k: int, bound: np.float32, count: I32, sorting: I64, best: I64
 ) -> None:
     """Put the k smallest of ``keys[:found]``, sorted, into ``best``; no distance exceeds ``bound``.
 
@@ -220,9 +220,9 @@ def _select(
         for i in range(found):
             scaled = dist[i] * scale
             if scaled < beyond:
-                bucket = np.int32(scaled)
-                sorting[count[bucket]] = keys[i]
-                count[bucket] += 1
+                into = np.int32(scaled)
+                sorting[count[into]] = keys[i]
+                count[into] += 1
     else:
         kept = found
         for i in range(found):

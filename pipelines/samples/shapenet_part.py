@@ -188,9 +188,9 @@ def _surface(
         face = rng.choice(6, size=count, p=faces / faces.sum())
         unit = rng.uniform(-1, 1, (count, 3))
         normal = np.zeros((count, 3))
-        rows, axis, sign = np.arange(count), face // 2, face % 2 * 2.0 - 1.0
-        unit[rows, axis] = sign
-        normal[rows, axis] = sign
+        rows, sign = np.arange(count), face % 2 * 2.0 - 1.0
+        unit[rows, face // 2] = sign
+        normal[rows, face // 2] = sign
         position = unit * half
     else:
         axis = "xyz".index(kind[-1])

@@ -310,10 +310,13 @@ def test_wrong_dtypes_and_shapes(copy):
     fails(copy, "wrong dataset 'label'", "found: nothing")
 
 
-def test_blocks_larger_than_the_manifest_allows(copy):
+def test_blocks_of_a_size_that_the_manifest_does_not_allow(copy):
     replace(copy, "data", np.zeros((18, 4097, 9), np.float32))
     replace(copy, "label", np.zeros((18, 4097), np.uint8))
-    fails(copy, "too many points", "4096", "4097")
+    fails(copy, r"ply_data_all_0\.h5: wrong number of points", "4096", "4097")
+    replace(copy, "data", np.zeros((18, 0, 9), np.float32), chunks=(1, 1, 9), maxshape=(18, None, 9))
+    replace(copy, "label", np.zeros((18, 0), np.uint8), chunks=(1, 1), maxshape=(18, None))
+    fails(copy, "wrong number of points", "found: 0")
 
 
 def test_too_few_points_for_k(copy):
