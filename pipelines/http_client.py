@@ -80,7 +80,7 @@ class Watch:
     """Shut a connection down when too little comes through, in whatever phase it is.
 
     A time-out of the socket starts anew with every byte, so a server that sends one byte a second,
-    in the body, in a header or in the TLS handshake, would hold it for ever.
+    in the body or in a header, would hold it for ever.
     """
 
     def __init__(self, patience: Patience) -> None:

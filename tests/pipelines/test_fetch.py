@@ -24,7 +24,9 @@ from support.http_server import (
     Server,
     chunked,
     drip,
+    drip_chunk,
     drip_header,
+    dripping_handshake,
     page,
     redirect,
     serving,
@@ -304,6 +306,7 @@ BAD = {
     "silent": (stall(DATA, 0), "sent less than 2 kB a second"),
     "slow loris": (drip(DATA), "sent less than 2 kB a second"),
     "slow header": (drip_header(), "sent less than 2 kB a second"),
+    "slow chunk": (drip_chunk(), "sent less than 2 kB a second"),
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
@@ -437,6 +440,13 @@ def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkey
             assert server.requests == []
 
 
+def test_a_handshake_that_never_ends(target):
+    with dripping_handshake() as url:
+        begun = time.monotonic()
+        assert_fails(source(url), target, "sent less than 2 kB a second")
+        assert time.monotonic() - begun < 5
+
+
 # --- this machine ---------------------------------------------------------------------------------
 
 
@@ -564,7 +574,7 @@ def test_a_file_too_large_for_the_disk_is_not_begun(server, target):
 
 
 def test_names_with_spaces_and_umlauts(server, tmp_path):
-    target = tmp_path / "Ein Ordner mit Übermaß" / "toy" / "toy.zip"
+    target = tmp_path / "Une clé à côté" / "toy" / "toy.zip"
     fetch(source(server.route("/toy.zip", File(DATA))), target)
     assert_whole(target)
 

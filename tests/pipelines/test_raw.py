@@ -209,11 +209,11 @@ def test_a_full_disk_leaves_nothing(home, archive):
 
 
 def test_names_with_spaces_umlauts_and_links(tmp_path, archive):
-    (tmp_path / "Größe und Maß").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "Größe und Maß")
-    archive.rename(tmp_path / "link" / "mein Archiv.zip")
+    (tmp_path / "Une clé à côté").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "Une clé à côté")
+    archive.rename(tmp_path / "link" / "œuvre 1.zip")
     home = Home(tmp_path / "link" / "home")
-    assert_right(obtain(toy(), home, archives=[tmp_path / "link" / "mein Archiv.zip"]), "mein Archiv.zip")
+    assert_right(obtain(toy(), home, archives=[tmp_path / "link" / "œuvre 1.zip"]), "œuvre 1.zip")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import threading
 import time
@@ -212,6 +213,41 @@ def drip_header(every: float = 0.05) -> Behaviour:
             handler.wfile.write(b"x")
 
     return step
+
+
+def drip_chunk(every: float = 0.05) -> Behaviour:
+    """Send a good beginning, and then the size of a chunk that never ends."""
+
+    def step(handler: Handler) -> None:
+        handler.head(200, None, Transfer_Encoding="chunked", Content_Type="application/zip")
+        handler.wfile.write(b"400\r\nPK\3\4" + bytes(1020) + b"\r\n")
+        while not handler.server.held.wait(every):
+            handler.wfile.write(b"0")
+
+    return step
+
+
+@contextlib.contextmanager
+def dripping_handshake(every: float = 0.05) -> Iterator[str]:
+    """Listen and drip a TLS record that never ends; gives an https address."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(b"\x16\x03\x03\x40\x00\x02")
+                    while not ended.wait(every):
+                        connection.sendall(b"\0")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield f"https://localhost:{listener.getsockname()[1]}/toy.zip"
+        ended.set()
+        thread.join()
 
 
 def chunked(data: bytes, cut: int | None = None) -> Behaviour:
