@@ -4,7 +4,7 @@ import multiprocessing
 
 import pytest
 from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
-from support.loading import add_open_files, run_rank
+from support.loading import add_open_shards, run_rank
 from support.same import assert_same
 from torch_geometric.loader import DataLoader
 
@@ -35,12 +35,14 @@ def test_workers_give_what_one_process_gives(tmp_path, workers, method, compress
         assert_same(batch, other)
 
 
-def test_workers_do_not_gather_open_files(tmp_path):
-    build = write_build(tmp_path / "b", s3dis_records(24), s3dis_schema(), per_shard=3)
-    dataset = ShardedDataset(build, transform=add_open_files)
+@pytest.mark.parametrize(("compression", "most"), [(None, 0), ("gzip", 8)])
+def test_workers_do_not_gather_open_files(tmp_path, compression, most):
+    records = s3dis_records(24)
+    build = write_build(tmp_path / "b", records, s3dis_schema(), per_shard=3, compression=compression)
+    dataset = ShardedDataset(build, transform=add_open_shards)
     loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
-    epochs = [[int(batch.open_files.max()) for batch in loader] for _ in range(4)]
-    assert max(epochs[3]) <= max(epochs[1])
+    for _ in range(3):
+        assert max(int(batch.open_shards.max()) for batch in loader) == most
 
 
 SHUFFLED = {"batch_size": 4, "shuffle": True, "seed": 3}

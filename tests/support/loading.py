@@ -12,9 +12,10 @@ from kmip_data.loader import GraphLoader
 from kmip_data.sharded import ShardedDataset
 
 
-def add_open_files(data):
-    """Transform: how many files the reading process has open."""
-    data.open_files = torch.tensor([sum(1 for _ in Path("/proc/self/fd").iterdir())])
+def add_open_shards(data):
+    """Transform: how many shards the reading process holds open (as files, not as maps)."""
+    names = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    data.open_shards = torch.tensor([sum(name.endswith(".h5") for name in names)])
     return data
 
 

@@ -1,0 +1,80 @@
+"""Memory that is used again: never while anything refers to it, and not without bound."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from kmip_data import buffers
+
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    gc.collect()
+    buffers.release()
+    yield
+    buffers.release()
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_of_a_dropped_tensor_is_used_again():
+    array = buffers.empty((1000, 1000), FLOAT)
+    where = address(array)
+    tensor = torch.from_numpy(array)
+    del array, tensor
+    again = buffers.empty((999, 1001), FLOAT)
+    assert address(again) == where
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda tensor: tensor[5:7],
+        lambda tensor: tensor.T,
+        lambda tensor: tensor.numpy(),
+        lambda tensor: tensor.numpy()[1:],
+        lambda tensor: tensor.view(torch.int32),
+        lambda tensor: tensor.untyped_storage(),
+        lambda tensor: {"a": [tensor]},
+    ],
+)
+def test_memory_in_use_is_not_given_out(keep):
+    array = buffers.empty((1000, 1000), FLOAT)
+    where = address(array)
+    kept = keep(torch.from_numpy(array))
+    del array
+    gc.collect()
+    assert buffers.kept_bytes() == 0
+    assert address(buffers.empty((1000, 1000), FLOAT)) != where
+    del kept
+    gc.collect()
+    assert buffers.kept_bytes() > 0
+
+
+def test_small_arrays_are_ordinary():
+    array = buffers.empty((10, 2), FLOAT)
+    assert array.shape == (10, 2)
+    assert array.flags.owndata
+    assert buffers.empty((0, 3), np.dtype(np.int64)).shape == (0, 3)
+
+
+def test_no_more_is_kept_than_said(monkeypatch):
+    monkeypatch.setattr(buffers, "KEEP", 10 << 20)
+    arrays = [buffers.empty((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
+    arrays.clear()
+    gc.collect()
+    assert 0 < buffers.kept_bytes() <= 10 << 20
+    assert not buffers._used
+
+
+@pytest.mark.parametrize("nbytes", [1 << 20, (1 << 20) + 1, 3_333_333, 17 << 20, 123_456_789])
+def test_size_classes_waste_little(nbytes):
+    size = buffers._size_class(nbytes)
+    assert nbytes <= size <= nbytes * 1.126
+    assert size % 4096 == 0
