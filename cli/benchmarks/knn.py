@@ -1,0 +1,139 @@
+"""k-NN: the exact order against scipy's tree with the order fixed up, one thread each."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.cli.benchmarks import Row, compare
+
+Clouds = list[NDArray[np.float32]]
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure on sample rooms (many coincident points) and on uniform points."""
+    import h5py
+
+    from kmip_data.pipelines.samples.s3dis import write_sample
+    from kmip_data.threads import set_num_threads
+
+    count, repeats = (2, 3) if quick else (8, 15)
+    with tempfile.TemporaryDirectory() as folder:
+        write_sample(Path(folder), blocks=count)
+        with h5py.File(Path(folder) / "ply_data_all_0.h5") as file:
+            rooms = [np.ascontiguousarray(block[:, :3]) for block in file["data"][...]]
+    rng = np.random.default_rng(0)
+    uniform = [rng.random((4_096, 3), dtype=np.float32) for _ in range(count)]
+    shapes = [np.ascontiguousarray(room[::2][:2_616]) for room in rooms]
+    try:
+        set_num_threads(1)
+        return [
+            _row("4,096 points of a room, k = 32", rooms, 32, repeats, target=2.0),
+            _row("4,096 uniform points, k = 32", uniform, 32, repeats),
+            _row("2,048 points of a room, k = 8", shapes, 8, repeats),
+            *_against_pykdtree(rooms, 32, repeats),
+        ]
+    finally:
+        set_num_threads(None)
+
+
+def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | None = None) -> Row:
+    from kmip_data.graphs.knn import knn_table
+
+    for cloud in clouds:
+        if not np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k)):
+            msg = "the two sides do not agree"
+            raise AssertionError(msg)
+    return _timed(
+        f"k-NN of {what}, in the exact order",
+        "scipy cKDTree, one worker, with the same order fixed up",
+        clouds,
+        lambda cloud: knn_table(cloud, k),
+        lambda cloud: ckdtree_in_order(cloud, k),
+        repeats,
+        target=target,
+    )
+
+
+def _against_pykdtree(clouds: Clouds, k: int, repeats: int) -> list[Row]:
+    """Return a row against pykdtree, whose ties come in no order, where it is installed."""
+    try:
+        from pykdtree.kdtree import KDTree
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return []
+    from kmip_data.graphs.knn import knn_table
+
+    with threadpool_limits(1):
+        return [
+            _timed(
+                "k-NN of 4,096 points of a room, k = 32, in the exact order",
+                "pykdtree, one thread, ties in any order",
+                clouds,
+                lambda cloud: knn_table(cloud, k),
+                lambda cloud: KDTree(cloud).query(cloud, k=k + 1),
+                repeats,
+            )
+        ]
+
+
+def _timed(
+    what: str,
+    against: str,
+    clouds: Clouds,
+    ours: Callable[[NDArray[np.float32]], Any],
+    theirs: Callable[[NDArray[np.float32]], Any],
+    repeats: int,
+    *,
+    target: float | None = None,
+) -> Row:
+    mine, other, ratio, spread = compare(
+        lambda: [ours(cloud) for cloud in clouds],
+        lambda: [theirs(cloud) for cloud in clouds],
+        repeats=repeats,
+    )
+    return Row(
+        what=what,
+        against=against,
+        ours=mine / len(clouds),
+        theirs=other / len(clouds),
+        unit="s",
+        ratio=ratio,
+        spread=spread,
+        target="" if target is None else f"≥ {target:g}×",
+        met=None if target is None else ratio >= target,
+        note="k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides",
+    )
+
+
+def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """k-NN by (float32 squared distance, index) on top of scipy's tree, whose ties come in any order.
+
+    The tree is asked for some neighbours more than k; a row is done when its last key lies surely
+    nearer than the farthest neighbour that the tree gave, else the tree is asked for twice as many.
+    """
+    from scipy.spatial import cKDTree
+
+    n, asked = len(pos), k + 9
+    tree = cKDTree(pos)
+    todo = np.arange(n)
+    table = np.empty((n, k), np.int64)
+    while len(todo):
+        asked = min(asked, n)
+        distance, index = tree.query(pos[todo], k=asked)
+        delta = pos[index] - pos[todo][:, None]
+        squares = delta * delta
+        exact = (squares[..., 0] + squares[..., 1]) + squares[..., 2]
+        keys = (exact.view(np.int32).astype(np.int64) << 32) | index
+        keys[index == todo[:, None]] = np.iinfo(np.int64).max
+        keys.sort(axis=1)
+        table[todo] = keys[:, :k] & 0xFFFFFFFF
+        last = (keys[:, k - 1] >> 32).astype(np.int32).view(np.float32)
+        done = (last < distance[:, -1] ** 2 * (1 - 1e-6)) | (asked == n)
+        todo, asked = todo[~done], asked * 2
+    return table
