@@ -174,7 +174,7 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
     partial, state = job.partial, job.partial.state
     entry = DownloadReceipt(
         name=job.source.name,
-        url=mirror.url,
+        url=state.url if state else mirror.url,  # another one, if both have the same pinned digest
         sha256=partial.sha256,
         bytes=partial.size,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

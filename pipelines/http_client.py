@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import socket
 import threading
@@ -196,7 +197,7 @@ def _follow(
             )
         except requests.RequestException as error:
             raise stalled(patience) if watch.stalled else from_exception(error) from error
-        except (ValueError, urllib3.exceptions.HTTPError) as error:
+        except (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HTTPError) as error:
             raise MirrorFailed(f"failed ({' '.join(str(error).split())[:160]})") from error
         if not response.is_redirect:
             return response

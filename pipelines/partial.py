@@ -62,6 +62,7 @@ class Partial:
             return
         self._open()
         self._hash()
+        self.joined = self.size > 0
 
     def _load_state(self) -> PartialState | None:
         with contextlib.suppress(OSError, ValidationError, ValueError):

@@ -304,6 +304,13 @@ def test_data_of_another_kind_are_described(tmp_path):
     assert "other/, top.txt" in text
 
 
+def test_an_archive_in_an_archive_is_not_opened(tmp_path):
+    good_zip(tmp_path / "inner.zip")
+    good_zip(tmp_path / "a.zip", members={"inner.zip": (tmp_path / "inner.zip").read_bytes()})
+    with pytest.raises(DamagedInput, match=r"inner\.zip"):
+        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+
+
 def test_missing_members_are_named(tmp_path):
     good_zip(tmp_path / "a.zip", members={"toy/index.txt": b"x"})
     with pytest.raises(DamagedInput, match=r"0 of parts/\*.bin \(expected 1 to 20\)"):

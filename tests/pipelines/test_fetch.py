@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from email.utils import formatdate
@@ -33,6 +34,7 @@ from support.http_server import (
     stall,
     status,
 )
+from support.ordinary_user import ordinary_user
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source
@@ -310,6 +312,12 @@ BAD = {
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
+    "no address": (redirect("http://[bad/"), "failed"),
+    "strange host": (redirect("http://a..b\u00fc/"), ""),
+    "many headers": (File(DATA, extra={f"X-{i}": "y" for i in range(200)}), "cut the connection"),
+    "304": (status(304), "answers 304 Not Modified"),
+    "299": (status(299), "answers 299 an unknown status"),
+    "206 unasked": (status(206), "answers 206 Partial Content"),
     "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "cut the connection"),
 }
 
@@ -440,6 +448,11 @@ def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkey
             assert server.requests == []
 
 
+def test_a_certificate_bundle_that_is_not_there(target, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file.pem")
+    assert_fails(source("https://localhost:9/toy.zip"), target, "/no/such/file.pem")
+
+
 def test_a_handshake_that_never_ends(target):
     with dripping_handshake() as url:
         begun = time.monotonic()
@@ -535,13 +548,14 @@ def test_a_damaged_state_file_starts_again(server, target):
 
 
 def test_a_read_only_folder_is_said(server, target):
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    target.parent.mkdir(parents=True)
-    target.parent.chmod(0o555)
-    with pytest.raises(UsageError, match="cannot be written"):
-        fetch(source(server.route("/toy.zip", File(DATA))), target)
-    target.parent.chmod(0o755)
+    wanted = source(server.route("/toy.zip", File(DATA)))
+    fetch(wanted, target)  # imports what is imported late
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        with ordinary_user(), pytest.raises(UsageError, match="cannot be written"):
+            fetch(wanted, Path(folder) / "toy.zip")
+        assert list(Path(folder).iterdir()) == []
+    assert len(server.requests) == 1
 
 
 def test_a_full_disk_keeps_the_part(server, target):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.http_server import File, page, serving, status
+from support.ordinary_user import ordinary_user
 from support.shared import shared_data
 
 from kmip_data.errors import (
@@ -216,18 +217,22 @@ def test_names_with_spaces_umlauts_and_links(tmp_path, archive):
     assert_right(obtain(toy(), home, archives=[tmp_path / "link" / "œuvre 1.zip"]), "œuvre 1.zip")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_home_works_when_nothing_is_missing(home, archive):
-    first = obtain(toy(), home, archives=[archive])
-    for path in [home.root, *home.root.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
-        assert obtain(toy(), home) == first
-        with pytest.raises(UsageError, match="cannot be written"):
-            obtain(toy(), Home(home.root / "below"), archives=[archive])
-    finally:
-        for path in [home.root, *home.root.rglob("*")]:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+def test_a_read_only_home_works_when_nothing_is_missing(archive):
+    # Not below tmp_path, whose parents only its owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        given = shutil.copy(archive, folder)
+        first = obtain(toy(), home, archives=[Path(given)])
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        with ordinary_user():
+            assert obtain(toy(), home) == first
+            assert obtain(toy(), home, offline=True) == first
+            with pytest.raises(UsageError, match="cannot be written") as caught:
+                obtain(toy(), Home(home.root / "below"), archives=[Path(given)])
+        assert "--home DIR" in str(caught.value)
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            path.chmod(0o755)
 
 
 def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
