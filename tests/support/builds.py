@@ -124,7 +124,11 @@ def write_build(
         class_names=list(class_names),
         shards=shards,
         splits=splits,
-        counts={"graphs": len(records)},
+        counts={
+            "graphs": len(records),
+            "nodes": sum(record.num_nodes for record in records),
+            "edges": sum(record.num_edges for record in records),
+        },
         statistics={},
         versions={},
         notes=[],
