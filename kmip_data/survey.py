@@ -61,7 +61,7 @@ class _Attribute:
             was = " or ".join(sorted(before))
             raise UsageError(
                 f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
-                expected=f"{self.dtype}, one row of shape {list(self.shape[1:])} a {was}"
+                expected=f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {was}"
                 if before != {"graph"}
                 else f"{self.dtype} {list(self.shape)}, as in every graph before",
                 found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
