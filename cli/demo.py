@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from kmip_data.home import Home
 
 DEFAULT_HOME = "demo-home"
-EPOCHS = 6
+EPOCHS = 4
+DATA = ["s3dis", "--sample", "--limit", "24"]
+SMALL = [
+    "model.layers=2",
+    "model.hidden_dim=32",
+    "training.batch_size=1",
+    "training.accumulate=1",
+    "schedule.warmup_epochs=1",
+    "optimiser.lr=3e-3",
+]  #: a network and steps that learn something within a minute on two cores
 
 
 @click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --home /tmp/demo --epochs 3"])
@@ -79,13 +88,14 @@ def command(folder: str, epochs: int, as_json: bool) -> None:
 
 def _steps(name: str, epochs: int) -> list[tuple[str, list[str]]]:
     """What the demo does: a title and the arguments of a command each."""
+    training = [word for item in SMALL for word in ("--set", item)]
     return [
-        ("Generate sample rooms and build graphs of them", ["build", "s3dis", "--sample"]),
-        ("Check every byte of the build", ["verify", "s3dis", "--sample"]),
-        ("Draw three blocks", ["preview", "s3dis", "--sample"]),
+        ("Generate sample rooms in the upstream layout and build graphs of their blocks", ["build", *DATA]),
+        ("Check every byte of the build", ["verify", *DATA]),
+        ("Draw three blocks", ["preview", *DATA]),
         (
-            f"Train GPS + k-MIP for {epochs} epochs",
-            ["train", "--dataset", "s3dis", "--sample", "--epochs", str(epochs), "--name", name],
+            f"Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
+            ["train", "--dataset", *DATA, "--epochs", str(epochs), "--name", name, *training],
         ),
         ("Evaluate the best weights", ["evaluate", name]),
     ]
@@ -104,7 +114,7 @@ def _made(home: Home, name: str) -> dict[str, Path]:
     from kmip_data.home import open_target
     from kmip_data.models.training.folders import find_run
 
-    build = open_target("s3dis", home, sample=True).path
+    build = open_target("s3dis", home, {"limit": int(DATA[-1])}, sample=True).path
     run = find_run(name, home)
     return {
         "build": build,

@@ -10,7 +10,6 @@ import click
 from kmip_data.cli.dataset_command import (
     DatasetCommand,
     complete_dataset,
-    dataset_names,
     record_parameters,
     split_parameters,
 )
@@ -26,6 +25,8 @@ from kmip_data.cli.output import print_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from kmip_data.home import Home
     from kmip_data.models.training.config import RunConfig
     from kmip_data.models.training.summary import Summary
@@ -128,7 +129,7 @@ def command(
     if resume is not None:
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
-        config = configuration(str(dataset), **chosen)
+        config = configuration(str(dataset), record_parameters(), split_parameters(), **chosen)
         numbers = seed_list(seeds) if seeds is not None else None
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
     if as_json:
@@ -137,53 +138,50 @@ def command(
         click.echo(report(summary))
 
 
+#: Options of the line to the key of the configuration that they set.
+KEYS = {
+    "sample": ("data", "sample"),
+    "epochs": ("training", "epochs"),
+    "precision": ("training", "precision"),
+    "device": ("system", "device"),
+    "devices": ("system", "devices"),
+    "compiled": ("system", "compile"),
+    "logger": ("system", "logger"),
+}
+
+
 def configuration(
     target: str,
+    records: Mapping[str, Any],
+    split: Mapping[str, Any],
     *,
     model: str,
     variant: Any,
-    sample: bool,
-    epochs: int | None,
-    device: str | None,
-    devices: int | None,
-    precision: str | None,
-    compiled: bool,
-    logger: str | None,
-    overrides: tuple[str, ...],
+    overrides: Sequence[str],
+    **options: Any,
 ) -> RunConfig:
-    """Return the preset of the dataset with everything that was given on the line, ``--set`` last."""
+    """Return the preset of the dataset with everything that was given on the line, ``--set`` last.
+
+    Parameters
+    ----------
+    records, split
+        Parameters of records and of the split that were given.
+    options
+        By the names of :data:`KEYS`; ``None`` and ``False`` leave the preset as it is.
+    """
     from kmip_data.models.training.overrides import apply_overrides, config_from_mapping
     from kmip_data.models.training.presets import config_for
 
-    config = config_for(dataset_of(target), model, variant)
-    values = config.model_dump()
-    given: dict[str, dict[str, Any]] = {
-        "data": {
-            "dataset": target,
-            "sample": sample or None,
-            "parameters": {**values["data"]["parameters"], **record_parameters()},
-            "split": {**values["data"]["split"], **split_parameters()},
-        },
-        "training": {"epochs": epochs, "precision": precision},
-        "system": {"device": device, "devices": devices, "compile": compiled or None, "logger": logger},
-    }
-    for section, keys in given.items():
-        values[section].update({key: value for key, value in keys.items() if value is not None})
+    values = config_for(target, model, variant).model_dump()
+    values["data"]["parameters"] |= records
+    values["data"]["split"] |= split
+    if "split_seed" in split:  # the seed given is the one that is meant, whatever the run's
+        values["data"]["split_seed_follows_run"] = False
+    for name, value in options.items():
+        if value not in (None, False):
+            section, key = KEYS[name]
+            values[section][key] = value
     return apply_overrides(config_from_mapping(values, "the command line"), overrides)
-
-
-def dataset_of(target: str) -> str:
-    """Return the name of the dataset that TARGET, a name or a build folder, is of."""
-    folder = Path(target).expanduser()
-    if target not in dataset_names() and (folder / "card.json").is_file():
-        from kmip_data.card import read_card
-
-        return read_card(folder).dataset
-    if target not in dataset_names():
-        from kmip_data.manifest import unknown_name
-
-        raise unknown_name("dataset or build folder", target, dataset_names())
-    return target
 
 
 def seed_list(text: str) -> list[int]:

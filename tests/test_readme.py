@@ -27,7 +27,10 @@ STAND_INS = {
     "/data/shapenetcore_partanno_segmentation_benchmark_v0_normal": SHAPENET_ZIP,
 }
 #: Shorter, but the same command.
-SHORTER = {"train": ["--epochs", "1", "--device", "cpu", "--set", "model.layers=1"], "build": ["--jobs", "2"]}
+SHORTER = {
+    "train": "--epochs 1 --device cpu --set model.layers=1 --set model.hidden_dim=16".split(),
+    "build": ["--jobs", "2"],
+}
 
 
 def blocks(language: str) -> list[str]:

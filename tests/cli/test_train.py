@@ -1,0 +1,154 @@
+"""``train``, ``evaluate``, ``demo`` through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+
+from kmip_data.cli.train import configuration, seed_list
+from kmip_data.errors import UsageError
+
+QUICK = [
+    "--epochs",
+    "2",
+    "--device",
+    "cpu",
+    "--quiet",
+    "--set",
+    "model.layers=1",
+    "--set",
+    "model.hidden_dim=8",
+]
+
+
+def test_train_prints_one_object_at_the_end_and_evaluate_repeats_it(make_build):
+    build = make_build()
+    outcome = kmip("train", "--dataset", build.path, *QUICK, "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    run = Path(found["run"])
+    assert set(found["metrics"]) == {"train", "val", "test"}
+    assert found["best_epoch"] in {0, 1}
+    assert found["sample"] is False
+    for name in ("config.toml", "metrics.csv", "model.safetensors", "result.json", "curves.png"):
+        assert (run / name).is_file(), name
+    again = kmip("evaluate", run, "--json")
+    assert again.code == 0, again.err
+    assert again.json["metrics"] == found["metrics"]
+    assert again.json["same_as_result"] is True
+    table = kmip("evaluate", run.name).out
+    assert all(part in table for part in ("train", "val", "test"))
+
+
+def test_results_of_a_sample_say_so(make_build):
+    make_build("s3dis-sample-k4", sample=True)
+    outcome = kmip("train", "--dataset", "s3dis", "--sample", "--k", "4", *QUICK, "--name", "mine")
+    assert outcome.code == 0, outcome.err
+    assert "sample" in outcome.out
+    run = next(Path(line.split()[-1]) for line in outcome.out.splitlines() if line.startswith("run"))
+    assert "sample" in run.parent.parent.name
+    assert run.name == "mine"
+    assert json.loads((run / "result.json").read_text())["sample"] is True
+
+
+def test_seeds_give_mean_and_deviation(make_build):
+    build = make_build()
+    found = kmip("train", "--dataset", build.path, *QUICK, "--seeds", "0..1", "--json").json
+    assert found["seed"] == [0, 1]
+    assert len(found["runs"]) == 2
+    assert set(found["std"]) == set(found["metrics"])
+
+
+def test_resume_of_a_finished_run_returns_it(make_build):
+    build = make_build()
+    run = kmip("train", "--dataset", build.path, *QUICK, "--json").json["run"]
+    assert kmip("train", "--resume", run, "--json").json["run"] == run
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        ([], "--dataset"),
+        (["--dataset", "s3dis", "--resume", "x"], "not both"),
+        (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
+        (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
+        (["--dataset", "s3dis", "--set", "optimiser.lr=fast"], "optimiser.lr"),
+        (["--dataset", "s3dis", "--model", "gps-kmp"], "gps-kmip"),
+        (["--dataset", "s3dis", "--seeds", "a"], "0..3"),
+        (["--dataset", "s3dis", "--device", "tpu"], "cuda"),
+        (["--resume", "no-such-run"], "no-such-run"),
+        (["--dataset", "/no/such/folder"], "/no/such/folder"),
+    ],
+)
+def test_wrong_lines_are_2_and_leave_nothing(home, args, word):
+    outcome = kmip("train", *args)
+    assert outcome.code == 2, outcome.err
+    assert word in outcome.err
+    assert not home.exists()
+
+
+def test_offline_without_data_is_3(home):
+    outcome = kmip("train", "--dataset", "s3dis", "--offline", "--device", "cpu")
+    assert outcome.code == 3
+    assert "--archive" in outcome.err
+
+
+def test_options_reach_the_configuration():
+    config = configuration(
+        "s3dis",
+        {"k": 16},
+        {"split_seed": 4},
+        model="gps-kmip",
+        variant="text",
+        sample=True,
+        epochs=7,
+        device="cpu",
+        devices=2,
+        precision="bf16-mixed",
+        compiled=True,
+        logger="csv",
+        overrides=("training.epochs=9", "optimiser.lr=1e-3"),
+    )
+    assert config.variant == "text"
+    assert config.data.sample is True
+    assert config.data.parameters["k"] == 16
+    assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}
+    assert config.data.split_seed_follows_run is False, "the seed given is the one that is meant"
+    assert config.training.epochs == 9, "--set has the last word"
+    assert config.optimiser.lr == 1e-3
+    assert (config.system.device, config.system.devices, config.system.compile) == ("cpu", 2, True)
+    assert config.training.precision == "bf16-mixed"
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("0..3", [0, 1, 2, 3]), ("5,0..1,5", [5, 0, 1])])
+def test_seed_list(text, numbers):
+    assert seed_list(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["", "x", "1..", "..1", "3..1", "-1", "1,,2"])
+def test_seed_list_of_something_else(text):
+    if text == "1..":
+        assert seed_list(text) == [1]
+        return
+    with pytest.raises(UsageError):
+        seed_list(text)
+
+
+@pytest.mark.slow
+def test_demo_runs_end_to_end_offline_and_says_sample(tmp_path, monkeypatch):
+    from kmip_data.cli import demo
+
+    monkeypatch.setattr(demo, "DATA", ["s3dis", "--sample", "--limit", "12"])
+    monkeypatch.setattr(demo, "SMALL", ["model.layers=1", "model.hidden_dim=8", "training.batch_size=1"])
+    outcome = kmip("demo", "--home", tmp_path / "d", "--epochs", "1", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    assert found["sample"] is True
+    assert "generated" in outcome.err
+    assert outcome.err.count("$ kmip-data") == 5
+    for name in ("build", "picture", "run", "curves", "result"):
+        assert Path(found[name]).exists(), name
+    assert set(found["metrics"]) == {"train", "val", "test"}
