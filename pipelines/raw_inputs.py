@@ -68,6 +68,12 @@ def _content(manifest: Manifest, source: Source) -> Content:
     return source.content or manifest.content
 
 
+def _plan(archive: Archive, source: Source, manifest: Manifest) -> Plan:
+    if source.container == "file" and not isinstance(archive, FolderArchive):
+        archive = BareFile(archive.path)  # also where it could be opened: a .pt file is a zip
+    return recognise(archive, _content(manifest, source))
+
+
 def _given(request: Request) -> list[Input]:
     """Find out which sources the given archives are."""
     inputs: list[Input] = []
@@ -89,12 +95,13 @@ def _given(request: Request) -> list[Input]:
 def _recognise_path(path: Path, request: Request) -> list[Input]:
     """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
     archive = open_archive(path)
-    found, errors = _recognise_sources(archive, request)
-    if isinstance(archive, FolderArchive) and len(found) < len(request.manifest.sources):
+    found, errors = _recognise_sources(archive, request.manifest.sources, request)
+    missing = [source for source in request.manifest.sources if all(source != e.source for e in found)]
+    if isinstance(archive, FolderArchive) and missing:
         inner_errors: list[KmipDataError] = []
         for inside in map(open_archive, _files_in(path)):
             if not isinstance(inside, BareFile):
-                inputs, refused = _recognise_sources(inside, request)
+                inputs, refused = _recognise_sources(inside, missing, request)
                 found += inputs
                 inner_errors += [] if inputs else refused[:1]
         # The only archive in the folder is the one that was meant: say what is wrong with it.
@@ -102,11 +109,12 @@ def _recognise_path(path: Path, request: Request) -> list[Input]:
     if not found:
         raise errors[0]
     for entry in found:
-        if any(other is not entry and other.source == entry.source for other in found):
+        same = [other.plan.archive.path for other in found if other.source == entry.source]
+        if len(same) > 1:
             raise UsageError(
                 f"{path} holds {entry.source.name} more than once.",
                 expected="one archive of it",
-                found=", ".join(str(other.plan.archive.path) for other in found),
+                found=", ".join(map(str, same)),
                 left="nothing was changed",
                 next=f"kmip-data {request.command} {request.manifest.name} "
                 f"--archive {entry.plan.archive.path}",
@@ -116,13 +124,15 @@ def _recognise_path(path: Path, request: Request) -> list[Input]:
     return found
 
 
-def _recognise_sources(archive: Archive, request: Request) -> tuple[list[Input], list[KmipDataError]]:
-    """Return the sources that an archive holds, and why it does not hold the others."""
+def _recognise_sources(
+    archive: Archive, sources: Sequence[Source], request: Request
+) -> tuple[list[Input], list[KmipDataError]]:
+    """Return which of the sources an archive holds, and why it does not hold the others."""
     inputs: list[Input] = []
     errors: list[KmipDataError] = []
-    for source in request.manifest.sources:
+    for source in sources:
         try:
-            plan = recognise(archive, _content(request.manifest, source))
+            plan = _plan(archive, source, request.manifest)
         except (DamagedInput, UsageError) as error:
             errors.append(error)
         else:
@@ -149,16 +159,21 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
         receipt = read_receipt(target)
         if receipt is None:
             request.say(f"{target} has no receipt: it is taken as a local archive")
-            return _input(source, recognise(open_archive(target), content))
+            return _input(source, _plan(open_archive(target), source, manifest))
         if sha256_file(target) == (receipt.sha256, receipt.bytes):
             stored = StoredSource(receipt=receipt, downloaded=True)
-            return Input(source, recognise(open_archive(target), content), stored)
+            return Input(source, _plan(open_archive(target), source, manifest), stored)
         request.say(f"{target} differs from its receipt and is downloaded again")
     if request.offline:
         raise not_here(request, missing)
     if request.quiet:
         show_licence(manifest)
     require_agreement(manifest, request.home, request.accept_license)
+
+    def check(path: Path) -> None:
+        if source.container == "archive":
+            recognise(open_archive(path), content)
+
     receipt = fetch_source(
         source,
         target,
@@ -167,10 +182,10 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
         command=request.command,
         quiet=request.quiet,
         max_bytes=content.max_total_bytes,
-        check=lambda path: recognise(open_archive(path), content),
+        check=check,
     )
     stored = StoredSource(receipt=receipt, downloaded=True)
-    return Input(source, recognise(open_archive(target), content), stored)
+    return Input(source, _plan(open_archive(target), source, manifest), stored)
 
 
 def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:

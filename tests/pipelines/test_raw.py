@@ -487,7 +487,7 @@ def two_sources() -> Manifest:
         max_total_bytes=1000,
     )
     labels = Content(
-        anchor="labels.csv.gz", members=(Member(pattern="labels.csv.gz", max_bytes=100),), max_total_bytes=100
+        anchor="labels.csv.gz", members=(Member(pattern="labels.csv.gz", max_bytes=200),), max_total_bytes=200
     )
     return toy(
         sources=(
@@ -524,6 +524,24 @@ def test_two_sources_become_one_copy(home, tmp_path):
         obtain(manifest, Home(tmp_path / "second"), archives=each[:1], offline=True)
     assert "https://nowhere.invalid/l" in str(caught.value)
     assert "https://nowhere.invalid/g" not in str(caught.value)
+
+
+def test_a_source_that_is_a_file_is_not_opened_even_if_it_could_be(home, tmp_path, server):
+    manifest = two_sources()
+    (tmp_path / "in").mkdir()
+    good_tar(tmp_path / "in" / "g.tar", members={"graphs/a.txt": b"ok"})
+    with zipfile.ZipFile(tmp_path / "in" / "labels.csv.gz", "w") as inner:
+        inner.writestr("x", "y")
+    data = (tmp_path / "in" / "labels.csv.gz").read_bytes()
+    url = server.route("/labels", File(data))
+    pieces = manifest.sources[1].model_copy(update={"mirrors": (Mirror(url=url),)})
+    manifest = manifest.model_copy(update={"sources": (manifest.sources[0], pieces)})
+    raw = obtain(manifest, home, archives=[tmp_path / "in" / "g.tar"])
+    assert (raw.path / "labels.csv.gz").read_bytes() == data
+    assert [receipt.origin for receipt in raw.receipts] == ["g.tar", url]
+    assert obtain(manifest, home, archives=[tmp_path / "in"]) == raw
+    each = [tmp_path / "in" / "labels.csv.gz", tmp_path / "in" / "g.tar"]
+    assert obtain(manifest, Home(tmp_path / "second"), archives=each, offline=True).members == raw.members
 
 
 # --- at once, and interrupted -----------------------------------------------------------------------
