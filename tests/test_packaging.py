@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"scikit-learn": "sklearn", "torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "tensorboard", "tensorboardX"}  #: loggers that a user installs if wanted
-COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib"}
+COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib", "threadpoolctl": "scikit-learn"}
 DEV_ONLY = {"pykdtree"}  #: compared with in benchmarks
 
 
