@@ -72,6 +72,7 @@ def write_build(
     """Write shards, the split ``default`` and the card."""
     key = hashlib.sha256(f"{dataset}{parameters}".encode()).hexdigest()[:12]
     (folder / "shards").mkdir(parents=True)
+    (folder / "splits").mkdir()
     shards, splits = [], {}
     for i, start in enumerate(range(0, len(records), per_shard)):
         done = encode_shard(
@@ -86,7 +87,6 @@ def write_build(
         counts = {"graphs": done.graphs, "nodes": done.nodes, "edges": done.edges}
         shards.append(ShardEntry(file=name, sha256=done.sha256, bytes=len(done.data), **counts))
     if parts is not None or node_code is not None:
-        (folder / "splits").mkdir()
         if parts is not None:
             keys = [record.key for record in records]
             arrays = {name: np.asarray(part, np.int64) for name, part in parts.items()}

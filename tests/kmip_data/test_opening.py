@@ -1,0 +1,96 @@
+"""Names and folders to builds: which one is meant, and what is said when none is."""
+
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+import kmip_data
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.home import Home
+from kmip_data.opening import obtain, record_parameters
+
+S3DIS = {"knn_rule": "exact", "short_graphs": None}
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with two builds of S3DIS, a sample, a limited one, and one of one's own."""
+    for k in (32, 4):
+        write_build(
+            tmp_path / f"built/s3dis-k{k}", s3dis_records(8), s3dis_schema(), parameters={"k": k, **S3DIS}
+        )
+    write_build(
+        tmp_path / "built/s3dis-sample",
+        s3dis_records(3),
+        s3dis_schema(),
+        sample=True,
+        parameters={"k": 32, **S3DIS},
+    )
+    limited = {"k": 32, "limit": 2, **S3DIS}
+    write_build(tmp_path / "built/s3dis-limit2", s3dis_records(2), s3dis_schema(), parameters=limited)
+    write_build(tmp_path / "built/mine", s3dis_records(5), s3dis_schema(), dataset="mine")
+    return tmp_path
+
+
+def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):
+    for where in (home, str(home), Home.locate(home)):
+        assert kmip_data.open("s3dis", home=where).build.path == home / "built/s3dis-k32"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    assert kmip_data.open("s3dis").build.path.name == "s3dis-k32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ({"k": 4}, "s3dis-k4"),
+        ({"k": "4"}, "s3dis-k4"),
+        ({"limit": 2}, "s3dis-limit2"),
+        ({"sample": True}, "s3dis-sample"),
+    ],
+    ids=str,
+)
+def test_parameters_choose(home, arguments, folder):
+    assert kmip_data.open("s3dis", home=home, **arguments).build.path.name == folder
+
+
+def test_a_folder_or_a_name_of_ones_own(home, monkeypatch):
+    assert len(kmip_data.open(home / "built/s3dis-limit2")) == 2
+    assert len(kmip_data.open(str(home / "built/mine"))) == 5
+    assert len(kmip_data.open("mine", home=home)) == 5
+    monkeypatch.chdir(home / "built")
+    assert len(kmip_data.open("mine", home="/nowhere")) == 5
+
+
+def test_no_match_names_the_command(home):
+    with pytest.raises(UsageError) as error:
+        kmip_data.open("s3dis", home=home, k=5)
+    assert "kmip-data build s3dis --k 5" in str(error.value)
+    with pytest.raises(UsageError, match="Did you mean 's3dis'"):
+        kmip_data.open("s3di", home=home)
+    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+        kmip_data.open("s3dis", home=home, knn_rul=5)
+    with pytest.raises(DamagedInput, match="not a finished build"):
+        kmip_data.open(home / "built")
+
+
+def test_several_matches_are_listed(home):
+    write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
+    with pytest.raises(UsageError, match="2 builds of 'mine' match"):
+        kmip_data.open("mine", home=home)
+
+
+def test_obtain_without_building(home):
+    where = Home.locate(home)
+    assert obtain("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
+    with pytest.raises(UsageError) as error:
+        obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
+    assert "kmip-data build s3dis --k 5 --sample, or build=True" in str(error.value)
+    assert "s3dis-k32" in str(error.value)
+    with pytest.raises(UsageError, match="Did you mean 'jobs'"):
+        obtain("s3dis", home=where, job=2)
+
+
+def test_record_parameters():
+    assert record_parameters("s3dis", {"k": 7}) == {"k": 7, "limit": None, **S3DIS}
+    assert record_parameters("shapenet-part", {"category": ("Chair", "Bag")})["category"] == ["Bag", "Chair"]
+    with pytest.raises(UsageError, match="not valid"):
+        record_parameters("s3dis", {"k": 0})
