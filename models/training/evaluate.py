@@ -24,7 +24,7 @@ from kmip_data.models.training.machine import (
 )
 from kmip_data.models.training.module import TrainingModule, evaluate_part
 from kmip_data.models.training.overrides import read_config
-from kmip_data.models.training.result import RunResult, read_result
+from kmip_data.models.training.result import RunResult, SplitUsed, read_result
 from kmip_data.models.training.table import metrics_table
 
 
@@ -38,14 +38,14 @@ class Evaluation:
     sample: bool
     build: Path
     build_key: str
-    split: str
+    split: SplitUsed
     device: str
     metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
 
     @property
     def same(self) -> bool | None:
         """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if self.build_key != self.result.build_key or self.split != self.result.split.name:
+        if self.build_key != self.result.build_key or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
@@ -57,7 +57,7 @@ class Evaluation:
             "sample": self.sample,
             "build": str(self.build),
             "build_key": self.build_key,
-            "split": self.split,
+            "split": self.split.model_dump(),
             "device": self.device,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
@@ -70,7 +70,7 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
             metrics_table([self.metrics]),
-            f"{self.dataset}{sample}, split {self.split}; weights of epoch {epoch}; metrics in %",
+            f"{self.dataset}{sample}, split {self.split.name}; weights of epoch {epoch}; metrics in %",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -131,7 +131,7 @@ def evaluate(
         sample=card.sample,
         build=data.build.path,
         build_key=card.key,
-        split=data.split_name,
+        split=data.split_used,
         device=chosen.name,
         metrics=metrics,
     )
@@ -144,12 +144,12 @@ def _measure(
     load_weights(module.model, folder / WEIGHTS)
     try:
         module.to(device)
-        return {part: evaluate_part(module, data.loader(part), device) for part in data.parts}
+        return {part: evaluate_part(module, part, data.loader(part), device) for part in data.parts}
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         left = f"{folder} as it was"
-        raise out_of_memory(error, size=module.size, doing="evaluating", config=config, left=left) from error
+        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
 
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:

@@ -13,12 +13,13 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 
 from kmip_data.errors import CheckFailed
+from kmip_data.models.network import build_model
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS, AtomicCheckpointIO, write_weights
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.curves import draw_curves
 from kmip_data.models.training.data import RunData
 from kmip_data.models.training.folders import CURVES_NAME
-from kmip_data.models.training.logs import build_logger, quiet_lightning
+from kmip_data.models.training.logs import build_logger, check_logger, quiet_lightning
 from kmip_data.models.training.machine import (
     Device,
     is_out_of_memory,
@@ -45,7 +46,7 @@ def fit(
 ) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    ``folder`` is ``None`` in the processes of a distributed run that write nothing.
+    ``folder`` is ``None`` where another process of a distributed run made it.
     """
     with quiet_lightning(), _determinism(config.system.deterministic):
         seed_everything(config.training.seed, workers=False, verbose=False)
@@ -64,21 +65,26 @@ def fit(
             return _finish(config, data, folder, device, module, recorder, trainer)
 
 
+def check(config: RunConfig, data: RunData) -> None:
+    """Raise UsageError for a logger, model or option that is not there, before anything is written."""
+    check_logger(config.system.logger)
+    with torch.device("meta"):  # no memory, and no random numbers drawn
+        build_model(config.model, in_channels=data.in_channels, num_classes=data.num_classes)
+
+
 def _trainer(
     config: RunConfig, folder: Path | None, device: Device, recorder: Recorder, data: RunData
 ) -> Trainer:
     system, training = config.system, config.training
     logger: Any = False
-    if folder is not None:
+    if folder is not None and recorder.writes:
         logger = build_logger(
             system.logger,
             folder,
-            run=folder.name,
             project=f"kmip-data-{data.label}",
             config=config.model_dump(mode="json"),
         )
-    # The last layer's edge output reaches no loss, so some weights have no gradient in a step.
-    strategy = "auto" if system.devices * system.nodes == 1 else "ddp_find_unused_parameters_true"
+    strategy = "auto" if system.devices * system.nodes == 1 else "ddp"
     return Trainer(
         accelerator="gpu" if device.kind == "cuda" else "cpu",
         devices=system.devices,
@@ -146,9 +152,7 @@ def _guarded(
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise out_of_memory(
-            error, size=module.size, doing=recorder.doing, config=config, left=kept
-        ) from error
+        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=kept) from error
     finally:
         if main_thread and handler is not None:
             signal.signal(signal.SIGINT, handler)
@@ -187,9 +191,7 @@ def _finish(
     module.to(root)
     metrics = {}
     for part in data.parts:
-        recorder.doing = f"evaluating {part}"
-        loader = data.loader(part)
-        metrics[part] = evaluate_part(module, loader, root)
+        metrics[part] = evaluate_part(module, part, data.loader(part), root)
     history = recorder.history
     result = RunResult(
         name=folder.name if folder is not None else "",
@@ -218,7 +220,7 @@ def _finish(
         ),
         memory=Memory(device=peak_device_memory(root), host=peak_host_memory()),
     )
-    if folder is not None:
+    if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)
         sample = " (sample: generated data)" if result.sample else ""
         draw_curves(

@@ -22,20 +22,10 @@ _NEEDS = {
 }
 
 
-def build_logger(name: str, folder: Path, *, run: str, project: str, config: dict[str, Any]) -> Any:
-    """Return Lightning's logger of that name, writing below ``folder``; ``False`` for ``csv``.
-
-    ``metrics.csv`` is written whatever the logger.
-
-    Raises
-    ------
-    UsageError
-        The logger's package is not installed; it is named.
-    """
-    if name == "csv":
-        return False
-    modules, package, class_name = _NEEDS[name]
-    if not any(importlib.util.find_spec(module) for module in modules):
+def check_logger(name: str) -> None:
+    """Raise UsageError, with the package to install, where a logger's package is not installed."""
+    modules, package, _ = _NEEDS.get(name, ((), "", ""))
+    if modules and not any(importlib.util.find_spec(module) for module in modules):
         raise UsageError(
             f"The logger {name!r} needs the package {package!r}.",
             expected=f"{package} installed",
@@ -43,15 +33,24 @@ def build_logger(name: str, folder: Path, *, run: str, project: str, config: dic
             left="nothing was started",
             next=f"pip install {package}, or --logger csv",
         )
+
+
+def build_logger(name: str, folder: Path, *, project: str, config: dict[str, Any]) -> Any:
+    """Return Lightning's logger of that name, writing below ``folder``; ``False`` for ``csv``.
+
+    ``metrics.csv`` is written whatever the logger.
+    """
+    if name == "csv":
+        return False
     from lightning.pytorch import loggers
 
-    kind = getattr(loggers, class_name)
+    kind = getattr(loggers, _NEEDS[name][2])
     if name == "tensorboard":
         logger = kind(save_dir=str(folder), name="", version="tensorboard")
     elif name == "wandb":
-        logger = kind(save_dir=str(folder), name=run, project=project)
+        logger = kind(save_dir=str(folder), name=folder.name, project=project)
     else:
-        logger = kind(save_dir=str(folder / "mlruns"), run_name=run, experiment_name=project)
+        logger = kind(save_dir=str(folder / "mlruns"), run_name=folder.name, experiment_name=project)
     logger.log_hyperparams(config)
     return logger
 

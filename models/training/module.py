@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.losses import LOSSES
@@ -45,38 +45,41 @@ class TrainingModule(LightningModule):
         self.metrics = SplitMetrics(num_classes)
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
         self._schedule_state: dict[str, Any] | None = None
-        self._last_loss: Tensor | None = None
+        self.doing = "starting"  #: for errors
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Logits ``(N, C)`` and labels ``(N,)`` of the rows that count."""
+        """Logits ``(N, C)`` and labels ``(N,)`` of the rows that count.
+
+        Raises
+        ------
+        CheckFailed
+            The weights have become infinite or NaN.
+        """
         self.size = Size.of(batch)
-        return self.model(batch), batch.y
+        try:
+            return self.model(batch), batch.y
+        except UsageError as error:
+            # The search refuses what it cannot rank. Say where in the run, and what is not finite.
+            if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
+                raise
+            raise self._diverged("The weights are not finite numbers", error.what) from error
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
-        self._check_last_loss(batch_idx - 1)
+        self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
         logits, target = self(batch)
         loss = self.loss(logits, target)
+        if not torch.isfinite(loss):
+            raise self._diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
         self.metrics.update(logits, target, loss)
-        self._last_loss = loss.detach()
         return loss
 
-    def end_epoch(self) -> dict[str, float]:
-        """Metrics of the train batches of this epoch, as they were met (dropout on, weights moving)."""
-        self._check_last_loss(None)
-        self._last_loss = None
-        return self.metrics.compute()
-
-    def _check_last_loss(self, batch: int | None) -> None:
-        # One step late, so that a GPU is never waited for.
-        if self._last_loss is None or torch.isfinite(self._last_loss):
-            return
-        where = "its last batch" if batch is None else f"batch {batch + 1}"
-        raise CheckFailed(
-            f"The loss is {float(self._last_loss)} in epoch {self.current_epoch + 1}, {where}.",
-            expected="a finite number",
-            found=f"{float(self._last_loss)}; learning rate {self.learning_rate:.3g}",
-            left="the checkpoint of the epoch before",
+    def _diverged(self, what: str, found: str) -> CheckFailed:
+        return CheckFailed(
+            f"{what}, {self.doing}.",
+            expected="finite numbers",
+            found=found,
+            left="the checkpoint of the last finished epoch, if there is one",
             next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
         )
 
@@ -106,11 +109,12 @@ class TrainingModule(LightningModule):
         self._schedule_state = checkpoint["schedule"]
 
 
-def evaluate_part(module: TrainingModule, loader: Any, device: torch.device) -> dict[str, float]:
-    """One pass over a part in eval mode: its loss and metrics.
+def evaluate_part(module: TrainingModule, part: str, loader: Any, device: torch.device) -> dict[str, float]:
+    """One pass over ``part`` in eval mode: its loss and metrics.
 
     Nothing random runs in eval mode, so the generators are as they were afterwards.
     """
+    module.doing = f"evaluating {part}"
     training = module.training
     module.eval()
     try:

@@ -25,6 +25,7 @@ from kmip_data.models.training.checkpoint import (
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import PARTS, RunData
 from kmip_data.models.training.folders import METRICS_NAME
+from kmip_data.models.training.machine import is_main_process
 from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.module import TrainingModule, evaluate_part
 from kmip_data.progress import Progress
@@ -52,7 +53,7 @@ class Recorder(Checkpoint):
     module
         What is trained.
     folder
-        The run folder; ``None`` in a process that writes nothing.
+        The run folder; ``None`` where another process of the run made it.
     data
         Where evaluation batches come from.
     config
@@ -69,13 +70,13 @@ class Recorder(Checkpoint):
         quiet: bool = False,
     ) -> None:
         self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
+        self.writes = folder is not None and is_main_process()
         self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
         self.metric = config.training.metric
         self.history: list[Row] = []
         self.best_epoch: int | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.interrupted = False
-        self.doing = "training"
         self._random: dict[str, Any] | None = None
         self._validation_loss: float | None = None
         self._started = 0.0
@@ -108,7 +109,7 @@ class Recorder(Checkpoint):
         if self._random is not None:
             set_random_state(self._random)
             self._random = None
-        if trainer.is_global_zero:
+        if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
             self._progress = Progress(
                 "train",
@@ -121,7 +122,6 @@ class Recorder(Checkpoint):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
-        self.doing = f"training in epoch {trainer.current_epoch + 1}"
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -133,7 +133,7 @@ class Recorder(Checkpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate, record, step the schedule, save."""
         epoch = trainer.current_epoch
-        train = self.module.end_epoch()
+        train = self.module.metrics.compute()
         seconds = time.perf_counter() - self._started
         row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
@@ -144,7 +144,7 @@ class Recorder(Checkpoint):
         self.module.schedule.step(self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
-        if self.folder is not None:
+        if self.folder is not None and self.writes:
             write_file(self.folder / METRICS_NAME, history_csv(self.history))
             if self.best_epoch == epoch:
                 write_weights(self.folder / BEST, self.best_weights)
@@ -170,8 +170,7 @@ class Recorder(Checkpoint):
     def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}
         for part in self.data.evaluated:
-            self.doing = f"evaluating {part} after epoch {epoch + 1}"
-            values = evaluate_part(self.module, self.data.loader(part), device)
+            values = evaluate_part(self.module, part, self.data.loader(part), device)
             row |= {f"{part}_{name}": value for name, value in values.items()}
         self._validation_loss = row["val_loss"]
         best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]

@@ -9,7 +9,7 @@ from typing import Any
 from kmip_data.home import Home
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
-from kmip_data.models.training.fitting import fit
+from kmip_data.models.training.fitting import check, fit
 from kmip_data.models.training.folders import CONFIG_NAME, find_run, make_run_folder, run_name
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
@@ -66,6 +66,7 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
+        check(seeded, data)
         seeded = data.pinned(seeded)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         folder = None

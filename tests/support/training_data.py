@@ -25,6 +25,7 @@ def learnable_build(
     layout: str = "neighbor",
     parts: dict[str, list[int]] | None = None,
     sample: bool = False,
+    one_class: bool = False,
     seed: int = 0,
 ) -> Build:
     """Point clouds whose class is the quarter of the unit interval that their first feature lies in."""
@@ -33,6 +34,7 @@ def learnable_build(
     for graph in range(graphs):
         size = nodes + graph % 3  # graphs of a batch differ in size
         x = rng.random((size, 6), dtype=np.float32)
+        label = np.full(size, 2) if one_class else x[:, 0] * CLASSES
         distance = ((x[:, None, :3] - x[None, :, :3]) ** 2).sum(-1)
         np.fill_diagonal(distance, np.inf)
         table = np.argsort(distance, axis=1)[:, :k].astype(np.uint16)
@@ -44,7 +46,7 @@ def learnable_build(
             GraphRecord(
                 key=f"graph/{graph:03d}",
                 num_nodes=size,
-                columns={"node/x": x, "node/y": (x[:, 0] * CLASSES).astype(np.uint8)},
+                columns={"node/x": x, "node/y": label.astype(np.uint8)},
                 **edges,
             )
         )

@@ -27,15 +27,6 @@ class Stop(Exception):
     """What ends a run in these tests."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    # The promise is for equal numbers of threads; one is quickest for networks this small.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
     return learnable_build(tmp_path_factory.mktemp("data") / "build")
