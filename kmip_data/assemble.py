@@ -62,9 +62,8 @@ class Assembler:
             (f.attribute, gather.LEVELS[f.level], f.shape, f.presented, None if _same(f) else f.stored)
             for f in copied
         ]
-        level = [gather.LEVELS[f.level] for f in copied]
-        layout = [level, *([getattr(f, name) for f in copied] for name in ("row_bytes", "offset", "width"))]
-        self._layout = tuple(np.array(column, np.int64) for column in layout)
+        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width) for f in copied]
+        self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 4).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
         """Return an assembler that leaves out some attributes, as PyG's ``exclude_keys`` does."""
@@ -104,14 +103,15 @@ class Assembler:
         totals = counts.sum(axis=1).tolist()
         values: dict[str, torch.Tensor] = {}
         targets, converted = [], []
-        for attribute, level, shape, presented, stored in self._outputs:
-            array, values[attribute] = empty((totals[level], *shape), presented, pin=pin)
+        for attribute, rows, shape, presented, stored in self._outputs:
+            array, values[attribute] = empty((totals[rows], *shape), presented, pin=pin)
             if stored is not None:
                 copied = np.empty(array.shape, stored)
                 converted.append((array, copied))
                 array = copied
             targets.append(array.__array_interface__["data"][0])
-        gather.copy_rows(address, counts, *self._layout, np.array(targets, np.int64))
+        level, row_bytes, offset, width = self._layout
+        gather.copy_rows(address, counts, level, row_bytes, offset, width, np.array(targets, np.int64))
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
         if self.edges or self.lengths:

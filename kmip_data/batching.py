@@ -167,7 +167,7 @@ def _of_many(
 def _plain(field: Field, rows: torch.Tensor) -> list[Any]:
     """Python numbers or strings of a graph column."""
     if field.form == "number":
-        return rows.tolist()  # type: ignore[no-any-return]
+        return rows.tolist()
     return [bytes(row).rstrip(b"\0").decode("utf-8") for row in rows.numpy()]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, njit, types  # type: ignore[attr-defined] # exported, not declared
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing_context: Any, address: Any) -> Any:
+def _pointer_code(typing_context: Any, address: Any) -> Any:
     """Turn an address into a pointer for :func:`numba.carray`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -32,20 +31,25 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _copy(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+def _copy_code(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
     """C's ``memcpy`` between addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to, of, count = arguments
         byte = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(of, byte), count, 1)
+        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
+            builder, builder.inttoptr(to, byte), builder.inttoptr(of, byte), count, 1
+        )
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+_pointer: Any = intrinsic(_pointer_code)
+_copy: Any = intrinsic(_copy_code)
+
+
+@njit(nogil=True, cache=True)
 def copy_rows(
     source: NDArray[np.int64],
     counts: NDArray[np.int64],
@@ -83,7 +87,7 @@ def copy_rows(
             to += rows * part
 
 
-@njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, inline="always")
 def _copy_parts(to: int, start: int, rows: int, stride: int, part: int, dtype: Any) -> None:
     if rows == 0 or part == 0:
         return
@@ -100,7 +104,7 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int, dtype: A
             out[i * part + j] = stored[i * stride + j]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def number_nodes(nodes: NDArray[np.int64], out: NDArray[np.int64]) -> None:
     """Write the number of its graph for each node: ``batch`` of a PyTorch Geometric batch."""
     stop = 0
@@ -109,7 +113,7 @@ def number_nodes(nodes: NDArray[np.int64], out: NDArray[np.int64]) -> None:
         out[start:stop] = b
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def neighbors_to_edges(
     source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int64]
 ) -> None:
@@ -139,7 +143,7 @@ def neighbors_to_edges(
         first += nodes[b]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def neighbors_to_table(
     source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int32]
 ) -> None:
@@ -157,7 +161,7 @@ def neighbors_to_table(
         first += nodes[b]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def pairs_to_edges(
     source: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -188,7 +192,7 @@ def pairs_to_edges(
             start += edges[b]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
 ) -> None:

@@ -28,7 +28,7 @@ def masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
     plain = len(masks) == len(MASKS) and all(
         mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values()
     )
-    return masks if plain and sum(mask.astype(int) for mask in masks.values()).max(initial=0) <= 1 else None
+    return masks if plain and np.sum(list(masks.values()), axis=0).max(initial=0) <= 1 else None
 
 
 def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, edges: int) -> SplitEntry:

@@ -16,7 +16,7 @@ from kmip_data.sharded import ShardedDataset
 PARTS = ("train", "val", "test")
 
 
-class GraphDataModule(LightningDataModule):  # type: ignore[misc] # Lightning is untyped here
+class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
     The data are built or found once a node (``prepare_data``) and opened in every process

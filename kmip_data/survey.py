@@ -149,7 +149,7 @@ class Survey:
             if name != "edge_index":
                 self._attributes[name].add(value, graph)
             self._digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
-            self._digest.update(np.ascontiguousarray(value).view(np.uint8) if value.ndim else value.tobytes())
+            self._digest.update(value.tobytes())
         if "edge_index" in graph.values and (first or self._degree is not None):
             degree = fixed_degree(graph.values["edge_index"], graph.num_nodes)
             self._degree = degree if first or degree == self._degree else None

@@ -76,7 +76,7 @@ def write_s3dis_sized(folder: Path, graphs: int, *, name: str = "s3dis", nodes: 
     (folder / "shards").mkdir(parents=True)
     per_graph, per_node, per_edge = bytes_per(schema)
     step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
-    shards = []
+    shards: list[ShardEntry] = []
     for start in range(0, graphs, step):
         records = [record(number) for number in range(start, min(start + step, graphs))]
         shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
