@@ -138,7 +138,7 @@ def make_build(
         },
         statistics={"mean": 0.1},
         versions={},
-        notes=["größer als nötig"],
+        notes=["letters beyond ASCII: ä, ö, ü"],
     )
     write_file(folder / CARD_NAME, card.to_json().encode())
     return card
