@@ -32,7 +32,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     note = f"generated graphs of S3DIS size: {graphs} of {NODES} nodes, k = {K}, 9 features"
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
-        dataset = ShardedDataset(write_s3dis_sized(Path(folder) / "build", graphs))
+        dataset = ShardedDataset(write_generated(Path(folder) / "build", graphs))
         found = [_random_access(dataset, Path(folder), repeats, note)]
         memory = in_memory(list(dataset))
         try:
@@ -44,7 +44,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     return found
 
 
-def write_s3dis_sized(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
+def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
     import hashlib
     import json
