@@ -5,25 +5,28 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.pipelines import pool
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.journal import Journal
+from kmip_data.pipelines.pool import Workers
 from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_unit, prepare, shard_name
 from kmip_data.progress import Progress
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
+STOP = "stop"
 
 
 def run_build(
@@ -67,50 +70,26 @@ def run_build(
     KeyboardInterrupt, SystemExit
         Interrupted. Workers are gone and finished shards stay.
     """
-    if (done := finished_card(folder)) is not None:
+    if (finished := finished_card(folder)) is not None:
         remove_work(folder)
-        return done
+        return finished
     (folder / CARD_NAME).unlink(missing_ok=True)
-    jobs = count_jobs(jobs)
-    work = folder / WORK
-    work.mkdir(parents=True, exist_ok=True)
-    for name in ("shards", "splits"):
-        (folder / name).mkdir(exist_ok=True)
-    remove_partials(folder)
-    with Journal(work / JOURNAL, key) as journal:
-        prepared = _prepare(pipeline, raw, params, work, journal)
-        units = pipeline.units(prepared, params)
-        _check_units(units)
-        if not any("units" in entry for entry in journal.entries):
-            journal.append({"units": len(units)})  # for `kmip-data list`
-        finished = _finished(journal, folder, units)
-        tasks = [
-            Task(pipeline, params, prepared, unit, folder, work / "stop", key, compression)
-            for unit in units
-            if unit.index not in finished
-        ]
-        _build_units(tasks, finished, journal, jobs=jobs, name=pipeline.manifest.name, quiet=quiet)
-    results = [finished[unit.index] for unit in units]
+    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+        units = run.units()
+        if not units:
+            raise nothing_to_build()
+        if not any("units" in entry for entry in run.journal.entries):
+            run.journal.append({"units": len(units)})  # for `kmip-data list`
+        results = run.build(units)
+    ordered = [results[unit.index] for unit in units]
     card = finish_build(
-        pipeline, params, split_params, raw, folder, results, key=key, compression=compression
+        pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression
     )
     remove_work(folder)
-    _say(f"built {pipeline.manifest.name}: {card.counts['graphs']:,} graphs in {folder}", quiet=quiet)
+    if not quiet:
+        text = f"built {pipeline.manifest.name}: {card.counts['graphs']:,} graphs in {folder}"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
     return card
-
-
-def finished_card(folder: Path) -> Card | None:
-    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
-
-    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a
-    build there begins anew, to the same bytes.
-    """
-    if not (folder / CARD_NAME).is_file():
-        return None
-    try:
-        return read_card(folder)
-    except DamagedInput:
-        return None
 
 
 def rebuild_units(
@@ -128,21 +107,23 @@ def rebuild_units(
     """Build the chosen units of a finished build again; the caller holds the lock and compares."""
     if not chosen:
         return {}
-    work = folder / WORK
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    remove_partials(folder)
-    results: dict[int, UnitResult] = {}
-    with Journal(work / JOURNAL, key) as journal:
-        prepared = _prepare(pipeline, raw, params, work, journal)
-        tasks = [
-            Task(pipeline, params, prepared, unit, folder, work / "stop", key, compression)
-            for unit in pipeline.units(prepared, params)
-            if unit.index in chosen
-        ]
-        name = pipeline.manifest.name
-        _build_units(tasks, results, journal, jobs=count_jobs(jobs), name=name, quiet=quiet)
-    return results
+    remove_work(folder)
+    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+        return run.build([unit for unit in run.units() if unit.index in chosen])
+
+
+def finished_card(folder: Path) -> Card | None:
+    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+
+    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a
+    build there begins anew, to the same bytes.
+    """
+    if not (folder / CARD_NAME).is_file():
+        return None
+    try:
+        return read_card(folder)
+    except DamagedInput:
+        return None
 
 
 def count_jobs(jobs: int | None) -> int:
@@ -181,98 +162,136 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _prepare(
-    pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, work: Path, journal: Journal
-) -> Prepared:
-    """Cut the raw files in pieces, in a worker, once; the journal remembers where they lie."""
-    pieces = work / "prepared"
-    for entry in journal.entries:
-        if "prepared" in entry:
-            place = entry["prepared"]["inside"]
-            return Prepared(raw.path if place is None else work / place, entry["prepared"]["plan"])
-    shutil.rmtree(pieces, ignore_errors=True)
-    pieces.mkdir()
-    try:
-        with pool.Workers(1, work / "stop") as workers:
-            prepared = workers.submit(prepare, pipeline, raw, params, pieces).result()
-    except BrokenExecutor as error:
-        raise _worker_died("the preparation of the raw files") from error
-    inside = None if prepared.path == raw.path else prepared.path.relative_to(work).as_posix()
-    journal.append({"prepared": {"inside": inside, "plan": dict(prepared.plan)}})
-    return prepared
+@dataclass
+class _Run:
+    """One run of the engine over a build folder, with its journal and workers open."""
 
+    pipeline: Pipeline[Any, Any]
+    params: Params
+    raw: RawFolder
+    folder: Path
+    key: str
+    compression: Compression
+    jobs: int
+    quiet: bool
+    journal: Journal
+    workers: Workers
+    prepared: Prepared = field(init=False)
 
-def _check_units(units: Sequence[Unit]) -> None:
-    if not units:
-        raise nothing_to_build()
-    if [unit.index for unit in units] != list(range(len(units))):
-        message = "a pipeline must number its units 0, 1, 2, …"
-        raise ValueError(message)
+    def units(self) -> list[Unit]:
+        """Deal the records to units; the pipeline's ``prepare`` runs before, once, in a worker."""
+        self.prepared = self._prepare()
+        units = self.pipeline.units(self.prepared, self.params)
+        if [unit.index for unit in units] != list(range(len(units))):
+            message = "a pipeline must number its units 0, 1, 2, …"
+            raise ValueError(message)
+        return units
 
-
-def _finished(journal: Journal, folder: Path, units: Sequence[Unit]) -> dict[int, UnitResult]:
-    """Units whose shard lies there with the digest that the journal gives it."""
-    names = {unit.index: (unit.name, shard_name(unit)) for unit in units}
-    finished = {}
-    for entry in journal.entries:
-        if "unit" not in entry:
-            continue
-        result = UnitResult(**entry["unit"])
-        path = folder / result.file
-        if names.get(result.index) != (result.name, result.file) or not path.is_file():
-            continue
-        if file_sha256(path) == result.sha256:
-            finished[result.index] = result
-    return finished
-
-
-def _build_units(
-    tasks: Sequence[Task],
-    finished: dict[int, UnitResult],
-    journal: Journal,
-    *,
-    jobs: int,
-    name: str,
-    quiet: bool,
-) -> None:
-    """Build all ``tasks`` and add their results to ``finished`` and the journal."""
-    total = len(tasks) + len(finished)
-    if finished and tasks:
-        _say(f"going on: {len(finished)} of {total} shards are there already", quiet=quiet)
-    with Progress(f"build {name}", total, unit="shard", initial=len(finished), quiet=quiet) as progress:
-
-        def done(result: UnitResult) -> None:
-            journal.append({"unit": result.to_json()})
-            finished[result.index] = result
-            progress.update(1)
-
+    def _prepare(self) -> Prepared:
+        work = self.folder / WORK
+        for entry in self.journal.entries:
+            if "prepared" in entry:
+                place = entry["prepared"]["inside"]
+                return Prepared(self.raw.path if place is None else work / place, entry["prepared"]["plan"])
+        pieces = work / "prepared"
+        shutil.rmtree(pieces, ignore_errors=True)
+        pieces.mkdir()
+        # A second process costs no time here, and many builds need no more than these two.
+        self.workers.ensure(min(self.jobs, 2))
         try:
-            _run_units(tasks, jobs=jobs, done=done, say=progress.message)
-        except BaseException as error:
-            if tasks:
-                remove_partials(tasks[0].folder)
-            state = f"{len(finished)} of {total} shards are finished and stay; the same command goes on"
-            if isinstance(error, KmipDataError):
-                error.parts["on disk"] = state
-            elif isinstance(error, KeyboardInterrupt | SystemExit):
-                progress.message(f"interrupted: {state}")
-            raise
+            future = self.workers.submit(prepare, self.pipeline, self.raw, self.params, pieces)
+            prepared = future.result()
+        except BrokenExecutor as error:
+            raise _worker_died("the preparation of the raw files") from error
+        inside = None if prepared.path == self.raw.path else prepared.path.relative_to(work).as_posix()
+        self.journal.append({"prepared": {"inside": inside, "plan": dict(prepared.plan)}})
+        return prepared
+
+    def build(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
+        """Build the units that are not on disk already; return all, by index."""
+        results = self._finished(units)
+        stop, total = self.workers.stop, len(units)
+        tasks = [
+            Task(
+                self.pipeline, self.params, self.prepared, unit, self.folder, stop, self.key, self.compression
+            )
+            for unit in units
+            if unit.index not in results
+        ]
+        description = f"build {self.pipeline.manifest.name}"
+        with Progress(description, total, unit="shard", initial=len(results), quiet=self.quiet) as progress:
+            if results:
+                progress.message(f"going on: {len(results)} of {total} shards are there already")
+
+            def done(result: UnitResult) -> None:
+                self.journal.append({"unit": result.to_json()})
+                results[result.index] = result
+                progress.update(1)
+
+            try:
+                self._build(tasks, done, progress.message)
+            except BaseException as error:
+                state = f"{len(results)} of {total} shards are finished and stay; the same command goes on"
+                if isinstance(error, KmipDataError):
+                    error.parts["on disk"] = state
+                elif isinstance(error, KeyboardInterrupt | SystemExit):
+                    progress.message(f"interrupted: {state}")
+                raise
+        return results
+
+    def _build(
+        self, tasks: Sequence[Task], done: Callable[[UnitResult], None], say: Callable[[str], None]
+    ) -> None:
+        """Run all tasks; those in hand when a worker dies are tried alone: that shows whose fault it was."""
+        waiting = list(tasks)
+        while waiting:
+            lost, waiting = self.workers.run_all(build_unit, waiting, jobs=self.jobs, done=done)
+            if lost:
+                say(f"a worker process died; trying its {len(lost)} shards one by one")
+            for task in lost:
+                died, _ = self.workers.run_all(build_unit, [task], jobs=1, done=done)
+                if died:
+                    raise _worker_died(f"unit {task.unit.name!r}, also when it ran alone")
+
+    def _finished(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
+        """Units whose shard lies there with the digest that the journal gives it."""
+        names = {unit.index: (unit.name, shard_name(unit)) for unit in units}
+        found = {}
+        for entry in self.journal.entries:
+            if "unit" not in entry:
+                continue
+            result = UnitResult(**entry["unit"])
+            path = self.folder / result.file
+            if names.get(result.index) != (result.name, result.file) or not path.is_file():
+                continue
+            if file_sha256(path) == result.sha256:
+                found[result.index] = result
+        return found
 
 
-def _run_units(
-    tasks: Sequence[Task], *, jobs: int, done: Callable[[UnitResult], None], say: Callable[[str], None]
-) -> None:
-    """Run all tasks; those in hand when a worker dies are tried alone, which shows whose fault it was."""
-    waiting = list(tasks)
-    while waiting:
-        stop = waiting[0].stop
-        lost, waiting = pool.run_all(build_unit, waiting, jobs=jobs, stop=stop, done=done)
-        if lost:
-            say(f"a worker process died; trying its {len(lost)} shards one by one")
-        for task in lost:
-            died, _ = pool.run_all(build_unit, [task], jobs=1, stop=stop, done=done)
-            if died:
-                raise _worker_died(f"unit {task.unit.name!r}, also when it ran alone")
+@contextlib.contextmanager
+def _run(
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    raw: RawFolder,
+    folder: Path,
+    key: str,
+    compression: Compression,
+    jobs: int | None,
+    *,
+    quiet: bool,
+) -> Iterator[_Run]:
+    jobs = count_jobs(jobs)
+    work = folder / WORK
+    for place in (work, folder / "shards", folder / "splits"):
+        place.mkdir(parents=True, exist_ok=True)
+    remove_partials(folder)
+    try:
+        with Journal(work / JOURNAL, key) as journal, Workers(work / STOP) as workers:
+            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, workers)
+    except BaseException:
+        remove_partials(folder)  # of workers that were ended while they wrote
+        raise
 
 
 def _worker_died(place: str) -> OutOfResources:
@@ -280,10 +299,6 @@ def _worker_died(place: str) -> OutOfResources:
         f"The worker process died on {place}.",
         expected="memory for one shard in each worker (about 1 GiB)",
         found="a process killed by the system (out of memory?) or crashed",
+        left="the shards that are finished; the next run goes on from them",
         next="free some memory and run the same command again; dmesg says whether the system killed it",
     )
-
-
-def _say(text: str, *, quiet: bool) -> None:
-    if not quiet:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -28,19 +28,29 @@ class Workers:
 
     Parameters
     ----------
-    jobs
-        Number of processes, started when the first task is handed over.
     stop
         Path of the stop file that tasks look for.
     """
 
-    def __init__(self, jobs: int, stop: Path) -> None:
-        from loky import ProcessPoolExecutor
-
+    def __init__(self, stop: Path) -> None:
         self.stop = stop
         self._futures: set[Future[Any]] = set()
+        self._executor: Any = None
+        self._size = 0
+
+    def ensure(self, size: int) -> None:
+        """Have at least ``size`` processes; the ones there are kept only if they are enough.
+
+        They start when the first task is handed over.
+        """
+        from loky import ProcessPoolExecutor
+
+        if self._executor is not None and self._size >= size:
+            return
+        self.end()
+        self._size = size
         self._executor = ProcessPoolExecutor(
-            max_workers=jobs, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
+            max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
         )
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
@@ -50,6 +60,47 @@ class Workers:
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         return future
+
+    def end(self) -> None:
+        """Kill the processes; idle or not, nothing they could still do is wanted."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self._executor = None
+
+    def run_all(
+        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+    ) -> tuple[list[T], list[T]]:
+        """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time.
+
+        Parameters
+        ----------
+        done
+            Called in this process with each result, in the order in which they come.
+
+        Returns
+        -------
+        lost, waiting
+            Both empty; or, after a worker process died, the tasks that were handed over and not
+            finished, and those not yet handed over. The first exception of a task is raised here.
+        """
+        waiting = deque(tasks)
+        running: dict[Future[R], T] = {}
+        if not waiting:
+            return [], []
+        self.ensure(min(jobs, len(waiting)))
+        try:
+            while waiting or running:
+                while waiting and len(running) <= jobs:
+                    future = self.submit(function, waiting[0])
+                    running[future] = waiting.popleft()
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done(future.result())
+                    del running[future]
+        except BrokenExecutor:
+            self.end()
+            return list(running.values()), list(waiting)
+        return [], []
 
     def __enter__(self) -> Self:
         self.stop.unlink(missing_ok=True)
@@ -66,40 +117,4 @@ class Workers:
                 for future in list(self._futures):
                     future.cancel()
                 wait(list(self._futures), timeout=GRACE_SECONDS)
-            # Idle or not, nothing a worker could still do is wanted: no reason to wait for it.
-            self._executor.shutdown(wait=True, kill_workers=True)
-
-
-def run_all(
-    function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, stop: Path, done: Callable[[R], None]
-) -> tuple[list[T], list[T]]:
-    """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time.
-
-    Parameters
-    ----------
-    done
-        Called in this process with each result, in the order in which they come.
-
-    Returns
-    -------
-    lost, waiting
-        Both empty; or, after a worker process died, the tasks that were handed over and not
-        finished, and those not yet handed over. The first exception of a task is raised here.
-    """
-    waiting = deque(tasks)
-    running: dict[Future[R], T] = {}
-    if not waiting:
-        return [], []
-    try:
-        with Workers(min(jobs, len(waiting)), stop) as workers:
-            while waiting or running:
-                while waiting and len(running) <= jobs:
-                    future = workers.submit(function, waiting[0])
-                    running[future] = waiting.popleft()
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    done(future.result())
-                    del running[future]
-    except BrokenExecutor:
-        return list(running.values()), list(waiting)
-    return [], []
+            self.end()

@@ -74,7 +74,8 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
     classes = column.num_classes or 0
     if column.shape:
         positive: NDArray[np.bool_] = np.asarray(values).reshape(-1, classes) > 0
-        return positive.sum(axis=0, dtype=np.int64)
+        total: NDArray[np.int64] = positive.sum(axis=0, dtype=np.int64)
+        return total
     flat = np.asarray(values).reshape(-1)
     if flat.dtype.kind != "u":
         flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)

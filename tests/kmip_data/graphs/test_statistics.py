@@ -1,0 +1,117 @@
+"""Statistics add up exactly however records are dealt, and agree with plain counting."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kmip_data.graphs.statistics import MAX_BINS, UnitStatistics, count_classes, histogram, summarise
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+
+LABEL = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=4)
+
+
+def _records(seed: int, count: int, *, k: int | None) -> list[GraphRecord]:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    records = []
+    for i in range(count):
+        n = int(rng.integers(0, 9))
+        options: dict[str, Any] = {}
+        if k is None:
+            edges = int(rng.integers(0, 20)) if n else 0
+            options["edge_index"] = rng.integers(0, max(n, 1), (2, edges)).astype(np.uint16)
+        else:
+            options["neighbor"] = rng.integers(0, max(n, 1), (n, k)).astype(np.uint16)
+        labels = rng.integers(0, 4, n).astype(np.uint8)
+        records.append(GraphRecord(key=str(i), num_nodes=n, columns={"node/y": labels}, **options))
+    return records
+
+
+def _collect(records: list[GraphRecord], schema: Schema) -> dict[str, Any]:
+    statistics = UnitStatistics(schema)
+    for record in records:
+        statistics.add(record)
+    return json.loads(json.dumps(statistics.to_json()))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 12), max_size=4), k=st.sampled_from([None, 1, 3])
+)
+def test_any_dealing_gives_the_counts_of_a_plain_loop(seed: int, cuts: list[int], k: int | None) -> None:
+    schema = Schema(columns=(LABEL,), edges="index" if k is None else "neighbor", k=k)
+    records = _records(seed, 12, k=k)
+    edges = [0, *sorted(cuts), 12]
+    units = [_collect(records[a:b], schema) for a, b in pairwise(edges)]
+    found = summarise(units)
+    degrees: dict[str, Counter[int]] = {"in_degree": Counter(), "out_degree": Counter()}
+    classes = [0] * 4
+    for record in records:
+        pairs = []
+        if record.neighbor is not None:
+            pairs = [(int(s), t) for t, row in enumerate(record.neighbor) for s in row]
+        elif record.edge_index is not None:
+            pairs = [(int(s), int(t)) for s, t in record.edge_index.T]
+        for node in range(record.num_nodes):
+            degrees["out_degree"][sum(s == node for s, _ in pairs)] += 1
+            degrees["in_degree"][sum(t == node for _, t in pairs)] += 1
+        for label in record.columns["node/y"]:
+            classes[label] += 1
+    assert found["graphs"] == 12
+    assert found["nodes"] == sum(record.num_nodes for record in records)
+    assert found["edges"] == sum(record.num_edges for record in records)
+    assert found["classes"] == classes
+    for name, expected in degrees.items():
+        if expected:
+            bins = found[name]["histogram"]
+            assert dict(zip(bins["low"], bins["count"], strict=True)) == dict(expected)
+            assert bins["low"] == bins["high"]
+            assert (found[name]["min"], found[name]["max"]) == (min(expected), max(expected))
+            mean = sum(v * c for v, c in expected.items()) / expected.total()
+            assert found[name]["mean"] == pytest.approx(mean)
+
+
+def test_labels_of_graphs_and_of_several_targets() -> None:
+    one = Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3)
+    assert count_classes(np.uint8(2), one).tolist() == [0, 0, 1]
+    several = Column(
+        key="graph/y", attribute="y", stored="float32", presented="float32", shape=(3,), num_classes=3
+    )
+    assert count_classes(np.array([[1, 0, np.nan], [1, 1, 0]], np.float32), several).tolist() == [2, 1, 0]
+    signed = Column(key="node/y", attribute="y", stored="int8", presented="int64", num_classes=3)
+    assert count_classes(np.array([-1, 0, 2, 2, 7], np.int8), signed).tolist() == [1, 0, 2]
+    wide = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=3)
+    assert count_classes(np.array([0, 2, 200], np.uint8), wide).tolist() == [1, 0, 1]
+
+
+def test_a_schema_without_labels_or_edges() -> None:
+    schema = Schema(columns=(), edges="none")
+    found = summarise([_collect([GraphRecord(key="a", num_nodes=3)], schema)])
+    assert found["classes"] == []
+    assert found["in_degree"] == {}
+    assert found["nodes_per_graph"]["max"] == 3
+    assert summarise([])["graphs"] == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    counts=st.dictionaries(st.integers(0, 5000), st.integers(1, 50), min_size=1, max_size=200),
+    scale=st.sampled_from(["linear", "log2"]),
+)
+def test_bins_are_in_order_and_hold_every_count_once(counts: dict[int, int], scale: Any) -> None:
+    bins = histogram(counts, scale)
+    assert sum(bins["count"]) == sum(counts.values())
+    assert len(bins["low"]) <= MAX_BINS
+    last = -1
+    for low, high, count in zip(bins["low"], bins["high"], bins["count"], strict=True):
+        assert last < low <= high
+        assert count == sum(c for v, c in counts.items() if low <= v <= high) > 0
+        last = high
