@@ -202,7 +202,7 @@ def _flush(folder: Path, members: Collection[str]) -> None:
     """
     inner: set[str] = set()
     for name in members:
-        while (name := name.rpartition("/")[0]) and name not in inner:  # noqa: PLW2901 -- climbs up
+        while (name := name.rpartition("/")[0]) and name not in inner:
             inner.add(name)
     with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
         list(pool.map(fsync_path, [folder, *(folder / name for name in (*members, *inner))]))
