@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +69,23 @@ class DatasetCommand(Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption:
             # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
-            if name is None and (word := next((word for word in given if not word.startswith("-")), None)):
+            word = self._target_on(given)
+            if name is None and word is not None and os.sep not in word and not Path(word).exists():
                 check_dataset(word)
             raise
 
+    def _target_on(self, args: list[str]) -> str | None:
+        """Return what stands where the dataset belongs, whatever it is."""
+        for word, following in zip(args, [*args[1:], None], strict=True):
+            if word == "--dataset":
+                return following
+            if word.startswith("--dataset="):
+                return word.removeprefix("--dataset=")
+        takes_argument = any(isinstance(param, click.Argument) for param in self.params)
+        return next((word for word in args if not word.startswith("-")), None) if takes_argument else None
+
     def _dataset_on(self, args: list[str]) -> str | None:
+        """Return the dataset that a word on the line names, or whose build folder it is."""
         names = dataset_names()
         words = [word.removeprefix("--dataset=") for word in args]
         for word in words:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset
+from kmip_data.cli.command import Command
+from kmip_data.cli.dataset_command import complete_dataset
 from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options
 from kmip_data.cli.output import print_json, size, table
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=DatasetCommand,
+    cls=Command,
     examples=[
         "kmip-data fetch s3dis",
         "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",

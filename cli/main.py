@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import signal
@@ -65,6 +66,9 @@ def root(ctx: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without © still gets the rest of the line
     sys.exit(run(sys.argv[1:]))
 
 
@@ -105,7 +109,7 @@ def run(args: list[str]) -> int:
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
             body = {"class": type(known).__name__, "exit_code": code, "what": known.what, **parts}
-            click.echo(json.dumps({"error": body}, indent=2, ensure_ascii=False))
+            click.echo(json.dumps({"error": body}, indent=2))
         return code
     return 0
 

@@ -16,8 +16,8 @@ JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON ob
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print the one JSON object of a command."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    """Print the one JSON object of a command, in ASCII whatever the terminal can show."""
+    click.echo(json.dumps(value, indent=2, default=_plain))
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[JSON_PRINTED] = True

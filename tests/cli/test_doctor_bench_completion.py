@@ -146,6 +146,7 @@ def test_completion_script_is_valid_shell(shell, tmp_path):
         ("kmip-data ", set(COMMANDS)),
         ("kmip-data build s", {"s3dis", "shapenet-part"}),
         ("kmip-data train --dataset sh", {"shapenet-part"}),
+        ("kmip-data build s3dis --te", {"--test-area"}),
     ],
 )
 def test_completions(words, expected):
