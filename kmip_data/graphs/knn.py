@@ -18,8 +18,8 @@ from kmip_data.threads import for_ranges
 
 KnnRule = Literal["exact", "torch-cluster"]
 
-LEAF_SIZE = 16  #: most points in a leaf of the tree
-GRAIN = 2_048  #: fewest points worth a thread
+LEAF_SIZE = 32  #: most points in a leaf of the tree
+GRAIN = 64  #: fewest leaves worth a thread
 
 
 def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
@@ -117,23 +117,21 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
 
 
 def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
-    from kmip_data.graphs import _knn_kernels
+    from kmip_data.graphs._knn_search import search
+    from kmip_data.graphs._knn_tree import Tree, build_tree
 
-    n = len(points)
+    n, leaves = len(points), 1
     if table.size == 0:
         return
-    leaves = 1
     while leaves * LEAF_SIZE < n:
         leaves *= 2
-    columns = points.T.copy()
-    order = np.arange(n, dtype=np.int32)
-    low, high = np.empty((2, 2 * leaves, 3), np.float32)
-    lowest = np.empty(2 * leaves, np.int32)
-    _knn_kernels.build_tree(columns, order, low, high, lowest)
-    place = np.empty(n, np.int32)
-    place[order] = np.arange(n, dtype=np.int32)
-    for_ranges(
-        lambda a, b: _knn_kernels.search(columns, order, place, low, high, lowest, table, a, b),
-        n,
-        grain=GRAIN,
+    tree = Tree(
+        points=points.T.copy(),
+        order=np.arange(n, dtype=np.int32),
+        place=np.empty(n, np.int32),
+        low=np.empty((2 * leaves, 3), np.float32),
+        high=np.empty((2 * leaves, 3), np.float32),
+        lowest=np.empty(2 * leaves, np.int32),
     )
+    build_tree(tree)
+    for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)
