@@ -115,7 +115,7 @@ class Assembler:
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
         if self.edges or self.lengths:
-            self._connect(address[len(targets) :], counts, values, compact=compact, pin=pin)
+            self._connect(address[len(targets) :], counts, totals, values, compact=compact, pin=pin)
         del held  # the copies of compressed rows were needed until here
         return values, counts
 
@@ -123,14 +123,15 @@ class Assembler:
         self,
         address: NDArray[np.int64],
         counts: NDArray[np.int64],
+        totals: Sequence[int],
         values: dict[str, torch.Tensor],
         *,
         compact: bool,
         pin: bool,
     ) -> None:
         """Add ``edge_index`` or ``neighbor``, and the lengths of the edges."""
-        nodes, edges = counts[gather.NODE], counts[gather.EDGE]
-        total_nodes, total_edges = int(nodes.sum()), int(edges.sum())
+        _, nodes, edges = counts
+        total_nodes, total_edges = totals[gather.NODE], totals[gather.EDGE]
         targets: NDArray[np.int64]
         if compact and self._k is not None:
             if total_nodes >= _LARGEST_TABLE:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +27,7 @@ KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
 # in any thread, needs no lock (and can never wait for one that its own thread holds).
 _free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
+_asked: dict[int, float] = {}  #: when each size was asked for last; the one out of use longest goes first
 _used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
 
 
@@ -38,6 +41,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     if nbytes < SMALLEST:
         return np.empty(shape, dtype)
     size = _size_class(nbytes)
+    _asked[size] = time.monotonic()
     try:
         buffer = _free[size].pop()
     except IndexError:
@@ -74,5 +78,14 @@ def _map(size: int) -> NDArray[np.uint8]:
 
 def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
     _, buffer = _used.pop(id(reference))
-    if kept_bytes() + buffer.size <= KEEP:
-        _free[buffer.size].append(buffer)
+    _free[buffer.size].append(buffer)
+    excess = kept_bytes() - KEEP
+    if excess <= 0:
+        return
+    for size, _ in sorted(_asked.items(), key=itemgetter(1)):
+        while excess > 0:
+            try:
+                _free[size].popleft()
+            except IndexError:
+                break
+            excess -= size
