@@ -109,6 +109,7 @@ def command(
     The run folder keeps configuration, metrics, checkpoints, weights, result and learning curves.
     Dataset and split take the same parameters as `kmip-data build`.
     """
+    from kmip_data.models.training.machine import is_main_process
     from kmip_data.models.training.run import resume as resume_run
     from kmip_data.models.training.run import train
 
@@ -132,6 +133,8 @@ def command(
         config = configuration(str(dataset), record_parameters(), split_parameters(), **chosen)
         numbers = seed_list(seeds) if seeds is not None else None
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
+    if not is_main_process():  # of --devices N: the others have the same to say
+        return
     if as_json:
         print_json(summary.to_dict())
     else:
@@ -141,7 +144,6 @@ def command(
 #: Options of the line to the key of the configuration that they set.
 KEYS = {
     "sample": ("data", "sample"),
-    "epochs": ("training", "epochs"),
     "precision": ("training", "precision"),
     "device": ("system", "device"),
     "devices": ("system", "devices"),
@@ -157,6 +159,7 @@ def configuration(
     *,
     model: str,
     variant: Any,
+    epochs: int | None,
     overrides: Sequence[str],
     **options: Any,
 ) -> RunConfig:
@@ -166,10 +169,12 @@ def configuration(
     ----------
     records, split
         Parameters of records and of the split that were given.
+    epochs
+        Length of the run, if given; a warm-up that would fill it is shortened.
     options
         By the names of :data:`KEYS`; ``None`` and ``False`` leave the preset as it is.
     """
-    from kmip_data.models.training.overrides import apply_overrides, config_from_mapping
+    from kmip_data.models.training.overrides import apply_overrides, config_from_mapping, with_epochs
     from kmip_data.models.training.presets import config_for
 
     values = config_for(target, model, variant).model_dump()
@@ -181,7 +186,10 @@ def configuration(
         if value not in (None, False):
             section, key = KEYS[name]
             values[section][key] = value
-    return apply_overrides(config_from_mapping(values, "the command line"), overrides)
+    config = config_from_mapping(values, "the command line")
+    if epochs is not None:
+        config = with_epochs(config, epochs)
+    return apply_overrides(config, overrides)
 
 
 def seed_list(text: str) -> list[int]:

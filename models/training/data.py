@@ -12,13 +12,13 @@ from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home
 from kmip_data.loader import GraphLoader
 from kmip_data.models.training.config import DataConfig, RunConfig
+from kmip_data.models.training.metrics import PARTS
 from kmip_data.models.training.presets import is_build_folder
 from kmip_data.models.training.result import SplitUsed
 from kmip_data.opening import obtain, split_name
 from kmip_data.schema import View
 from kmip_data.sharded import ShardedDataset
 
-PARTS = ("train", "val", "test")
 ALL_FEATURES = "all"
 
 # Views of ``x`` by dataset and name: first and last column + 1 of the stored features.

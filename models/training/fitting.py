@@ -117,6 +117,9 @@ def _announcement(
     yield f"data: {data.description}"
     count = sum(parameter.numel() for parameter in module.model.parameters())
     yield f"model: {config.model.name}, {count:,} parameters"
+    schedule = config.schedule
+    shape = f", {schedule.warmup_epochs} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
+    yield f"schedule: {schedule.kind}, {config.training.epochs} epochs{shape}"
     many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
     yield f"device: {device.name} ({device.reason}){many}, precision {config.training.precision}"
     if checkpoint is not None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric as Accumulator
 from torchmetrics.classification import MulticlassConfusionMatrix
 
+PARTS = ("train", "val", "test")  #: of a split, in the order in which they are shown
+
 
 def accuracy(confusion: Tensor) -> Tensor:
     """Share of rows predicted right."""

@@ -251,22 +251,14 @@ def key_value(config: RunConfig, path: str) -> Any:
     return value
 
 
-def with_epochs(config: RunConfig, epochs: int) -> tuple[RunConfig, list[str]]:
-    """Return ``config`` for a run of ``epochs``, and what else had to change.
+def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
+    """Return ``config`` for a run of ``epochs``.
 
-    A warm-up as long as the whole run would never let it learn at full rate, so it is shortened to
-    its share of the run it was made for; ``training.epochs`` set by an override leaves it alone.
+    A warm-up as long as the whole run would never let it learn at the full rate, so that is shortened
+    to its share of the run it was made for. An override of ``training.epochs`` leaves it alone.
     """
-    notes = []
     schedule, training = config.schedule, config.training
-    if schedule.kind == "cosine_with_warmup" and epochs <= schedule.warmup_epochs < training.epochs:
-        shorter = schedule.warmup_epochs * epochs // training.epochs
-        notes.append(
-            f"warm-up: {shorter} epochs in place of {schedule.warmup_epochs}, for a run of {epochs}"
-            f" (--set training.epochs={epochs} keeps it)"
-        )
-        schedule = schedule.model_copy(update={"warmup_epochs": shorter})
-    training = training.model_copy(update={"epochs": epochs})
-    # Values are checked again: a copy is not.
-    changed = config.model_dump() | {"schedule": schedule.model_dump(), "training": training.model_dump()}
-    return config_from_mapping(changed, "--epochs"), notes
+    warmup = schedule.warmup_epochs
+    if schedule.kind == "cosine_with_warmup" and epochs <= warmup < training.epochs:
+        warmup = warmup * epochs // training.epochs
+    return apply_overrides(config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"])

@@ -23,10 +23,10 @@ from kmip_data.models.training.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.config import RunConfig
-from kmip_data.models.training.data import PARTS, RunData
+from kmip_data.models.training.data import RunData
 from kmip_data.models.training.folders import METRICS_NAME
 from kmip_data.models.training.machine import is_main_process
-from kmip_data.models.training.metrics import METRICS, is_better
+from kmip_data.models.training.metrics import METRICS, PARTS, is_better
 from kmip_data.models.training.module import TrainingModule, evaluate_part
 from kmip_data.progress import Progress
 from kmip_data.shards.writer import write_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.metrics import METRICS, PARTS
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 
@@ -22,8 +22,9 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 def metrics_table(runs: Sequence[Metrics]) -> str:
     """Parts against metrics, in percent but for the loss; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
-    names = list(next(iter(mean.values())))
     titles = {"loss": "loss"} | {name: metric.title for name, metric in METRICS.items()}
+    parts = [part for part in PARTS if part in mean]
+    names = [name for name in titles if name in mean[parts[0]]]
 
     def cell(part: str, name: str) -> str:
         scale, digits = (1, 4) if name == "loss" else (100, 2)
@@ -31,7 +32,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
         return f"{text} ± {scale * std[part][name]:.{digits}f}" if len(runs) > 1 else text
 
     rows = [["", *(titles[name] for name in names)]]
-    rows += [[part, *(cell(part, name) for name in names)] for part in mean]
+    rows += [[part, *(cell(part, name) for name in names)] for part in parts]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows

@@ -147,13 +147,10 @@ def test_keys_that_may_be_unset_are_unset_by_default():
     walk(RunConfig)
 
 
-def test_a_short_run_gets_a_short_warm_up():
-    preset = load_preset("s3dis")
-    short, notes = with_epochs(preset, 5)
-    assert (short.training.epochs, short.schedule.warmup_epochs) == (5, 0)
-    assert "warm-up" in notes[0]
-    longer, notes = with_epochs(preset, 40)
-    assert (longer.training.epochs, longer.schedule.warmup_epochs, notes) == (40, 10, [])
+@pytest.mark.parametrize(("epochs", "warmup"), [(5, 0), (10, 0), (11, 10), (40, 10), (300, 10)])
+def test_a_short_run_gets_a_short_warm_up(epochs, warmup):
+    run = with_epochs(load_preset("s3dis"), epochs)
+    assert (run.training.epochs, run.schedule.warmup_epochs) == (epochs, warmup)
 
 
 def test_another_seed_moves_the_split_where_it_follows_the_run():

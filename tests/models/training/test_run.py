@@ -345,10 +345,11 @@ def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd,
     assert lines[0].startswith("data: points (sample: generated data), ")
     assert "split default: train 6, val 2, test 2 graphs" in lines[0]
     assert lines[1].startswith("model: gps-kmip, ")
-    assert lines[2] == "device: cpu (asked for), precision 32"
-    assert lines[3].startswith("run: ")
-    assert [line.split("  ")[0] for line in lines[4:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
-    assert "val accuracy" in lines[4]
+    assert lines[2] == "schedule: cosine_with_warmup, 3 epochs, 0 of them warm-up"
+    assert lines[3] == "device: cpu (asked for), precision 32"
+    assert lines[4].startswith("run: ")
+    assert [line.split("  ")[0] for line in lines[5:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
+    assert "val accuracy" in lines[5]
     assert [str(warning.message) for warning in recwarn] == []
 
 
