@@ -49,16 +49,17 @@ class Workers:
             return
         self.end()
         self._size = size
-        self._executor = ProcessPoolExecutor(
-            max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
-        )
+        with signals.held():
+            self._executor = ProcessPoolExecutor(
+                max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
+            )
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
-        with signals.blocked():
+        with signals.held():
             future: Future[R] = self._executor.submit(function, *arguments)
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
+            self._futures.add(future)
+            future.add_done_callback(self._futures.discard)
         return future
 
     def end(self) -> None:

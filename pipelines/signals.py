@@ -11,6 +11,7 @@ from typing import NoReturn
 
 TERMINATED = 128 + signal.SIGTERM  #: exit code after SIGTERM, 143
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HAS_MASK = hasattr(signal, "pthread_sigmask")
 
 
 @contextlib.contextmanager
@@ -48,27 +49,38 @@ def shielded() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def blocked() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back in this thread; processes started inside begin with them held back.
+def held() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until the block ends, here and in processes started inside.
 
-    A Ctrl-C on a terminal goes to every process of the group: a worker that is just starting must
-    not die of it with a traceback before it can say that its parent decides.
+    Starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
+    terminal goes to every process of the group: a worker that is just starting must not die of it
+    with a traceback before it can say that its parent decides, so it begins with both blocked.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _HAS_MASK else None
+    # The mask is this thread's; the system may hand the signal to another one, whose C handler then
+    # makes the main thread run the Python handler all the same: that one has to wait too.
+    caught: list[int] = []
+    before = []
+    if _in_main_thread():
+        before = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]
+        for number, _ in before:
+            signal.signal(number, lambda number, _: caught.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before:
+            signal.signal(number, handler)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in caught:
+            signal.raise_signal(number)
 
 
 def leave_to_parent() -> None:
     """In a worker: ignore SIGINT and SIGTERM; the parent stops its workers."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
+    if _HAS_MASK:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 

@@ -6,8 +6,10 @@ were in the hands of workers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -143,42 +145,83 @@ def test_killed_at_every_point(tmp_path: Path, reference: dict[str, str], point:
     _kill_at(tmp_path, reference, point)
 
 
-def _random_kills(folder: Path, kills: int, seed: int) -> None:
-    """Kill builds at random moments, the builder alone or with its workers; then let one finish."""
-    rng = random.Random(seed)
+class _Chain:
+    """Runs of one build that are disturbed at random moments, each going on where the last stopped."""
+
     jobs, units = 2, 40
-    write_raw(folder / "raw", 3 * units, orders=dict.fromkeys(range(0, 3 * units, 3), "sleep=0.01"))
-    whole = build_toy(folder, jobs=jobs, quiet=True, home=folder / "whole")
-    reference = digests(whole.path)
-    (folder / "log").unlink()
-    landed = 0
-    for _ in range(kills):
-        before = Counter(built_units(folder))
-        child = crash_points.start_build(folder, jobs=jobs)
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.rng = folder, random.Random(seed)
+        graphs = 3 * self.units
+        write_raw(folder / "raw", graphs, orders=dict.fromkeys(range(0, graphs, 3), "sleep=0.01"))
+        self.reference = digests(build_toy(folder, jobs=self.jobs, quiet=True, home=folder / "whole").path)
+        (folder / "log").unlink()
+
+    def disturb(self, signals: dict[int, int], *, group: bool) -> bool:
+        """Send one of the signals at a random moment; its exit code must follow. False: it came too late."""
+        before = Counter(built_units(self.folder))
+        child = crash_points.start_build(self.folder, jobs=self.jobs)
         # Startup is most of a run: wait for a random number of units, then a random moment more.
-        wanted = len(built_units(folder)) + rng.randrange(3)
-        while child.poll() is None and len(built_units(folder)) < wanted:
+        wanted = before.total() + self.rng.randrange(3)
+        while child.poll() is None and (
+            f'"pid": {child.pid}' not in self._owner() or len(built_units(self.folder)) < wanted
+        ):
             time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.08))
-        if child.poll() is None:
-            landed += 1
-            (os.killpg if rng.random() < 0.5 else os.kill)(child.pid, signal.SIGKILL)
-        child.communicate(timeout=60)
-        _check_visible(folder, reference)
-        redone = sum(1 for unit in Counter(built_units(folder)) - before if unit in before)
-        assert redone <= jobs + 1
-        build = _build_folder(folder)
+        time.sleep(self.rng.uniform(0, 0.08))
+        number = self.rng.choice(list(signals))
+        landed = child.poll() is None
+        if landed:
+            (os.killpg if group and self.rng.random() < 0.5 else os.kill)(child.pid, number)
+        out, err = child.communicate(timeout=60)
+        # A process that has printed its result is on its way out and dies of a signal as any other.
+        assert child.returncode in (0, signals[number], *([-number] if out else [])), err
+        assert "Traceback" not in err
+        _check_visible(self.folder, self.reference)
+        redone = sum(1 for unit in Counter(built_units(self.folder)) - before if unit in before)
+        assert redone <= self.jobs + 1
+        build = _build_folder(self.folder)
         if build is not None and (build / "card.json").exists():
-            _resume(folder, reference, jobs=jobs)
-            for path in sorted((folder / "built").rglob("*"), reverse=True):
-                path.rmdir() if path.is_dir() else path.unlink()
-            (folder / "log").unlink(missing_ok=True)
-    _resume(folder, reference, jobs=jobs)
+            self.finish()
+            shutil.rmtree(self.folder / "built")
+            (self.folder / "log").unlink(missing_ok=True)
+        return landed
+
+    def _owner(self) -> str:
+        """The side file of the lock, which says whether a run has begun to build."""
+        for path in (self.folder / "built/.locks").glob("*.owner.json"):
+            with contextlib.suppress(FileNotFoundError):
+                return path.read_text()
+        return ""
+
+    def finish(self) -> None:
+        """Let a run finish; nothing may be left of the others."""
+        _resume(self.folder, self.reference, jobs=self.jobs)
+
+
+def _random_kills(folder: Path, kills: int, seed: int) -> None:
+    chain = _Chain(folder, seed)
+    landed = sum(chain.disturb({signal.SIGKILL: -signal.SIGKILL}, group=True) for _ in range(kills))
+    chain.finish()
     assert landed > kills // 2
+
+
+def _random_interrupts(folder: Path, count: int, seed: int) -> None:
+    chain = _Chain(folder, seed)
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    landed = 0
+    for _ in range(count):
+        landed += chain.disturb(codes, group=True)
+        assert not list((folder / "built").rglob("*.partial"))
+    chain.finish()
+    assert landed > count // 2
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     _random_kills(tmp_path, 20, seed=0)
+
+
+def test_interrupted_at_random_moments(tmp_path: Path) -> None:
+    _random_interrupts(tmp_path, 6, seed=0)
 
 
 @pytest.mark.torture
@@ -186,3 +229,9 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_killed_at_random_moments_many_times(tmp_path: Path, seed: int) -> None:
     _random_kills(tmp_path, 50, seed=seed)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+def test_interrupted_at_random_moments_many_times(tmp_path: Path) -> None:
+    _random_interrupts(tmp_path, 50, seed=1)
