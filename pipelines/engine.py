@@ -6,7 +6,6 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
+from kmip_data.pipelines.disk import sha256_file, writing
 from kmip_data.pipelines.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.pool import Workers
@@ -156,12 +156,6 @@ def remove_partials(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @dataclass
 class _Run:
     """One run of the engine over a build folder, with its journal and workers open."""
@@ -194,8 +188,9 @@ class _Run:
                 place = entry["prepared"]["inside"]
                 return Prepared(self.raw.path if place is None else work / place, entry["prepared"]["plan"])
         pieces = work / "prepared"
-        shutil.rmtree(pieces, ignore_errors=True)
-        pieces.mkdir()
+        with writing(pieces):
+            shutil.rmtree(pieces, ignore_errors=True)
+            pieces.mkdir()
         # A second process costs no time here, and many builds need no more than these two.
         self.workers.ensure(min(self.jobs, 2))
         try:
@@ -264,7 +259,7 @@ class _Run:
             path = self.folder / result.file
             if names.get(result.index) != (result.name, result.file) or not path.is_file():
                 continue
-            if file_sha256(path) == result.sha256:
+            if sha256_file(path)[0] == result.sha256:
                 found[result.index] = result
         return found
 
@@ -283,9 +278,10 @@ def _run(
 ) -> Iterator[_Run]:
     jobs = count_jobs(jobs)
     work = folder / WORK
-    for place in (work, folder / "shards", folder / "splits"):
-        place.mkdir(parents=True, exist_ok=True)
-    remove_partials(folder)
+    with writing(folder):
+        for place in (work, folder / "shards", folder / "splits"):
+            place.mkdir(parents=True, exist_ok=True)
+        remove_partials(folder)
     try:
         with Journal(work / JOURNAL, key) as journal, Workers(work / STOP) as workers:
             yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, workers)

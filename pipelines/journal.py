@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.pipelines.disk import writing
 
 JOURNAL_VERSION = 1
 
@@ -38,7 +39,8 @@ class Journal:
     Raises
     ------
     UsageError
-        The journal is of another build: the folder was given to a build with other parameters.
+        The journal is of another build: the folder was given to a build with other parameters. Or
+        the file may not be written to.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -57,7 +59,8 @@ class Journal:
             )
         header = bool(lines) and lines[0].get("key") == key
         self.entries = lines[1:] if header else []
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        with writing(path):
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         if not header:
             os.ftruncate(self._fd, 0)
             self._write({"journal": JOURNAL_VERSION, "key": key})

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kmip_data.pipelines.disk import writing
+
 LEASE_SECONDS = 30.0
 MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -49,11 +51,17 @@ def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
         The build folder; it need not exist.
     quiet
         Say nothing while waiting.
+
+    Raises
+    ------
+    UsageError, OutOfResources
+        The lock file cannot be written.
     """
     path = lock_path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.with_suffix(".owner.json")
-    lock = _acquire(path, owner, folder.name, quiet=quiet)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _acquire(path, owner, folder.name, quiet=quiet)
     try:
         _write_owner(owner)
         yield

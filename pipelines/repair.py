@@ -14,6 +14,7 @@ from kmip_data.home import Home
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import engine, signals
 from kmip_data.pipelines.base import Params, Pipeline, SplitParams, load_pipeline
+from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
@@ -148,7 +149,7 @@ def _repair_page(path: Path, card: Card) -> None:
 
 def _is_whole(path: Path, entry: SplitEntry) -> bool:
     file = path / entry.file
-    return file.is_file() and engine.file_sha256(file) == entry.sha256
+    return file.is_file() and sha256_file(file)[0] == entry.sha256
 
 
 def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry) -> SplitParams:

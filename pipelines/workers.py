@@ -7,7 +7,6 @@ crosses a process boundary.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
+from kmip_data.pipelines.disk import FULL, fsync_path
 from kmip_data.record import GraphRecord
 
 Compression = Literal["gzip", "zstd"] | None  #: as the shard writer takes it
@@ -36,7 +36,6 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 PARENT_CHECK_SECONDS = 0.2
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StopRequestedError(Exception):
@@ -111,7 +110,7 @@ def prepare(pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdi
     with _explained(pipeline.manifest.name, "the raw files"):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
-            _sync(path)
+            fsync_path(path)
     return prepared
 
 
@@ -192,7 +191,7 @@ def _explained(dataset: str, place: object) -> Iterator[None]:
         error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
         raise
     except Exception as error:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if isinstance(error, MemoryError) else "The disk is full"
             raise OutOfResources(
                 f"{full} at {place}.",
@@ -208,11 +207,3 @@ def _explained(dataset: str, place: object) -> Iterator[None]:
             left="the shards that are finished; nothing of this one",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

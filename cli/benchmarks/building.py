@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
 
@@ -112,11 +113,11 @@ def _peak_of_workers() -> Iterator[dict[int, float]]:
         thread.join()
 
 
-def _resident_mib(process: object) -> float:
+def _resident_mib(process: Any) -> float:
     """Most memory the process ever held, where the system says (Linux), else what it holds now."""
-    status = Path(f"/proc/{process.pid}/status")  # type: ignore[attr-defined]
+    status = Path(f"/proc/{process.pid}/status")
     if status.exists():
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
-    return float(process.memory_info().rss) / 2**20  # type: ignore[attr-defined]
+    return float(process.memory_info().rss) / 2**20
