@@ -72,8 +72,8 @@ def held() -> Iterator[None]:
             signal.signal(number, handler)
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number in caught:
-            signal.raise_signal(number)
+        for late in caught:
+            signal.raise_signal(late)
 
 
 def leave_to_parent() -> None:
