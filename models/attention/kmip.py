@@ -15,6 +15,7 @@ from kmip_data.models.search.topk import topk_inner_product
 Pointers = Tensor | Sequence[int]
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # loops over parts whose number depends on the data
 def kmip_attention(
     queries: Tensor,
     keys: Tensor,

@@ -26,7 +26,9 @@ class GraphBatch:
     edge_attr
         Edge features in the form of ``edges``, or None.
     ptr
-        G + 1 row numbers: graph g has the nodes ``ptr[g]:ptr[g + 1]``.
+        (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
+        search reads it in every layer; a tensor because ``torch.compile`` would compile anew for
+        other numbers.)
     graph
         (N,) int64, the graph of each node.
     """
@@ -34,15 +36,16 @@ class GraphBatch:
     x: Tensor
     edges: Edges
     edge_attr: Tensor | None
-    ptr: tuple[int, ...]
+    ptr: Tensor
     graph: Tensor
 
     @property
     def num_graphs(self) -> int:
         """Number of graphs G."""
-        return len(self.ptr) - 1
+        return self.ptr.shape[0] - 1
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
 def read_batch(batch: Any) -> GraphBatch:
     """Take ``x``, the edges, ``ptr`` and ``batch`` from a ``Batch`` or a single ``Data``.
 
@@ -62,11 +65,10 @@ def read_batch(batch: Any) -> GraphBatch:
             found="nothing" if x is None else str(tuple(x.shape)),
         )
     count = x.shape[0]
-    ptr = check_ptr("ptr", getattr(batch, "ptr", None), count)
+    ptr = torch.tensor(check_ptr("ptr", getattr(batch, "ptr", None), count))
     graph = getattr(batch, "batch", None)
     if graph is None:
-        sizes = torch.tensor(ptr, device=x.device).diff()
-        graph = torch.arange(len(ptr) - 1, device=x.device).repeat_interleave(sizes, output_size=count)
+        graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(x.device)
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
     if neighbor is not None:

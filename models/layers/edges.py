@@ -8,9 +8,11 @@ and sums run over k. Both give the same numbers to float tolerance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class Edges(Protocol):
@@ -55,8 +57,8 @@ class EdgeList:
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """(E, d) → (N, d)."""
-        out = values.new_zeros(self.num_nodes, values.shape[-1])
-        return out.index_add(0, self.target, values)
+        out: Tensor = _SumByIndex.apply(values, self.target, self.num_nodes)  # type: ignore[no-untyped-call]
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,8 @@ class NeighborTable:
 
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (N, k, d)."""
-        return x.index_select(0, self.neighbor.flatten()).view(*self.neighbor.shape, -1)
+        # An embedding look-up, because its result is no view: adding to a view in place copies it.
+        return nn.functional.embedding(self.neighbor, x)
 
     def at_target(self, x: Tensor) -> Tensor:
         """(N, d) → (N, 1, d)."""
@@ -81,4 +84,26 @@ class NeighborTable:
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """(N, k, d) → (N, d)."""
-        return values.sum(1)
+        return values.sum(1, dtype=_sum_dtype(values))
+
+
+def _sum_dtype(values: Tensor) -> torch.dtype:
+    """Half precision is summed in float32."""
+    return values.dtype if values.dtype == torch.float64 else torch.float32
+
+
+class _SumByIndex(torch.autograd.Function):
+    """``index_add`` that keeps the index alone; torch's keeps all values, for their shape."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.dtype = values.dtype
+        out = torch.zeros(rows, values.shape[1], dtype=_sum_dtype(values), device=values.device)
+        return out.index_add_(0, index, values.to(out.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        return grad.index_select(0, index).to(ctx.dtype), None, None

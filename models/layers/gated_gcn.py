@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from kmip_data.models.layers.edges import Edges
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.relu_dropout import relu_dropout
 
 
 class GatedGCN(nn.Module):
@@ -65,14 +66,13 @@ class GatedGCN(nn.Module):
         gate = torch.sigmoid(pre)
         total = edges.sum_at_target(gate * edges.at_source(self.B(x)))
         x_new = self.A(x) + total / (edges.sum_at_target(gate) + 1e-6)
-        x_new = nn.functional.dropout(self.norm_x(x_new).relu(), self.dropout, self.training)
+        x_new = relu_dropout(self.norm_x(x_new), self.dropout, self.training)
         if self.residual:
             x_new = x_new + x
         if not self.update_edges:
             return x_new, e
-        e_new = self.norm_e(pre.view(-1, pre.shape[-1])).relu().view(pre.shape)
-        e_new = nn.functional.dropout(e_new, self.dropout, self.training)
-        return x_new, e_new + e
+        e_new = relu_dropout(self.norm_e(pre.view(-1, pre.shape[-1])), self.dropout, self.training)
+        return x_new, e_new.view(pre.shape) + e
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 BLOCK = 256  # keys widened and transposed at a time: d of these rows stay in the L1 cache up to d ≈ 16
 TILE = 32  # queries that share a block
-STRIP = 16  # keys tested at once against the k-th best so far
+STRIP = 32  # keys tested at once against the k-th best so far
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -137,6 +137,17 @@ def test_graphs_without_edges() -> None:
         assert mode(Data(x=torch.randn(1, 5), edge_index=none)).isfinite().all()
 
 
+def test_compiles_once_for_batches_of_any_size() -> None:
+    """``train --compile`` compiles the model in place; the compiler's own code generator is not the point."""
+    model, plain = network(dropout=0.0), network(dropout=0.0)
+    model.compile(dynamic=True, backend="eager")
+    model(compact(Batch.from_data_list(graphs()))).sum().backward()
+    batch = compact(Batch.from_data_list(graphs((7, 6))))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        logits = model(batch)
+    torch.testing.assert_close(logits, plain(batch))
+
+
 def test_edge_features() -> None:
     made = graphs()
     for graph in made:

@@ -19,7 +19,7 @@ def graph(nodes: int = 3, **more) -> Data:
 
 def test_a_batch() -> None:
     batch = read_batch(Batch.from_data_list([graph(), graph(4)]))
-    assert batch.ptr == (0, 3, 7)
+    assert batch.ptr.tolist() == [0, 3, 7]
     assert batch.num_graphs == 2
     assert batch.graph.tolist() == [0, 0, 0, 1, 1, 1, 1]
     assert isinstance(batch.edges, EdgeList)
@@ -28,7 +28,7 @@ def test_a_batch() -> None:
 
 def test_a_single_graph() -> None:
     batch = read_batch(graph())
-    assert batch.ptr == (0, 3)
+    assert batch.ptr.tolist() == [0, 3]
     assert batch.graph.tolist() == [0, 0, 0]
 
 
