@@ -85,16 +85,15 @@ def copy_rows(
     target
         (F,) address of the output, rows of ``width`` bytes.
     """
-    for f in range(target.size):
-        to, stride, part = target[f], row_bytes[f], width[f]
-        for b in range(source.shape[1]):
-            rows = counts[level[f], b]
-            start = source[f, b]
-            if part == stride:
-                _copy(to, start, rows * stride)
+    to = target.copy()
+    for b in range(source.shape[1]):  # graph by graph: a view of a column finds its rows in the cache
+        for f in range(target.size):
+            rows, part = counts[level[f], b], width[f]
+            if part == row_bytes[f]:
+                _copy(to[f], source[f, b], rows * part)
             else:
-                _copy_parts(to, start + offset[f], rows, stride, part)
-            to += rows * part
+                _copy_parts(to[f], source[f, b] + offset[f], rows, row_bytes[f], part)
+            to[f] += rows * part
 
 
 @njit(nogil=True, cache=True, inline="always")
