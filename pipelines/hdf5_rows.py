@@ -68,14 +68,14 @@ def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name:
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     where = f"{name}, chunk at {list(offset)}"
     if not dataset.id.get_chunk_info_by_coord(offset).size:
-        raise DamagedInput(f"{where}, is not there.", found="no data were ever written")
+        raise DamagedInput(f"{where}, is not there.", expected=f"{size} bytes", found="no data")
     mask, stored = dataset.id.read_direct_chunk(offset)
     if deflated and not mask:
         inflater = zlib.decompressobj()
         try:
             data = inflater.decompress(stored, size + 1)
         except zlib.error as error:
-            raise DamagedInput(f"{where}, is not a gzip stream.", found=str(error)) from error
+            raise DamagedInput(f"{where}, cannot be inflated.", expected="gzip", found=str(error)) from error
         if len(data) == size and not inflater.eof:
             raise DamagedInput(f"{where}, is cut short.", expected="a checksum at its end", found="none")
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +15,18 @@ from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.base import Params
 from kmip_data.record import GraphRecord
 from kmip_data.schema import EdgeLayout, Schema
+
+
+@contextmanager
+def advised(dataset: str) -> Iterator[None]:
+    """Give errors about raw files the parts that are the same for all: what is left, what to do next."""
+    try:
+        yield
+    except DamagedInput as error:
+        error.parts["on disk"] = error.parts["on disk"] or "the raw files are as they were"
+        advice = f"use an undamaged copy: kmip-data build {dataset} --archive PATH"
+        error.parts["next"] = error.parts["next"] or advice
+        raise
 
 
 class PointParams(Params):
@@ -76,7 +90,6 @@ def connect(
                 f"Record {key} has too few points for k = {params.k}.",
                 expected=f"at least {params.k + 1} points",
                 found=f"{n} points",
-                left="finished shards stay and are used by the next build",
                 next="choose a smaller --k, or --short-graphs skip or --short-graphs keep",
             )
     if params.edges == "neighbor":

@@ -52,7 +52,9 @@ def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]
     if status == BAD_NUMBER:
         raise _no_number(name, line, _word_at(data, at))
     if rows == 0:
-        raise DamagedInput(f"{name}, line 1: the file is empty.", expected=f"lines of {columns} numbers")
+        raise DamagedInput(
+            f"{name}, line 1: the file is empty.", expected=f"lines of {columns} numbers", found="no line"
+        )
     out = out[:rows]
     # Words of too many digits or too large an exponent for the fast way, by Python itself.
     flat = out.reshape(-1)

@@ -21,7 +21,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
 from kmip_data.pipelines.hdf5_rows import read_rows
-from kmip_data.pipelines.point_graphs import PointParams, connect, nodes_per_shard
+from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
+from kmip_data.pipelines.text_lists import read_lines
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 
@@ -103,27 +104,27 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each file."""
-        names = read_file_list(raw.path / "all_files.txt")
-        rooms = read_room_list(raw.path / "room_filelist.txt")
-        files: list[tuple[str, int, int, int]] = []
-        for name in names:
-            with _open(raw.path / name) as (data, _):
-                blocks, points, _ = map(int, data.shape)
-                files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
-            if not 1 <= points <= self.manifest.max_nodes:
+        with advised(self.name):
+            names = read_file_list(raw.path / "all_files.txt")
+            rooms = read_room_list(raw.path / "room_filelist.txt")
+            files: list[tuple[str, int, int, int]] = []
+            for name in names:
+                with _open(raw.path / name) as (data, _):
+                    blocks, points, _ = map(int, data.shape)
+                    files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
+                if not 1 <= points <= self.manifest.max_nodes:
+                    raise DamagedInput(
+                        f"{name}: wrong number of points a block.",
+                        expected=f"1 to {self.manifest.max_nodes}",
+                        found=f"{points}",
+                    )
+            total = sum(entry[1] for entry in files)
+            if total != len(rooms):
                 raise DamagedInput(
-                    f"{name}: wrong number of points a block.",
-                    expected=f"1 to {self.manifest.max_nodes}",
-                    found=f"{points}",
+                    "room_filelist.txt does not have one line a block.",
+                    expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
+                    found=f"{len(rooms)} lines",
                 )
-        total = sum(entry[1] for entry in files)
-        if total != len(rooms):
-            raise DamagedInput(
-                "room_filelist.txt does not have one line a block.",
-                expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
-                found=f"{len(rooms)} lines",
-                next="use an undamaged copy: kmip-data build s3dis --archive PATH",
-            )
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
@@ -146,18 +147,19 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
-        rooms = read_room_list(prepared.path / "room_filelist.txt")
-        name, start, stop, first = (unit.items[key] for key in ("file", "start", "stop", "first"))
-        index_dtype = self.schema(params).index_dtype
-        with _open(prepared.path / name) as (data, label):
-            features: NDArray[np.float32] = read_rows(data, start, stop, name=f"{name}, data")
-            labels: NDArray[np.uint8] = read_rows(label, start, stop, name=f"{name}, label")
-        for row, (x, y) in enumerate(zip(features, labels, strict=True)):
-            key = f"{rooms[first + row]}/{first + row:06d}"
-            _check_block(x, y, f"{name}, block {start + row} ({key})")
-            record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
-            if record is not None:
-                yield record
+        with advised(self.name):
+            rooms = read_room_list(prepared.path / "room_filelist.txt")
+            name, start, stop, first = (unit.items[key] for key in ("file", "start", "stop", "first"))
+            index_dtype = self.schema(params).index_dtype
+            with _open(prepared.path / name) as (data, label):
+                features: NDArray[np.float32] = read_rows(data, start, stop, name=f"{name}, data")
+                labels: NDArray[np.uint8] = read_rows(label, start, stop, name=f"{name}, label")
+            for row, (x, y) in enumerate(zip(features, labels, strict=True)):
+                key = f"{rooms[first + row]}/{first + row:06d}"
+                _check_block(x, y, f"{name}, block {start + row} ({key})")
+                record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
+                if record is not None:
+                    yield record
 
     def split(self, keys: Sequence[str], params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area; validate on blocks (or rooms) drawn from the others."""
@@ -197,14 +199,20 @@ def read_file_list(path: Path) -> list[str]:
         The list is empty, a line is no file name, a name comes twice, or a file is not there.
     """
     names = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
         if not re.fullmatch(r"[\w.-]+\.h5", name):
-            raise DamagedInput(f"{path.name}, line {number}: not an HDF5 file.", found=repr(line))
+            raise DamagedInput(
+                f"{path.name}, line {number}: not an HDF5 file.", expected="<name>.h5", found=repr(line)
+            )
         if name in names:
-            raise DamagedInput(f"{path.name}, line {number}: the file is named twice.", found=name)
+            raise DamagedInput(
+                f"{path.name}, line {number}: the file is named twice.", expected="each once", found=name
+            )
         if not (path.parent / name).is_file():
-            raise DamagedInput(f"{path.name}, line {number}: the file is not there.", expected=name)
+            raise DamagedInput(
+                f"{path.name}, line {number}: the file is not there.", expected=name, found="no such file"
+            )
         names.append(name)
     return names
 
@@ -217,7 +225,7 @@ def read_room_list(path: Path) -> list[str]:
     DamagedInput
         A line is not ``Area_<1-6>_<room>``.
     """
-    rooms = _lines(path)
+    rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):
         if _ROOM.fullmatch(room) is None:
             raise DamagedInput(
@@ -229,22 +237,6 @@ def read_room_list(path: Path) -> list[str]:
 
 
 _ROOM = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
-
-
-def _lines(path: Path) -> list[str]:
-    """Lines of a list file; CRLF and a missing last line break are read in full."""
-    try:
-        text = path.read_bytes().decode("ascii")
-    except FileNotFoundError as error:
-        raise DamagedInput(f"{path.name} is not there.", expected=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise DamagedInput(f"{path.name} is not a text file.", found=str(error)) from error
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines[-1] == "":
-        del lines[-1]
-    if not lines:
-        raise DamagedInput(f"{path.name} is empty.", expected="one name a line")
-    return lines
 
 
 @contextmanager
@@ -279,6 +271,7 @@ def _check_block(x: NDArray[Any], y: NDArray[np.uint8], where: str) -> None:
         point, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(x)))
         raise DamagedInput(
             f"{where}: a value is not finite.",
+            expected="neither NaN nor infinity",
             found=f"{x[point, column]} at point {point}, column {FIELDS[column]!r}",
         )
     if y.max(initial=0) >= NUM_CLASSES:

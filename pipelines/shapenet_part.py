@@ -22,8 +22,9 @@ from pydantic import Field, field_validator
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Manifest, unknown_name
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
-from kmip_data.pipelines.point_graphs import PointParams, connect, nodes_per_shard
+from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.point_text import parse_points
+from kmip_data.pipelines.text_lists import read_lines
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 
@@ -154,18 +155,18 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
-        _check_categories(raw.path / "synsetoffset2category.txt")
-        lists = read_split_lists(raw.path)
-        _check_lists(raw.path, lists, self.manifest)
-        for part, keys in lists.items():
-            for key in keys:
-                if not (raw.path / _file_name(key)).is_file():
-                    raise DamagedInput(
-                        f"A shape of the {part} list is not there.",
-                        expected=_file_name(key),
-                        found="no such file",
-                        next="use a complete copy: kmip-data build shapenet-part --archive PATH",
-                    )
+        with advised(self.name):
+            _check_categories(raw.path / "synsetoffset2category.txt")
+            lists = read_split_lists(raw.path)
+            _check_lists(raw, lists, self.manifest)
+            for part, keys in lists.items():
+                for key in keys:
+                    if not (raw.path / _file_name(key)).is_file():
+                        raise DamagedInput(
+                            f"A shape of the {part} list is not there.",
+                            expected=_file_name(key),
+                            found="no such file",
+                        )
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
@@ -190,18 +191,19 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         """Yield the shapes of one unit in the order of the lists."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
-        for key in unit.items["shapes"]:
-            name = _file_name(key)
-            category = BY_SYNSET[key[:8]]
-            points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
-            columns = {
-                "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
-                "node/y": points[:, 6].astype(np.uint8),
-                "graph/category": np.array(position[category.synset], np.uint8),
-            }
-            record = connect(key, points[:, :3], columns, params, index_dtype)
-            if record is not None:
-                yield record
+        with advised(self.name):
+            for key in unit.items["shapes"]:
+                name = _file_name(key)
+                category = BY_SYNSET[key[:8]]
+                points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
+                columns = {
+                    "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
+                    "node/y": points[:, 6].astype(np.uint8),
+                    "graph/category": np.array(position[category.synset], np.uint8),
+                }
+                record = connect(key, points[:, :3], columns, params, index_dtype)
+                if record is not None:
+                    yield record
 
     def split(self, keys: Sequence[str], params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
@@ -246,13 +248,12 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         try:
             entries = json.loads((folder / name).read_bytes())
         except FileNotFoundError as error:
-            raise DamagedInput(
-                f"{name} is not there.", expected="one list for each of train, val, test"
-            ) from error
+            wanted = f"one list for each of {', '.join(PARTS)}"
+            raise DamagedInput(f"{name} is not there.", expected=wanted, found="no such file") from error
         except (ValueError, RecursionError) as error:
-            raise DamagedInput(f"{name} is not JSON.", found=str(error)) from error
+            raise DamagedInput(f"{name} is not JSON.", expected=_LIST, found=str(error)) from error
         if not isinstance(entries, list):
-            raise DamagedInput(f"{name} is not a list.", expected='["shape_data/<synset>/<shape>", …]')
+            raise DamagedInput(f"{name} is not a list.", expected=_LIST, found=type(entries).__name__)
         lists[part] = []
         here: set[str] = set()
         for entry in entries:
@@ -265,13 +266,14 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
                 )
             shape = f"{match[1]}/{match[2]}"
             if shape in here:
-                raise DamagedInput(f"{name} has a shape twice.", found=shape)
+                raise DamagedInput(f"{name} has a shape twice.", expected="each shape once", found=shape)
             here.add(shape)
             lists[part].append(f"{shape}@{part}" if shape in seen else shape)
         seen |= here
     return lists
 
 
+_LIST = '["shape_data/<synset>/<shape>", …]'
 _ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
 
 
@@ -283,10 +285,10 @@ def _file_name(key: str) -> str:
     return f"{key.partition('@')[0]}.txt"
 
 
-def _check_lists(folder: Path, lists: dict[str, list[str]], manifest: Manifest) -> None:
+def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest) -> None:
     """Lists of the full number of shapes must be the published ones; others must be disjoint."""
     total = sum(map(len, lists.values()))
-    if total != manifest.expected.graphs:
+    if raw.sample or total != manifest.expected.graphs:
         for part, keys in lists.items():
             if again := [key for key in keys if "@" in key]:
                 raise DamagedInput(
@@ -298,27 +300,20 @@ def _check_lists(folder: Path, lists: dict[str, list[str]], manifest: Manifest) 
     for part in PARTS:
         name = _list_name(part)
         expected = manifest.content.known_sha256[name]
-        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
         if found != expected:
             raise DamagedInput(
                 f"{name} is not the published list.",
                 expected=f"SHA-256 {expected}, as the complete set of {total} shapes has",
                 found=f"SHA-256 {found}",
-                next="use an undamaged copy: kmip-data build shapenet-part --archive PATH",
             )
 
 
 def _check_categories(path: Path) -> None:
     """``synsetoffset2category.txt`` must give the 16 categories their known synsets."""
-    try:
-        lines = path.read_bytes().decode("ascii").splitlines()
-    except FileNotFoundError as error:
-        raise DamagedInput(f"{path.name} is not there.") from error
-    except UnicodeDecodeError as error:
-        raise DamagedInput(f"{path.name} is not a text file.", found=str(error)) from error
     known = {(category.name, category.synset) for category in CATEGORIES}
-    for number, line in enumerate(lines, 1):
-        if line.strip() and tuple(line.split()) not in known:
+    for number, line in enumerate(read_lines(path), 1):
+        if tuple(line.split()) not in known:
             raise DamagedInput(
                 f"{path.name}, line {number}: not one of the 16 categories.",
                 expected="such as 'Airplane\\t02691156'",

@@ -209,6 +209,10 @@ def test_complete_set(published):
     path.write_text(json.dumps([listed[1], listed[0], *listed[2:]]))
     with pytest.raises(DamagedInput, match=r"shuffled_val_file_list\.json is not the published list"):
         units_of(published)
+    # A sample of that size is no claim to be it, but the published lists are not disjoint.
+    params = PIPELINE.Params()
+    with pytest.raises(DamagedInput, match="in another list, too"):
+        PIPELINE.prepare(RawFolder(published, {}, (), sample=True), params, published)
 
 
 def test_split_of_a_finished_build_needs_its_lists(sample):
@@ -229,6 +233,7 @@ def fails(folder: Path, *patterns: str, **parameters) -> None:
         pipeline_records("shapenet-part", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
+    assert all(error.value.parts[part] for part in ("expected", "found", "on disk", "next")), str(error.value)
 
 
 def first_shape(folder: Path) -> tuple[str, Path]:
