@@ -100,6 +100,9 @@ def write_build(
         },
         notes=["Written by kmip_data.save."],
     )
+    for shard in shards:  # readers map them and trust that they do not change
+        path = folder / shard.file
+        path.chmod(path.stat().st_mode & ~0o222)
     write_file(folder / PAGE_NAME, render_card(card).encode())
     write_file(folder / CARD_NAME, card.to_json().encode())
     return card
