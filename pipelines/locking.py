@@ -23,17 +23,19 @@ from typing import Any
 
 from kmip_data.pipelines.disk import writing
 
+LOCKS = ".locks"  #: folder of lock files, beside the build folders
 LEASE_SECONDS = 30.0
 MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def lock_path(folder: Path) -> Path:
-    """Where the lock of a build folder lies: ``.locks/<name>.lock`` beside it.
+    """Return where the lock of a build folder lies: ``.locks/<name>.lock`` beside it.
 
-    A folder whose parent cannot be written to (the root of a mounted disk) has it inside.
+    A folder whose parent cannot be written to (the root of a mounted disk) has it inside. Either is
+    there only while the lock is held, or after its holder was killed.
     """
-    locks = folder.parent / ".locks"
+    locks = folder.parent / LOCKS
     try:
         locks.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -60,14 +62,18 @@ def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         lock = _acquire(path, owner, folder.name, quiet=quiet)
     try:
         _write_owner(owner)
         yield
     finally:
-        owner.unlink(missing_ok=True)
+        # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
+        for file in (owner, path):
+            file.unlink(missing_ok=True)
         lock.release()
+        if path.parent.name == LOCKS:
+            with contextlib.suppress(OSError):  # not empty while others wait or work
+                path.parent.rmdir()
 
 
 def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
@@ -76,8 +82,11 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
     lock: Any = filelock.FileLock(path, fallback_to_soft=False)
     timeout = 0.0
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=timeout, poll_interval=0.2)
+        except FileNotFoundError:
+            continue  # another process removed the empty folder of locks in between
         except filelock.Timeout:
             timeout = MESSAGE_SECONDS
             if not quiet:

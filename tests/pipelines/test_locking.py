@@ -69,11 +69,12 @@ def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == ""
 
 
-def test_the_owner_file_is_there_only_while_the_lock_is_held(tmp_path: Path) -> None:
+def test_nothing_of_the_lock_is_left_behind(tmp_path: Path) -> None:
     owner = lock_path(tmp_path / "x").with_suffix(".owner.json")
     with build_lock(tmp_path / "x"):
         assert set(json.loads(owner.read_text())) == {"pid", "host", "started"}
-    assert not owner.exists()
+    assert list(tmp_path.iterdir()) == []
+    owner.parent.mkdir()
     for text in ("", "{}", "[]", '{"pid": "x", "host": 1, "started": 0}', "\x00"):
         owner.write_text(text)
         assert describe_owner(owner) == "another process"
@@ -130,11 +131,29 @@ def test_a_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     assert lease.exists()
     with build_lock(tmp_path / "x", quiet=True):
         pass
-    assert not lease.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def _lease(folder: Path) -> Path:
     return Path(f"{lock_path(folder)}.lease")
+
+
+def test_many_in_turn_never_meet(tmp_path: Path) -> None:
+    """Lock files come and go with each holder; still no two are inside at once."""
+    inside = tmp_path / "inside"
+    code = (
+        "import sys; from pathlib import Path; from kmip_data.pipelines.locking import build_lock\n"
+        "for _ in range(30):\n"
+        "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
+        "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "x"), str(inside)]
+    environment = crash_points.environment(tmp_path / "bootstrap")
+    children = [
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [(child.communicate(timeout=120)[1], child.returncode) for child in children] == [("", 0)] * 4
+    assert not (tmp_path / ".locks").exists()
 
 
 def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
