@@ -127,7 +127,7 @@ def _build(build: Build, *, as_json: bool) -> None:
                 ("graphs", card.counts.get("graphs")),
                 ("nodes", card.counts.get("nodes")),
                 ("edges", card.counts.get("edges")),
-                ("shards", f"{len(card.shards)} files, {size(sum(shard.bytes for shard in card.shards))}"),
+                ("shards", f"{len(card.shards)} ({size(sum(shard.bytes for shard in card.shards))})"),
                 ("classes", _classes(card.class_names)),
                 ("licence", card.license.get("notice")),
                 ("made from", "\n".join(f"{r.name} ({r.origin}, {size(r.bytes)})" for r in card.receipts)),

@@ -94,7 +94,7 @@ def run(args: list[str]) -> int:
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else UNKNOWN_ERROR
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\nInterrupted. The same command goes on where it stopped.", err=True)
+        click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         # Nobody reads stdout any more: what is still buffered must not fail again at exit.
