@@ -2,19 +2,19 @@
 
 HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small the
 chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). Here each chunk is
-inflated by us, to exactly the declared size or an error.
+inflated by us, to exactly the declared size or an error, and only chunks with the rows asked for.
 """
 
 from __future__ import annotations
 
 import itertools
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.shards.chunks import inflate
 
 if TYPE_CHECKING:
     import h5py
@@ -33,7 +33,7 @@ def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDA
     Raises
     ------
     DamagedInput
-        A chunk is missing, does not inflate, or not to its declared size; the dataset has other filters.
+        A chunk is missing, damaged or not of its declared size, or the dataset has other filters.
     """
     if dataset.chunks is None:
         rows: NDArray[Any] = dataset[start:stop]
@@ -70,17 +70,10 @@ def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name:
     if not dataset.id.get_chunk_info_by_coord(offset).size:
         raise DamagedInput(f"{where}, is not there.", expected=f"{size} bytes", found="no data")
     mask, stored = dataset.id.read_direct_chunk(offset)
-    if deflated and not mask:
-        inflater = zlib.decompressobj()
-        try:
-            data = inflater.decompress(stored, size + 1)
-        except zlib.error as error:
-            raise DamagedInput(f"{where}, cannot be inflated.", expected="gzip", found=str(error)) from error
-        if len(data) == size and not inflater.eof:
-            raise DamagedInput(f"{where}, is cut short.", expected="a checksum at its end", found="none")
-    else:
-        data = stored
+    try:
+        data = inflate(stored, size) if deflated and not mask else stored
+    except ValueError as error:
+        raise DamagedInput(f"{where}, is damaged.", expected=f"{size} bytes", found=str(error)) from error
     if len(data) != size:
-        found = f"more than {size} bytes" if len(data) > size else f"{len(data)} bytes"
-        raise DamagedInput(f"{where}, has the wrong size.", expected=f"{size} bytes", found=found)
+        raise DamagedInput(f"{where}, is damaged.", expected=f"{size} bytes", found=f"{len(data)} bytes")
     return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)

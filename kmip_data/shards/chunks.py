@@ -55,7 +55,7 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
         return part
     blocks = []
     for first in firsts:
-        block = _unshuffle(_inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(chunks)
+        block = _unshuffle(inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(chunks)
         cut = slice(max(start - first, 0), min(stop, first + rows) - first)
         blocks.append(block[:, cut] if axis else block[cut])
     return np.concatenate(blocks, axis=axis)
@@ -74,7 +74,8 @@ def _stored(dataset: h5py.Dataset, axis: int, first: int) -> bytes:
     return bytes(stored)
 
 
-def _inflate(stored: bytes, size: int) -> bytes:
+def inflate(stored: bytes, size: int) -> bytes:
+    """Return the ``size`` bytes of a gzip chunk; a ValueError if it holds others, or is damaged."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(stored, size + 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
@@ -64,6 +65,36 @@ def test_equals_pyg(raw, tmp_path, test_area):
             assert x[:, :3].tobytes() == data.pos.numpy().tobytes()
             assert x[:, 3:].tobytes() == data.x.numpy().tobytes()
             assert np.array_equal(y, data.y.numpy())
+
+
+def test_built_items_equal_those_of_pyg(real, tmp_path):
+    """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
+    from kmip_data import S3DIS
+
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    ours = {
+        part: S3DIS(home=tmp_path, split=part, k=6, split_rule="room", archives=[archive], jobs=1, quiet=True)
+        for part in ("train", "val", "test")
+    }
+    for train, parts in ((True, ("train", "val")), (False, ("test",))):
+        theirs = list(pyg_s3dis(real, tmp_path / "pyg", test_area=6, train=train))
+        items = [item for part in parts for item in ours[part]]
+        assert len(items) == len(theirs)
+        position = {data.pos.numpy().tobytes(): data for data in theirs}
+        for item in items:
+            data = position[item.pos.numpy().tobytes()]
+            assert torch.equal(item.x, torch.cat([data.pos, data.x], dim=1))
+            assert torch.equal(item.y, data.y)
+            assert (item.x.dtype, item.y.dtype, item.edge_index.dtype) == (
+                torch.float32,
+                torch.int64,
+                torch.int64,
+            )
+    item = ours["test"][0]
+    sources = torch.as_tensor(exact_table(item.pos.numpy(), 6))
+    assert torch.equal(
+        item.edge_index, torch.stack([sources.reshape(-1), torch.arange(4096).repeat_interleave(6)])
+    )
 
 
 def test_edges_equal_brute_force(raw):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_shapenet, unzip
@@ -64,6 +65,23 @@ def test_equals_pyg(raw, tmp_path, everything):
             assert columns["node/x"][:, 3:].tobytes() == data.pos.numpy().tobytes()
             assert np.array_equal(columns["node/y"], data.y.numpy())
             assert int(columns["graph/category"]) == int(data.category)
+
+
+def test_built_items_equal_those_of_pyg(real, tmp_path):
+    """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
+    from kmip_data import ShapeNetPart
+
+    archive = shared_data("shapenet_part_16_shapes.zip")
+    for part in ("train", "val", "test"):
+        ours = ShapeNetPart(home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
+        theirs = pyg_shapenet(real, tmp_path / "pyg", split=part)
+        assert len(ours) == len(theirs)
+        for item, data in zip(ours, theirs, strict=True):
+            assert torch.equal(item.x, torch.cat([data.x, data.pos], dim=1))
+            assert torch.equal(item.pos, data.pos)
+            assert torch.equal(item.y, data.y)
+            assert torch.equal(item.category, data.category)
+            assert item.edge_index.shape == (2, 8 * item.num_nodes)
 
 
 def test_edges_equal_brute_force(raw):
