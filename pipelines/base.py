@@ -80,7 +80,8 @@ class Split:
         Stem of the split file and its key in the card: the rule and its parameters,
         e.g. ``upstream-area6-seed0``.
     parts
-        ``train``, ``val`` and ``test`` to positions (int64) in source order.
+        ``train``, ``val`` and ``test`` to positions in source order, listed in the order that the rule
+        gives them: the order in which a reader that does not shuffle has them.
     node_code
         For a dataset of one graph, in place of ``parts``: a code for each node, 0 train, 1 val,
         2 test, 255 none.
