@@ -266,6 +266,7 @@ class GraphLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         # The epoch is taken when the first batch is asked for: trainers call iter(), then set_epoch().
+        self._assembler = self._fast_path()  # the transform may have been set since
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
         batches = islice(self._batches(at.epoch), at.batches, None)

@@ -48,18 +48,21 @@ class ShardStore:
 
     def __init__(self, build: Build) -> None:
         self.build = build
+        self.schema: Schema = build.card.schema_
         self.shards = [self._open(entry.file, entry.graphs) for entry in build.card.shards]
-        self.schema: Schema = self.shards[0].schema if self.shards else build.card.schema_
         self._index()
 
     def _open(self, file: str, graphs: int) -> Shard:
         path = self.build.path / file
         shard = Shard(path)
-        if shard.build_key != self.build.card.key or shard.graphs != graphs:
+        # Rows are found by address: a shard of another layout must never get as far as that.
+        same = shard.build_key == self.build.card.key and shard.schema == self.schema
+        if not same or shard.graphs != graphs:
+            other = "" if shard.schema == self.schema else ", with other columns"
             raise DamagedInput(
                 f"{path} is not a shard of this build.",
                 expected=f"{graphs} graphs of build {self.build.card.key}",
-                found=f"{shard.graphs} graphs of build {shard.build_key}",
+                found=f"{shard.graphs} graphs of build {shard.build_key}{other}",
                 left="the file is as it was",
                 next=f"kmip-data verify {self.build.path} --repair",
             )
@@ -119,8 +122,8 @@ class ShardStore:
         table = self._tables.get(wanted)
         if table is None:
             table = self._tables[wanted] = self._table(wanted)
-        address = table[:, graphs]
-        counts = self.count[:, graphs]
+        address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
+        counts = self.count.take(graphs, axis=1)
         held: list[NDArray[Any]] = []
         if not address.all():
             self._read(wanted, graphs, address, held)

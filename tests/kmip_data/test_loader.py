@@ -147,6 +147,15 @@ def test_transform_takes_the_slow_path(build):
         assert_same(batch, other)
 
 
+def test_a_transform_that_is_set_later(build):
+    dataset = ShardedDataset(build)
+    loader = GraphLoader(dataset, 4)
+    list(loader)
+    dataset.transform = T.NormalizeFeatures()
+    for batch, wanted in zip(loader, DataLoader(dataset, 4), strict=True):
+        assert_same(batch, wanted)
+
+
 def test_one_graph_with_masks(tmp_path):
     import numpy as np
 

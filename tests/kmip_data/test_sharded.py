@@ -270,6 +270,17 @@ def test_a_broken_build(tmp_path, records):
         ShardedDataset(tmp_path)
 
 
+def test_a_shard_of_another_layout(tmp_path, records):
+    """Its key may be forged; its rows must not be read as if they had the card's columns."""
+    folder, other = tmp_path / "b", tmp_path / "other"
+    write_build(folder, records, s3dis_schema(), parameters={"k": 4})
+    narrow = s3dis_records(30, k=3)
+    write_build(other, narrow, s3dis_schema(3), parameters={"k": 4})
+    (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
+    with pytest.raises(DamagedInput, match="with other columns"):
+        ShardedDataset(folder)
+
+
 @pytest.fixture
 def one_graph(tmp_path):
     (record,) = s3dis_records(1, nodes=(50, 50))
