@@ -134,7 +134,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         first, left = 0, params.limit
         for name, blocks, points, chunk_rows in prepared.plan["files"]:
             step = max(1, budget // points)
-            step = max(step // chunk_rows * chunk_rows, 1) if step >= chunk_rows else step
+            step -= step % chunk_rows if step >= chunk_rows else 0
             wanted = blocks if left is None else min(blocks, left)
             for start in range(0, wanted, step):
                 stop = min(start + step, wanted)
@@ -170,12 +170,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         val = share_of(len(pool), VALIDATION_SHARE if params.val_fraction is None else params.val_fraction)
         name = f"{params.split}-area{params.test_area}-seed{params.split_seed}"
         if params.val_fraction is not None:
-            name += f"-val{params.val_fraction:g}"
+            name += f"-val{params.val_fraction}"
         if params.split == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=params.split_seed)
-            note = (
-                "validation blocks overlap train blocks by half, as upstream's do; parts in upstream's order"
-            )
+            note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
         else:
             parts = grouped_split(pool, test, rooms, val=val, seed=params.split_seed)
             note = "whole rooms validate; parts in source order"
