@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from kmip_data import buffers, gather
-from kmip_data.errors import OutOfResources
+from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.store import Rows, ShardStore
@@ -155,7 +155,15 @@ class Assembler:
             sources, targets = index
         if self.lengths:
             lengths, values["edge_attr"] = empty((total_edges, 1), _FLOAT32, pin=pin)
-            gather.edge_lengths(values["pos"].numpy(), sources, targets, lengths)
+            wrong = gather.edge_lengths(values["pos"].numpy(), sources, targets, lengths)
+            if wrong >= 0:
+                raise DamagedInput(
+                    f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
+                    expected=f"nodes below {total_nodes}",
+                    found=f"{sources[wrong]} to {targets[wrong]}",
+                    left="the files are as they were",
+                    next=f"kmip-data verify {self.store.build.path} --repair",
+                )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool) -> tuple[NDArray[Any], torch.Tensor]:

@@ -208,12 +208,26 @@ def pairs_to_edges(
 @njit(nogil=True, cache=True)
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
-) -> None:
-    """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz²."""
+) -> int:
+    """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
+
+    Returns
+    -------
+    The first edge that leads out of the nodes, at which it stops; −1 if there is none.
+    """
+    nodes = np.uint64(pos.shape[0])
     for e in range(sources.size):
-        i, j = sources[e], targets[e]
-        total = np.float32(0)
-        for axis in range(pos.shape[1]):
-            difference = pos[i, axis] - pos[j, axis]
-            total += difference * difference
+        i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no check for counting from the end
+        if i >= nodes or j >= nodes:
+            return e
+        difference = pos[i, 0] - pos[j, 0]
+        total = difference * difference
+        if pos.shape[1] == 3:  # without a loop, 1.5 times as fast
+            y, z = pos[i, 1] - pos[j, 1], pos[i, 2] - pos[j, 2]
+            total = (total + y * y) + z * z
+        else:
+            for axis in range(1, pos.shape[1]):
+                difference = pos[i, axis] - pos[j, axis]
+                total += difference * difference
         out[e, 0] = np.sqrt(total)
+    return -1

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,16 @@ def test_lengths_of_edges(build, records):
     assert "pos" not in without
 
 
+def test_lengths_in_two_dimensions(tmp_path, records):
+    build = write_build(tmp_path / "b", records, replace(s3dis_schema(), views=()))
+    flat = ShardedDataset(
+        build, views=[View(attribute="pos", source="node/x", start=4, stop=6)], edge_lengths=True
+    )
+    item = flat[3]
+    x, y = (item.pos[item.edge_index[0]] - item.pos[item.edge_index[1]]).numpy().T
+    assert item.edge_attr.numpy().tobytes() == np.sqrt(x * x + y * y).tobytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -279,6 +290,18 @@ def test_a_shard_of_another_layout(tmp_path, records):
     (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
     with pytest.raises(DamagedInput, match="with other columns"):
         ShardedDataset(folder)
+
+
+def test_lengths_of_edges_that_lead_nowhere(tmp_path):
+    records = s3dis_records(1, nodes=(20, 20))
+    folder = write_build(tmp_path / "b", records, s3dis_schema()).path
+    shard = folder / "shards/00000.h5"
+    data = shard.read_bytes()
+    table = records[0].neighbor.tobytes()
+    assert data.count(table) == 1
+    shard.write_bytes(data.replace(table, b"\xff\xff" + table[2:]))
+    with pytest.raises(DamagedInput, match="leads out of its graph"):
+        ShardedDataset(folder, edge_lengths=True)[0]
 
 
 @pytest.fixture

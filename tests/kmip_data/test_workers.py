@@ -10,12 +10,20 @@ from torch_geometric.loader import DataLoader
 
 from kmip_data.sharded import ShardedDataset
 
-KINDS = [(0, "fork"), *((workers, kind) for kind in ("fork", "spawn", "forkserver") for workers in (1, 4))]
-
 
 @pytest.mark.parametrize(
     ("workers", "method", "compression"),
-    [(*kind, None) for kind in KINDS] + [(1, "fork", "gzip"), (1, "spawn", "gzip")],
+    [
+        (0, "fork", None),
+        (1, "fork", None),
+        (1, "spawn", None),
+        (1, "forkserver", None),
+        (4, "fork", None),
+        pytest.param(4, "spawn", None, marks=pytest.mark.slow),
+        pytest.param(4, "forkserver", None, marks=pytest.mark.slow),
+        (1, "fork", "gzip"),
+        (1, "spawn", "gzip"),
+    ],
 )
 def test_workers_give_what_one_process_gives(tmp_path, workers, method, compression):
     build = write_build(
