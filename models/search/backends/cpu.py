@@ -13,9 +13,9 @@ from kmip_data.threads import for_ranges
 
 NAME = "cpu"
 SUMMARY = "compiled brute force with exact ranking (numba)"
-AUTO = "auto takes it on the CPU up to d = 32"
+AUTO = "auto takes it on the CPU up to d = 24"
 
-_WIDEST = 32  # d above which matrix products win (measured: docs/adr/0050)
+_WIDEST = 24  # d above which matrix products win (measured: docs/adr/0050)
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
 
 
