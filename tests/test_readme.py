@@ -28,7 +28,7 @@ STAND_INS = {
 }
 #: Shorter, but the same command.
 SHORTER = {
-    "train": "--epochs 1 --device cpu --set model.layers=1 --set model.hidden_dim=16".split(),
+    "train": ["--epochs", "1", "--device", "cpu", "--set", "model.layers=1", "--set", "model.hidden_dim=16"],
     "build": ["--jobs", "2"],
 }
 

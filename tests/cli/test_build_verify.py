@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,26 @@ def test_archive_that_is_not_there_or_is_something_else(home, tmp_path):
     damaged = kmip("build", "s3dis", "--archive", other)
     assert damaged.code == 4
     assert "other.zip" in damaged.err
+
+
+def test_full_disk_is_6_and_the_same_command_goes_on(home):
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
+        "sys.argv = ['kmip-data', *sys.argv[1:]]; from kmip_data.cli.main import main; main()"
+    )
+    raw = kmip("build", "s3dis", *SMALL, "--knn-rule", "torch-cluster", "--json")
+    assert raw.code == 0, "the raw sample is there now, which the limit below would not allow"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "build", "s3dis", *SMALL, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    assert "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert (error["class"], error["exit_code"]) == ("OutOfResources", 6)
+    assert not list(home.rglob("*.partial"))
+    again = kmip("build", "s3dis", *SMALL, "--json")
+    assert again.code == 0, again.err
+    assert kmip("verify", again.json["path"]).code == 0
