@@ -82,3 +82,12 @@ def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
         outcome = kmip(command, sample, "--output", tmp_path / "no" / "file")
         assert outcome.code == 2
         assert "cannot be written" in outcome.err
+
+
+def test_a_repeated_parameter_finds_its_build(home):
+    """Cards keep lists, the line gives tuples, and names of categories in any case."""
+    line = ("shapenet-part", "--sample", "--limit", "2", "--category", "airplane")
+    assert kmip("build", *line, "--jobs", "1", "-q").code == 0
+    outcome = kmip("stats", *line)
+    assert outcome.code == 0, outcome.err
+    assert "Airplane/0" in outcome.out
