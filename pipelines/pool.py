@@ -95,7 +95,8 @@ class Workers:
                     future = self.submit(function, waiting[0])
                     running[future] = waiting.popleft()
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
+                # What succeeded counts, also where another task of the same moment failed.
+                for future in sorted(finished, key=lambda future: future.exception() is not None):
                     done(future.result())
                     del running[future]
         except BrokenExecutor:
