@@ -107,7 +107,7 @@ def prepare(pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdi
     KmipDataError
         As the pipeline raised it; any other exception as for :func:`build_unit`.
     """
-    with _explained(pipeline.manifest.name, "the raw files"):
+    with _explained(pipeline.manifest.name, "the preparation of the raw files"):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)
@@ -181,14 +181,15 @@ def _watched(task: Task, statistics: UnitStatistics, place: _Place) -> Iterator[
 
 
 @contextlib.contextmanager
-def _explained(dataset: str, place: object) -> Iterator[None]:
+def _explained(dataset: str, place: _Place | str) -> Iterator[None]:
     """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
     try:
         yield
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
+        if isinstance(place, _Place):
+            error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
         raise
     except Exception as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):
