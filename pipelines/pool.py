@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kmip_data.errors import UsageError
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.workers import ENVIRONMENT, start_worker
 
@@ -42,6 +43,11 @@ class Workers:
         """Have at least ``size`` processes; the ones there are kept only if they are enough.
 
         They start when the first task is handed over.
+
+        Raises
+        ------
+        UsageError
+            The current folder was removed: no process can be started from it.
         """
         from loky import ProcessPoolExecutor
 
@@ -49,6 +55,16 @@ class Workers:
             return
         self.end()
         self._size = size
+        try:
+            Path.cwd()
+        except FileNotFoundError as error:
+            raise UsageError(
+                "The current folder does not exist any more.",
+                expected="a folder to start worker processes in",
+                found="a folder that was removed",
+                left="nothing was changed",
+                next="cd, then the same command again",
+            ) from error
         with signals.held():
             self._executor = ProcessPoolExecutor(
                 max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT

@@ -101,6 +101,12 @@ def test_any_surroundings(
     assert shard == 0o444 & ~umask  # permissions follow the umask; bytes do not
 
 
+def test_a_path_with_spaces_and_no_ascii(tmp_path: Path, reference: dict[str, str]) -> None:
+    folder = tmp_path / "Größe ün1 \u4e2d $HOME; 'x'"
+    write_raw(folder / "raw", GRAPHS)
+    assert digests(build_toy(folder, quiet=True).path) == reference
+
+
 def test_real_blocks_are_the_same_with_one_and_two_jobs(tmp_path: Path) -> None:
     archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
     builds = [

@@ -164,6 +164,15 @@ def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
         build_toy(tmp_path, jobs=0)
 
 
+def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_raw(tmp_path / "raw", 2)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="does not exist any more"):
+        build_toy(tmp_path)
+
+
 def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 12, orders={4: f"die-once={tmp_path / 'died'}", 8: "fail=stop"})
     for _ in range(2):
