@@ -104,12 +104,13 @@ class Assembler:
         values: dict[str, torch.Tensor] = {}
         targets, converted = [], []
         for attribute, rows, shape, presented, stored in self._outputs:
-            array, values[attribute] = empty((totals[rows], *shape), presented, pin=pin)
+            array, tensor = empty((totals[rows], *shape), presented, pin=pin)
+            values[attribute] = tensor
             if stored is not None:
                 copied = np.empty(array.shape, stored)
                 converted.append((array, copied))
-                array = copied
-            targets.append(array.__array_interface__["data"][0])
+                tensor = torch.from_numpy(copied)
+            targets.append(tensor.data_ptr())
         level, row_bytes, offset, width = self._layout
         gather.copy_rows(address, counts, level, row_bytes, offset, width, np.array(targets, np.int64))
         for array, copied in converted:

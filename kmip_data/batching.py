@@ -65,10 +65,11 @@ def make_batch(
     values: dict[str, Any]
     values, counts = assembler.gather(graphs, compact=compact, pin=pin)
     size = len(graphs)
-    pointers = np.zeros((3, size + 1), _INT64)
-    np.cumsum(counts, axis=1, out=pointers[:, 1:])
-    slices = dict(zip(("graph", "node", "edge"), torch.from_numpy(pointers), strict=True))
-    none = torch.zeros(size, dtype=torch.int64)
+    pointers = np.empty((3, size + 1), _INT64)
+    numbers, number_of = empty((int(counts[gather.NODE].sum()),), _INT64, pin=pin)
+    gather.number_nodes(counts, pointers, numbers)
+    slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
+    none = torch.from_numpy(np.zeros(size, _INT64))
     fields = {field.attribute: field for field in assembler.fields}
     batch = copy.copy(_template(Batch))
     store = batch._store  # noqa: SLF001
@@ -94,10 +95,8 @@ def make_batch(
             _follow(mapping, name, slice_dict[name])
     if assembler.adds_num_nodes:
         _count_nodes(store, counts)
-    numbers, mapping["batch"] = empty((int(pointers[gather.NODE, -1]),), _INT64, pin=pin)
-    gather.number_nodes(counts[gather.NODE], numbers)
-    mapping["ptr"] = slices["node"].clone()
-    store._num_graphs, store._slice_dict, store._inc_dict = size, slice_dict, inc_dict  # noqa: SLF001
+    mapping["batch"], mapping["ptr"] = number_of, torch.from_numpy(pointers[gather.NODE].copy())
+    store.__dict__.update(_num_graphs=size, _slice_dict=slice_dict, _inc_dict=inc_dict)
     return batch
 
 

@@ -118,12 +118,23 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def number_nodes(nodes: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-    """Write the number of its graph for each node: ``batch`` of a PyTorch Geometric batch."""
-    stop = 0
-    for b in range(nodes.size):
-        start, stop = stop, stop + nodes[b]
-        out[start:stop] = b
+def number_nodes(counts: NDArray[np.int64], pointers: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+    """Write the first row of each graph and the number of its graph for each node.
+
+    Parameters
+    ----------
+    counts
+        (3, B) rows of each graph on each level.
+    pointers
+        (3, B + 1) rows before each graph, and all rows.
+    out
+        (ΣN,) ``batch`` of a PyTorch Geometric batch.
+    """
+    pointers[:, 0] = 0
+    for b in range(counts.shape[1]):
+        for level in range(3):
+            pointers[level, b + 1] = pointers[level, b] + counts[level, b]
+        out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
 
 
 @njit(nogil=True, cache=True)
