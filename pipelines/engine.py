@@ -214,7 +214,7 @@ class _Run:
             if unit.index not in results
         ]
         description = f"build {self.pipeline.manifest.name}"
-        with Progress(description, total, unit="shard", initial=len(results), quiet=self.quiet) as progress:
+        with Progress(description, total, unit="shards", initial=len(results), quiet=self.quiet) as progress:
             if results:
                 progress.message(f"going on: {len(results)} of {total} shards are there already")
 
