@@ -117,10 +117,7 @@ def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tenso
     block.masked_fill_(~is_key[:, None, :], -torch.inf)
     k = min(problem.k, wide)
     found, places = largest(block, k)
-    real = is_key[:, None, :].expand(count, rows, wide).expand(heads, -1, -1, -1).gather(-1, places)
-    first = key_rows[:, :1, None]
-    chosen = torch.where(real, places + first, -1)
-    found = torch.where(real, found, -torch.inf)
+    chosen = torch.where(places < is_key.sum(1)[:, None, None], places + key_rows[:, :1, None], -1)
     to = query_rows[is_query]
     scores[:, to, :k] = found[:, is_query]
     indices[:, to, :k] = chosen[:, is_query]
