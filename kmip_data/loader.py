@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,25 +16,12 @@ from torch_geometric.data import Batch
 from kmip_data.assemble import Assembler
 from kmip_data.batching import expand_edges, make_batch
 from kmip_data.errors import UsageError
+from kmip_data.loader_arguments import check_numbers, check_together, refuse_others, sharded_dataset
 from kmip_data.prefetch import ahead
 from kmip_data.sampling import BatchRule, cut_by_nodes
 from kmip_data.sharded import ShardedDataset
 
 __all__ = ["GraphLoader", "expand_edges"]
-
-#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
-_REFUSED: Final = {
-    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
-    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
-    "worker_init_fn": "nothing: there are no worker processes",
-    "multiprocessing_context": "nothing: there are no worker processes",
-    "persistent_workers": "nothing: there are no worker processes",
-    "timeout": "nothing: there are no worker processes",
-    "prefetch_factor": "prefetch, the number of batches made ahead",
-    "generator": "seed, which fixes the order of every epoch",
-    "pin_memory_device": "pin_memory=True",
-    "in_order": "nothing: batches always come in order",
-}
 
 
 @dataclass
@@ -132,8 +119,8 @@ class GraphLoader:
         exclude_keys: Sequence[str] | None = None,
         **refused: Any,
     ) -> None:
-        _refuse(refused)
-        self.dataset = _unwrap(dataset)
+        refuse_others(refused)
+        self.dataset = sharded_dataset(dataset)
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
         self.exclude_keys = tuple(exclude_keys or ())
@@ -148,7 +135,17 @@ class GraphLoader:
         )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
-        self._check()
+        check_numbers(
+            batch_size=(batch_size, 1),
+            num_threads=(num_threads, 1),
+            prefetch=(prefetch, 0),
+            seed=(seed, 0),
+            max_nodes=(max_nodes, 1),
+            bucket=(bucket, 1),
+            rank=(rank, 0),
+            world_size=(world_size, 1),
+        )
+        check_together(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
             warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
@@ -157,46 +154,11 @@ class GraphLoader:
         self._epoch, self._position = 0, 0  # of the next iteration
         self._running: _Position | None = None  # of the iteration started last, until it ends
 
-    def _check(self) -> None:
-        rule, (rank, world_size) = self.rule, self._share
-        counts = {
-            "batch_size": (self.batch_size, 1),
-            "num_threads": (self.num_threads, 1),
-            "prefetch": (self.prefetch, 0),
-            "seed": (rule.seed, 0),
-            "max_nodes": (rule.max_nodes, 1),
-            "bucket": (rule.bucket, 1),
-            "rank": (rank, 0),
-            "world_size": (world_size, 1),
-        }
-        for name, (value, least) in counts.items():
-            if value is not None and (not isinstance(value, int | np.integer) or value < least):
-                raise UsageError(
-                    f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
-                )
-        own_order = rule.shuffle or rule.bucket is not None
-        cut = self.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
-        clashes = {
-            "batch_size with max_nodes": self.batch_size != 1 and rule.max_nodes is not None,
-            "shuffle or bucket with a sampler": own_order and self._sampler is not None,
-            "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
-                self.batch_sampler is not None and (own_order or cut or self._sampler is not None)
-            ),
-            "rank, world_size or even with a sampler, which shares out by itself": (
-                (self._sampler is not None or self.batch_sampler is not None)
-                and (rank is not None or world_size is not None or rule.even)
-            ),
-            "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
-            "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
-        }
-        for clash, found in clashes.items():
-            if found:
-                raise UsageError("Arguments of GraphLoader contradict each other.", found=clash)
-
     def _fast_path(self) -> Assembler | None:
         """Return what gathers whole batches, ``None`` where each graph must be made on its own."""
         assembler = self.dataset.assembler
-        if self.compact and (assembler is None or not assembler.edges or not self.dataset.schema.k):
+        table = self.dataset.schema.edges == "neighbor"
+        if self.compact and (assembler is None or not assembler.edges or not table):
             raise UsageError(
                 "compact=True needs the stored neighbour table as it is.",
                 expected="a build with exactly k sources a node, its edges among the columns, no transform",
@@ -319,27 +281,3 @@ class GraphLoader:
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
         return batch.pin_memory() if self._pin else batch
-
-
-def _unwrap(dataset: Any) -> ShardedDataset:
-    """Return the sharded dataset that ``dataset`` is, or is a subset of."""
-    if isinstance(dataset, torch.utils.data.Subset):
-        return _unwrap(dataset.dataset).index_select(list(dataset.indices))  # type: ignore[no-any-return]
-    if isinstance(dataset, ShardedDataset):
-        return dataset
-    raise UsageError(
-        "GraphLoader reads datasets of this package.",
-        expected="S3DIS, ShapeNetPart, kmip_data.open(…) or another ShardedDataset",
-        found=type(dataset).__name__,
-        next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
-    )
-
-
-def _refuse(arguments: dict[str, Any]) -> None:
-    for name in arguments:
-        if name not in _REFUSED:
-            msg = f"GraphLoader() got an unexpected keyword argument {name!r}"
-            raise TypeError(msg)
-        raise UsageError(
-            f"GraphLoader does not take {name}.", expected=f"use {_REFUSED[name]}", found=f"{name}=…"
-        )
