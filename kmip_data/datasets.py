@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from torch_geometric.data import Data
 
@@ -19,6 +19,31 @@ from kmip_data.sharded import ShardedDataset
 Folder = str | os.PathLike[str]
 KnnRule = Literal["exact", "torch-cluster"]
 ShortGraphs = Literal["skip", "keep"] | None
+
+#: Views of ``x`` besides ``all``, every column: dataset -> name -> first column, last column + 1.
+FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
+
+
+def feature_views(dataset: str, name: str) -> tuple[View, ...]:
+    """Return the views that give ``dataset`` the features called ``name``; none for ``all``.
+
+    Raises
+    ------
+    UsageError
+        The dataset has no such features.
+    """
+    known = FEATURES.get(dataset, {})
+    if name == "all":
+        return ()
+    if name not in known:
+        raise UsageError(
+            f"{dataset} has no set of features called {name!r}.",
+            expected=", ".join(["all", *known]),
+            found=repr(name),
+            left="nothing was changed",
+        )
+    start, stop = known[name]
+    return (View(attribute="x", source="node/x", start=start, stop=stop),)
 
 
 class S3DIS(ShardedDataset):
@@ -93,11 +118,7 @@ class S3DIS(ShardedDataset):
         short_graphs: ShortGraphs = None,
         **build_options: Any,
     ) -> None:
-        views = {"all": (), "position-color": (View(attribute="x", source="node/x", start=0, stop=6),)}
-        if features not in views:
-            raise UsageError(
-                "There is no such set of features.", expected=", ".join(views), found=repr(features)
-            )
+        views = feature_views("s3dis", features)
         found, split_name = _open(
             "s3dis",
             root,
@@ -113,9 +134,7 @@ class S3DIS(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(
-            found, split, transform, split_name=split_name, views=views[features], edge_lengths=edge_attr
-        )
+        super().__init__(found, split, transform, split_name=split_name, views=views, edge_lengths=edge_attr)
 
 
 class ShapeNetPart(ShardedDataset):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.recorder import Row
+from kmip_data.shards.writer import write_file
 
+LABELS = {"train": "train (while learning)", "val": "val", "test": "test"}
 COLOURS = {"train": "#4c72b0", "val": "#dd8452", "test": "#55a868"}
 
 
@@ -26,6 +29,14 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
 
     figure = Figure(figsize=(10, 4), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
+    if best_epoch is not None:
+        best = history[best_epoch]
+        values = [
+            f"{part} {METRICS[metric].title} {100 * best[f'{part}_{metric}']:.1f} %"
+            for part in ("val", "test")
+            if f"{part}_{metric}" in best
+        ]
+        title = f"{title}\nbest epoch {best_epoch + 1}: {', '.join(values)}"
     figure.suptitle(title)
     for axes, name, label in zip(
         figure.subplots(1, 2), ("loss", metric), ("loss", METRICS[metric].title), strict=True
@@ -34,7 +45,9 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
             points = [(row["epoch"] + 1, row[f"{part}_{name}"]) for row in history if f"{part}_{name}" in row]
             if points:
                 marker = "o" if len(points) <= 30 else None
-                axes.plot(*zip(*points, strict=True), label=part, color=colour, marker=marker, markersize=3)
+                axes.plot(
+                    *zip(*points, strict=True), label=LABELS[part], color=colour, marker=marker, markersize=3
+                )
         if best_epoch is not None:
             axes.axvline(best_epoch + 1, color="#888888", linestyle="--", linewidth=1, label="best epoch")
         axes.set_xlabel("epoch")
@@ -43,4 +56,6 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False)
-    figure.savefig(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    write_file(path, buffer.getvalue())

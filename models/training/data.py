@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.card import read_card
+from kmip_data.datasets import feature_views
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home
 from kmip_data.loader import GraphLoader
@@ -16,13 +17,7 @@ from kmip_data.models.training.metrics import PARTS
 from kmip_data.models.training.presets import is_build_folder
 from kmip_data.models.training.result import SplitUsed
 from kmip_data.opening import obtain, split_name
-from kmip_data.schema import View
 from kmip_data.sharded import ShardedDataset
-
-ALL_FEATURES = "all"
-
-# Views of ``x`` by dataset and name: first and last column + 1 of the stored features.
-FEATURE_VIEWS = {"s3dis": {"position-color": (0, 6)}}
 
 
 class EpochBatches:
@@ -45,7 +40,14 @@ class EpochBatches:
 
     def __iter__(self) -> Iterator[Any]:
         self._loader.set_epoch(self._epoch())
-        yield from self._loader
+        batches = iter(self._loader)
+        batch = next(batches, None)
+        while batch is not None:
+            # One ahead, so that the loader has ended before Lightning, which counts, drops it: a Ctrl-C
+            # that met its threads' end while it is being dropped would be lost.
+            following = next(batches, None)
+            yield batch
+            batch = following
 
 
 @dataclass
@@ -71,7 +73,7 @@ class RunData:
     _parts: dict[str, ShardedDataset] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        views = _feature_views(self.build, self.config.data.features)
+        views = feature_views(self.build.card.dataset, self.config.data.features)
         stored = {column.attribute for column in self.build.card.schema_.columns}
         columns = [name for name in ("x", "edge_attr", "y") if name in stored] + ["edge_index"]
         for part in PARTS:
@@ -211,19 +213,3 @@ def _obtain(data: DataConfig, home: Home, **options: Any) -> tuple[Build, str]:
                 next=f"leave {name} out, or name the dataset: kmip-data train --dataset {build.card.dataset}",
             )
     return build, split_name(build, data.split)
-
-
-def _feature_views(build: Build, name: str) -> tuple[View, ...]:
-    if name == ALL_FEATURES:
-        return ()
-    views = FEATURE_VIEWS.get(build.card.dataset, {})
-    if name not in views:
-        raise UsageError(
-            f"{build.card.dataset} has no view {name!r} of its features.",
-            expected=", ".join([ALL_FEATURES, *views]),
-            found=name,
-            left="nothing was started",
-            next="--set data.features=all",
-        )
-    start, stop = views[name]
-    return (View(attribute="x", source="node/x", start=start, stop=stop),)

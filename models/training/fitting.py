@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer, seed_everything
 
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.network import build_model
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS, AtomicCheckpointIO, write_weights
 from kmip_data.models.training.config import RunConfig
@@ -139,36 +140,50 @@ def _guarded(
     """Turn what ends a run early into what the user can act on, and give Ctrl-C back its meaning."""
     main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main_thread else None
-    kept = f"{folder}; its checkpoint is of epoch {len(recorder.history)}"
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
         from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-        done = len(recorder.history)
-        what = f"its checkpoint after epoch {done} is kept" if done else "no epoch was finished"
-        tell(f"Stopped: {what}. Go on with: kmip-data train --resume {folder}")
+        tell(f"Stopped; {_kept(recorder)}. Go on with: kmip-data train --resume {folder}")
         if recorder.interrupted:
             # Lightning leaves with SystemExit(1) and Ctrl-C switched off.
             raise KeyboardInterrupt from None
         raise SystemExit(TERMINATED) if isinstance(stop, SIGTERMException) else stop from None
     except Exception as error:
+        if config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise UsageError(
+                "torch.compile could not compile the model.",
+                expected="a C++ compiler, and a version of PyTorch that takes this model",
+                found=str(error).strip().splitlines()[0],
+                left=f"{folder}; {_kept(recorder)}",
+                next="leave out --compile",
+            ) from error
         if not is_out_of_memory(error):
             raise
-        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=kept) from error
+        left = f"{folder}; {_kept(recorder)}"
+        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
     finally:
         if main_thread and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
 
+def _kept(recorder: Recorder) -> str:
+    done = len(recorder.history)
+    return f"the checkpoint after epoch {done} is kept" if done else "no epoch was finished"
+
+
 @contextlib.contextmanager
 def _determinism(wanted: bool) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted or before, warn_only=True)
+    if wanted and not before:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        if wanted and not before:
+            torch.use_deterministic_algorithms(False)
 
 
 def _finish(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config import RunConfig
@@ -158,3 +161,19 @@ def test_another_seed_moves_the_split_where_it_follows_the_run():
     assert preset.training.seed == 2
     assert preset.data.split == {"split": "upstream", "test_area": 6, "split_seed": 2}
     assert "split_seed" not in load_preset("shapenet-part").with_seed(2).data.split
+
+
+def test_the_page_has_every_key():
+    page = ROOT / "docs" / "training.md"
+    text = page.read_text("utf-8")
+    begin, end = text.index("-->", text.index("<!-- keys:")) + 3, text.index("<!-- end of keys -->")
+    rows = ["| key | type | default | what |", "|---|---|---|---|"]
+    for key in documented_keys():
+        default = f"`{key.default}`" if key.default else "must be given"
+        cells = (f"`{key.name}`", key.type, default, key.doc)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    table = "\n\n" + "\n".join(rows) + "\n\n"
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        page.write_text(text[:begin] + table + text[end:], encoding="utf-8")
+        return
+    assert text[begin:end] == table, "KMIP_DATA_WRITE_DOCS=1 pytest tests/models/training/test_config.py"

@@ -10,7 +10,7 @@ from support.shared import ROOT
 from kmip_data.errors import UsageError
 from kmip_data.models.budget import count_parameters, fit_hidden_dim
 from kmip_data.models.network import build_model
-from kmip_data.models.training.overrides import documented_keys, key_value
+from kmip_data.models.training.overrides import apply_overrides, documented_keys, key_value
 from kmip_data.models.training.presets import (
     config_for,
     differences,
@@ -105,9 +105,17 @@ def test_where_text_and_code_part_on_point_clouds():
 
 
 def test_differences_say_what_this_run_does():
-    lines = differences(load_preset("s3dis", as_="text"))
-    assert any("training.accumulate = 1 (code 2: " in line and "; text 1: " in line for line in lines)
-    assert any("training.accumulate = 2 (code 2: " in line for line in differences(load_preset("s3dis")))
+    def line(config):
+        return next(line for line in differences(config) if "training.accumulate" in line)
+
+    code, text = load_preset("s3dis"), load_preset("s3dis", as_="text")
+    assert differences(code)[0] == "preset s3dis/gps-kmip as the paper's code has it; its text differs in"
+    assert differences(text)[0] == "preset s3dis/gps-kmip as the paper's text has it; its code differs in"
+    assert line(code).split() == ["training.accumulate", "code", "2,", "text", "1", "(batch", "size", "8)"]
+    assert line(text) == line(code)
+    changed = apply_overrides(code, ["training.accumulate=4"])
+    assert "code 2, text 1, this run 4 (" in line(changed)
+    assert "code 2, text 1, this run 1 (" in line(apply_overrides(code, ["training.accumulate=1"]))
     assert differences(config_for("mine")) == []
 
 

@@ -206,3 +206,40 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     (run / LAST).write_bytes(b"not a checkpoint")
     with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
         resume(run, home=home, quiet=True)
+
+
+# Ctrl-C counts even where the tests themselves run in the background, which ignores it.
+COMMAND_LINE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from kmip_data.cli.main import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
+    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", COMMAND_LINE, "train", "--dataset", str(build.path), "--home", str(tmp_path)]
+        + ["--epochs", "100000", "--device", "cpu", "--name", "long"]
+        + [word for key in small for word in ("--set", f"model.{key}")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = []
+    for line in child.stderr:
+        lines.append(line)
+        if line.startswith("epoch 3/"):
+            child.send_signal(number)
+            break
+    out, rest = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert out == ""
+    assert "Traceback" not in rest
+    assert f"kmip-data train --resume {tmp_path}/runs/points/gps-kmip/long" in rest
+    assert torch.load(tmp_path / "runs/points/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 2

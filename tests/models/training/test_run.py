@@ -237,6 +237,7 @@ def test_a_batch_that_does_not_fit_says_its_size_and_what_to_try(build, tmp_path
     assert "--set training.batch_size=2 --set training.accumulate=4" in text
     assert "--set model.checkpoint_layers=true" in text
     assert "--precision bf16-mixed" in text
+    assert "no epoch was finished" in text
     assert caught.value.exit_code == 6
 
 
@@ -305,7 +306,7 @@ def test_without_a_test_part(tmp_path):
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs are asked for"),
         ({"training": {"precision": "16-mixed"}}, "does not train in 16-mixed"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
-        ({"data": {"features": "position-color"}}, "no view 'position-color'"),
+        ({"data": {"features": "position-color"}}, "no set of features called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another k"),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
         ({"model": {"search": "fais"}}, "fais"),
