@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -181,24 +182,37 @@ class GraphLoader:
     def state_dict(self) -> dict[str, Any]:
         """Position: the epoch and how many of its batches were given out, with what they depend on."""
         at = self._running or _Position(self._epoch, self._position)
-        return {"epoch": at.epoch, "position": at.batches, "depends_on": self._fingerprint()}
+        try:
+            batches = len(self)
+        except TypeError:  # a sampler without a length
+            batches = None
+        return {
+            "epoch": at.epoch,
+            "position": at.batches,
+            "batches": batches,
+            "depends_on": self._fingerprint(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after the last batch given out before :meth:`state_dict` was called.
 
         With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
+        A state from between two epochs fits a loader of any order, such as on more GPUs.
 
         Raises
         ------
         UsageError
-            The state belongs to another order: other data, batch size, seed, number of ranks …
+            The state is from the middle of an epoch in another order: other data, batch size, seed,
+            number of ranks …
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
-        if found != wanted:
+        epoch, position, batches = state["epoch"], state["position"], state["batches"]
+        if found != wanted and position not in {0, batches}:
             raise UsageError(
                 "The loader's state does not fit this loader.", expected=str(wanted), found=str(found)
             )
-        self._epoch, self._position, self._running = int(state["epoch"]), int(state["position"]), None
+        self._epoch, self._running = epoch, None
+        self._position = position if found == wanted or not position else sys.maxsize
 
     def _fingerprint(self) -> dict[str, Any]:
         rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
@@ -259,7 +273,7 @@ class GraphLoader:
         set_epoch = getattr(self._sampler, "set_epoch", None)
         if callable(set_epoch):
             set_epoch(epoch)
-        positions = iter(self._sampler or ())
+        positions = iter(self._sampler)  # type: ignore[arg-type] # asked for only where there is one
         if self.rule.max_nodes is not None:
             order = np.fromiter(positions, np.int64)
             batches = cut_by_nodes(order, self._nodes, self.rule.max_nodes)

@@ -269,18 +269,44 @@ def test_state_between_epochs(numbers):
     assert numbers_of(resumed) == first
 
 
-def test_state_of_another_order_is_refused(numbers):
-    state = GraphLoader(numbers, 4, shuffle=True).state_dict()
-    for other in (
+def others(numbers):
+    return (
         GraphLoader(numbers, 5, shuffle=True),
         GraphLoader(numbers, 4, shuffle=True, seed=1),
         GraphLoader(numbers[:40], 4, shuffle=True),
         GraphLoader(numbers, 4, shuffle=True, rank=0, world_size=2),
-    ):
+    )
+
+
+def test_state_of_another_order_is_refused(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    for other in others(numbers):
         with pytest.raises(UsageError, match="does not fit"):
             other.load_state_dict(state)
     # Threads and columns do not change the order.
     GraphLoader(numbers, 4, shuffle=True, num_threads=2, exclude_keys=["number"]).load_state_dict(state)
+
+
+def test_state_between_epochs_fits_another_order(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    iterator = iter(loader)
+    before = loader.state_dict()
+    for _ in range(13):
+        next(iterator)
+    after = loader.state_dict()  # all batches given out, but the iterator not asked for another
+    for other in others(numbers):
+        first, second = numbers_of(other), numbers_of(other)
+        other.load_state_dict(before)
+        assert numbers_of(other) == first
+        other.load_state_dict(after)
+        assert numbers_of(other) == []
+        assert numbers_of(other) == second
+        other.load_state_dict(after)
+        other.set_epoch(1)
+        assert numbers_of(other) == second
 
 
 def test_samplers_of_pyg(dataset, numbers):
@@ -295,6 +321,18 @@ def test_samplers_of_pyg(dataset, numbers):
     ):
         assert_same(batch, wanted)
     assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
+
+
+def test_samplers_of_any_kind(numbers):
+    import numpy as np
+
+    for sampler in (np.array([3, 1, 2]), torch.tensor([3, 1, 2]), (3, 1, 2)):
+        assert numbers_of(GraphLoader(numbers, 2, sampler=sampler)) == [[3, 1], [2]]
+    assert numbers_of(GraphLoader(numbers, 2, sampler=[])) == []
+    assert numbers_of(GraphLoader(numbers, batch_sampler=[torch.tensor([1, 2]), [3]])) == [[1, 2], [3]]
+    loader = GraphLoader(numbers, 2, sampler=(n for n in [4, 5, 6]))
+    assert loader.state_dict()["batches"] is None
+    assert numbers_of(loader) == [[4, 5], [6]]
 
 
 def test_resumes_in_a_sampler_that_repeats_itself(numbers):
