@@ -326,7 +326,15 @@ def test_two_copies_in_one_archive_are_a_question(tmp_path):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"<!DOCTYPE html><html>", b"PK", b"\x28\xb5\x2f\xfd zstd", gzip.compress(b"text"), bytes(2048)],
+    [
+        b"",
+        b"<!DOCTYPE html><html>",
+        b"PK",
+        b"\x28\xb5\x2f\xfd zstd",
+        gzip.compress(b"text", mtime=0),
+        bytes(2048),
+    ],
+    ids=["empty", "html", "two letters", "zstd", "gzip of no tar", "zeros"],
 )
 def test_a_file_that_is_no_archive(tmp_path, data):
     (tmp_path / "a.zip").write_bytes(data)
