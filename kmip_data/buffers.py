@@ -69,7 +69,9 @@ def _size_class(nbytes: int) -> int:
 
 
 def _map(size: int) -> NDArray[np.uint8]:
-    memory = mmap.mmap(-1, size)
+    # Private: Python's default is memory shared with forked children, and their writes would show here.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -1,6 +1,7 @@
 """Memory that is used again: never while anything refers to it, and not without bound."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -78,3 +79,22 @@ def test_size_classes_waste_little(nbytes):
     size = buffers._size_class(nbytes)
     assert nbytes <= size <= nbytes * 1.126
     assert size % 4096 == 0
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_a_forked_child_writes_into_pages_of_its_own(in_use):
+    array = buffers.empty((1000, 1000), FLOAT)
+    array[:] = 1
+    where = address(array)
+    if not in_use:
+        del array  # the child takes the buffer from the free list it inherited
+    child = os.fork()
+    if child == 0:
+        mine = array if in_use else buffers.empty((1000, 1000), FLOAT)
+        same = address(mine) == where
+        mine[:] = 2
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    here = array if in_use else buffers.empty((1000, 1000), FLOAT)
+    assert address(here) == where
+    assert (here == 1).all()
