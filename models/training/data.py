@@ -17,6 +17,7 @@ from kmip_data.models.training.metrics import PARTS
 from kmip_data.models.training.presets import is_build_folder
 from kmip_data.models.training.result import SplitUsed
 from kmip_data.opening import obtain, split_name
+from kmip_data.schema import Column
 from kmip_data.sharded import ShardedDataset
 
 
@@ -64,31 +65,36 @@ class RunData:
         The run; its batch size, seed, order and features.
     required
         Parts that must have graphs.
+    num_classes
+        Number of classes of the whole build.
     """
 
     build: Build
     split_name: str
     config: RunConfig
     required: tuple[str, ...] = ("train", "val")
-    _parts: dict[str, ShardedDataset] = field(default_factory=dict)
+    num_classes: int = field(init=False)
+    _parts: dict[str, ShardedDataset] = field(init=False)
 
     def __post_init__(self) -> None:
-        views = feature_views(self.build.card.dataset, self.config.data.features)
-        stored = {column.attribute for column in self.build.card.schema_.columns}
-        columns = [name for name in ("x", "edge_attr", "y") if name in stored] + ["edge_index"]
-        for part in PARTS:
-            dataset = ShardedDataset(
-                self.build, part, split_name=self.split_name, columns=columns, views=views
-            )
-            if len(dataset):
-                self._parts[part] = dataset
+        _check_task(self.build)
+        options: dict[str, Any] = {
+            "split_name": self.split_name,
+            "views": feature_views(self.build.card.dataset, self.config.data.features),
+            "columns": _columns(self.build),
+        }
+        # Classes are counted over all records: a part may lack some.
+        self.num_classes = int(ShardedDataset(self.build, **options).num_classes)
+        parts = {
+            part: ShardedDataset(self.build, part, **options) for part in PARTS if part in self.split.parts
+        }
+        self._parts = {part: dataset for part, dataset in parts.items() if len(dataset)}
         for part in self.required:
             if part not in self._parts:
-                counts = {name: entry.graphs for name, entry in self.split.parts.items()}
                 raise UsageError(
                     f"The {part} part of the split {self.split_name} has no graphs.",
                     expected="at least one graph to train on, and one to choose the best epoch by",
-                    found=str(counts),
+                    found=str({name: entry.graphs for name, entry in self.split.parts.items()}),
                     left="nothing was started",
                     next="a larger --limit, or another split",
                 )
@@ -109,18 +115,9 @@ class RunData:
         return tuple(part for part in self._parts if part != "train")
 
     @property
-    def _any_part(self) -> ShardedDataset:
-        return next(iter(self._parts.values()))
-
-    @property
     def in_channels(self) -> int:
         """Columns of ``x``."""
-        return self._any_part.num_node_features
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return int(self._any_part.num_classes)
+        return int(next(iter(self._parts.values())).num_node_features)
 
     @property
     def label(self) -> str:
@@ -213,3 +210,38 @@ def _obtain(data: DataConfig, home: Home, **options: Any) -> tuple[Build, str]:
                 next=f"leave {name} out, or name the dataset: kmip-data train --dataset {build.card.dataset}",
             )
     return build, split_name(build, data.split)
+
+
+def _columns(build: Build) -> list[str]:
+    """What a network reads: features, edges and labels, and nothing that only fills batches."""
+    stored = {column.attribute for column in build.card.schema_.columns}
+    return [name for name in ("x", "edge_attr", "y") if name in stored] + ["edge_index"]
+
+
+def _check_task(build: Build) -> None:
+    """Raise UsageError unless the build is many graphs with features, edges and a class for each node."""
+    card, schema = build.card, build.card.schema_
+    labels = schema.labels
+    missing = [
+        what
+        for what, there in (
+            ("node features x", any(column.attribute == "x" for column in schema.columns)),
+            ("edges", schema.edges != "none"),
+            ("a whole-number class y for each node", labels is not None and _is_node_class(labels)),
+            ("a split", bool(card.splits)),
+            ("more than one graph", card.counts.get("graphs") != 1),
+        )
+        if not there
+    ]
+    if missing:
+        raise UsageError(
+            f"{card.dataset} is not data for node classification over many graphs.",
+            expected="node features, edges, a class for each node, and a split of the graphs",
+            found=f"missing: {'; '.join(missing)}",
+            left="nothing was started",
+            next=f"kmip-data info {build.path}",
+        )
+
+
+def _is_node_class(column: Column) -> bool:
+    return column.level == "node" and column.shape == () and column.presented.startswith(("int", "uint"))

@@ -120,7 +120,8 @@ def _announcement(
     yield f"model: {config.model.name}, {count:,} parameters"
     schedule = config.schedule
     shape = f", {schedule.warmup_epochs} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
-    yield f"schedule: {schedule.kind}, {config.training.epochs} epochs{shape}"
+    epochs = config.training.epochs
+    yield f"schedule: {schedule.kind}, {epochs} epoch{'s' if epochs > 1 else ''}{shape}"
     many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
     yield f"device: {device.name} ({device.reason}){many}, precision {config.training.precision}"
     if checkpoint is not None:

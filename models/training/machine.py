@@ -121,7 +121,9 @@ def out_of_memory(
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
     if training.precision == "32":
         tips.append("--precision bf16-mixed")
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    message = (
+        str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else "MemoryError"
+    )
     return OutOfResources(
         f"Memory ran out while {doing}.",
         expected="a batch that fits",

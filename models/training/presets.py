@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kmip_data.card import CARD_NAME, read_card
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.overrides import config_from_mapping, key_value
 
@@ -130,25 +130,35 @@ def is_build_folder(target: str) -> bool:
 def config_for(target: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
 
-    A build folder keeps the parameters it was built with.
+    A build folder keeps the parameters it was built with and its default split, whatever the seed.
 
     Raises
     ------
     UsageError
         The dataset has presets, but none of that model.
     """
-    dataset, own = target, {}
+    dataset, own = target, dict[str, Any]()
     if is_build_folder(target):
         card = read_card(Path(target).expanduser())
         dataset = card.dataset
-        parameters = {name: value for name, value in card.parameters.items() if value is not None}
-        own = {"dataset": target, "sample": card.sample, "parameters": parameters}
+        split = card.splits[card.default_split].parameters if card.default_split else {}
+        own = {
+            "dataset": target,
+            "sample": card.sample,
+            "parameters": _given(card.parameters),
+            "split": _given(split) if dataset in dataset_names() else {},
+            "split_seed_follows_run": False,
+        }
     if dataset in {name.split("/")[0] for name in preset_names()}:
         config = load_preset(dataset, model, as_)
     else:
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
         config = config_from_mapping(values, "the defaults")
     return config.model_copy(update={"data": config.data.model_copy(update=own)})
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def differences(config: RunConfig) -> list[str]:

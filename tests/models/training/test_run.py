@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 
 import pytest
 import torch
 from lightning.pytorch import seed_everything
 from safetensors.torch import load_file
+from support.shared import ROOT
 from support.training_data import CLASSES, learnable_build, tiny_config
 
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
@@ -378,3 +382,32 @@ def test_precision_and_determinism(build, tmp_path, option):
     summary = train(tiny_config(build, **option), home=home, quiet=True)
     assert evaluate(summary.runs[0], home=home).same
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.slow
+def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
+    order = list(range(15))
+    parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
+    build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
+    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--json"]
+        + ["--home", str(tmp_path), "--name", "two", "--devices", "2", "--device", "cpu"]
+        + ["--epochs", "2", "--set", "training.batch_size=2"]
+        + [word for key in small for word in ("--set", f"model.{key}")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)  # exactly one object
+    (run,) = (tmp_path / "runs/points/gps-kmip").iterdir()
+    assert found["run"] == str(run)
+    result = read_result(run)
+    assert result.config["system"]["devices"] == 2
+    alone = evaluate(run, home=Home(tmp_path)).metrics
+    for part in parts:
+        for name in ("accuracy", "f1", "miou"):
+            assert alone[part][name] == result.metrics[part][name] == found["metrics"][part][name]
