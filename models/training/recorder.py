@@ -135,6 +135,7 @@ class Recorder(Checkpoint):
         epoch = trainer.current_epoch
         train = self.module.metrics.compute()
         seconds = time.perf_counter() - self._started
+        share_buffers(self.module.model)
         row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
         if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
@@ -185,6 +186,17 @@ class Recorder(Checkpoint):
         parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def share_buffers(model: torch.nn.Module) -> None:
+    """Give every process of a distributed run the first one's buffers.
+
+    Each has met other graphs in its last step, so their batch norm statistics differ; DDP shares them
+    before a training step only, and an evaluation over processes must be of one network.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for buffer in model.buffers():
+            torch.distributed.broadcast(buffer, src=0)
 
 
 def history_csv(history: list[Row]) -> bytes:
