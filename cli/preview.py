@@ -13,7 +13,7 @@ from kmip_data.cli.output import parameters_text, print_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
-    from kmip_data.home import Build, Home
+    from kmip_data.home import Home
     from kmip_data.store import ShardStore
 
 SHOWN = 3  #: records drawn unless told which
@@ -68,7 +68,7 @@ def command(
 
     build = resolve(target, home, sample=sample)
     store = ShardStore(build)
-    pool = _pool(build, part, len(store))
+    pool = _pool(store, part)
     chosen = _positions(records, len(pool), part)
     picture = draw(store, [pool[position] for position in chosen], output, html=html)
     if as_json:
@@ -107,22 +107,23 @@ def draw(store: ShardStore, positions: list[int], output: Path | None, *, html: 
     return path
 
 
-def _pool(build: Build, part: str | None, count: int) -> list[int]:
+def _pool(store: ShardStore, part: str | None) -> list[int]:
+    """Positions in the build of the records that ``--records`` counts."""
     if part is None:
-        return list(range(count))
-    from kmip_data.shards.splits import read_split
+        pool = list(range(len(store)))
+    else:
+        from kmip_data.sharded import ShardedDataset
 
-    split = read_split(build.path / build.card.splits[build.card.default_split].file)
-    if split.parts is None:
+        pool = ShardedDataset(store.build, part).records.tolist()
+    if not pool:
         raise UsageError(
-            f"{build.card.dataset!r} is one graph, whose nodes are split.",
-            expected="no --part",
-            found=f"--part {part}",
+            f"There is nothing to draw: {f'the {part} part' if part else 'the build'} has no records.",
+            expected="at least one record",
+            found="none",
             left="nothing was changed",
-            next=f"kmip-data preview {build.path}",
+            next=f"kmip-data stats {store.build.path}",
         )
-    found: list[int] = split.parts[part].tolist()
-    return found
+    return pool
 
 
 def _positions(text: str | None, count: int, part: str | None) -> list[int]:

@@ -87,7 +87,13 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self._store = open_store(path)
         fields, edges = item_fields(self._store.schema, columns, views)
         if edge_lengths and self._store.schema.edges == "none":
-            raise UsageError("Edge lengths need edges.", expected="a build with edges", found="none stored")
+            raise UsageError(
+                "Edge lengths need edges.",
+                expected="a build with edges",
+                found="none stored",
+                left="nothing was changed",
+                next=f"kmip-data info {self.build.path} (shows what is stored)",
+            )
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
         # Numbers of the records of this part in source order; ``None``: all of them.
         self._records: NDArray[np.int64] | None = None
@@ -96,7 +102,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         super().__init__(str(path.path), transform)
 
     def _choose(self, part: str | None) -> None:
-        names, info = list(self.card.splits), f"kmip-data info {self.card.dataset}"
+        names, info = list(self.card.splits), f"kmip-data info {self.build.path}"
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
         if self.split_name is None:
@@ -104,9 +110,11 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 f"{self.card.dataset} has no splits.",
                 expected="split=None, which gives all records",
                 found=f"split={part!r}",
+                left="nothing was changed",
+                next=info,
             )
         if self.split_name not in names:
-            raise unknown_name("split", self.split_name, names, command=f"kmip-data info {self.card.dataset}")
+            raise unknown_name("split", self.split_name, names, command=info)
         split = _read_split(self.build, self.card.splits[self.split_name])
         parts = list(NODE_PARTS if split.parts is None else split.parts)
         if part is not None and part not in parts:
@@ -121,6 +129,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                     f"The split {self.split_name!r} of {self.build.path} does not fit its shards.",
                     expected=f"positions below {len(self._store)}",
                     found=f"{self._records.max()}",
+                    left="nothing was changed",
                     next=f"kmip-data verify {self.build.path}",
                 )
 

@@ -25,7 +25,7 @@ def make_build(home: Path) -> Callable[..., Build]:
     """Write ``built/NAME`` with 10 random graphs, as a finished S3DIS build of k = 4."""
 
     def make(name: str = "s3dis-k4", **options: object) -> Build:
-        parts = {"train": [0, 1, 2, 3, 4, 6], "val": [7, 9], "test": [8, 5]}
+        parts = options.pop("parts", {"train": [0, 1, 2, 3, 4, 6], "val": [7, 9], "test": [8, 5]})
         parameters = {"knn_rule": "exact", "short_graphs": None, **options.pop("parameters", {})}
         return write_build(
             home / "built" / name,

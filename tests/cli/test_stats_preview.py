@@ -70,6 +70,28 @@ def test_preview_of_a_part(sample):
     assert all(entry["key"].startswith("Area_6") for entry in found["records"])
 
 
+def test_part_of_a_build_without_it_or_without_splits_is_2(make_build):
+    other = make_build("other", parts={"train": [0, 1], "val": []})
+    none = make_build("none", parts=None)
+    for build, expected in ((other, "called 'test'"), (none, "no splits")):
+        outcome = kmip("preview", build.path, "--part", "test")
+        assert outcome.code == 2, outcome.err
+        assert expected in outcome.err
+        assert f"next: kmip-data info {build.path}" in outcome.err
+    empty = kmip("preview", other.path, "--part", "val")
+    assert empty.code == 2, empty.err
+    assert "the val part has no records" in empty.err
+
+
+def test_part_of_a_changed_split_file_is_4(make_build):
+    build = make_build()
+    file = build.path / build.card.splits["default"].file
+    file.write_bytes(file.read_bytes() + b" ")
+    outcome = kmip("preview", build.path, "--part", "test")
+    assert outcome.code == 4, outcome.err
+    assert "--repair" in outcome.err
+
+
 @pytest.mark.parametrize("records", ["12", "a", "", "2..1", "0,-1", "0..99"])
 def test_records_that_are_not_there_are_2(sample, records):
     outcome = kmip("preview", sample, "--records", records)
