@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.schema import Schema
 
 CARD_NAME = "card.json"
-CARD_VERSION = 1
+CARD_VERSION: Final = 1
 
 
 class _Strict(BaseModel):
@@ -63,7 +63,7 @@ class Receipt(_Strict):
 class Card(_Strict):
     """What a build is, how it was made and what is in it."""
 
-    version: int = CARD_VERSION
+    version: Literal[1] = CARD_VERSION
     dataset: str
     title: str
     key: str
@@ -114,10 +114,15 @@ def read_card(folder: Path) -> Card:
     ------
     DamagedInput
         There is no card (an unfinished build), or it does not follow the model.
+    UsageError
+        A newer kmip-data wrote it: the build is sound and this version must leave it alone.
     """
     path = folder / CARD_NAME
     try:
-        return Card.model_validate_json(path.read_bytes())
+        text = path.read_bytes()
+        # First of all: the card of a newer version is not a damaged one of this version.
+        if not _is_newer(text):
+            return Card.model_validate_json(text)
     except FileNotFoundError as error:
         raise DamagedInput(
             f"{folder} is not a finished build.",
@@ -133,3 +138,16 @@ def read_card(folder: Path) -> Card:
             left="the file is as it was",
             next=f"kmip-data verify {folder} --repair",
         ) from error
+    raise UsageError(
+        f"{folder} was written by a newer kmip-data.",
+        expected=f"a card of version {CARD_VERSION}",
+        found=f"version {json.loads(text)['version']}",
+        left="nothing was changed",
+        next="upgrade kmip-data, or give another --home (or --output) to this version",
+    )
+
+
+def _is_newer(text: bytes) -> bool:
+    content = json.loads(text)
+    version = content.get("version") if isinstance(content, dict) else None
+    return isinstance(version, int) and version > CARD_VERSION

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def list_builds(home: Home) -> list[Build]:
     for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
         try:
             found.append(Build(card_path.parent, read_card(card_path.parent)))
-        except DamagedInput:
+        except (DamagedInput, UsageError):  # damaged, or of a newer version
             continue
     return found
 
@@ -92,16 +93,21 @@ def find_build(
     Raises
     ------
     UsageError
-        Several builds match; their folders are listed.
+        Several builds match; their folders are listed. Or the only one was written by a newer kmip-data.
     """
     wanted = {"limit": None, **(defaults or {}), **(parameters or {})}
+
+    def means(found_dataset: str, found_sample: bool, found: Mapping[str, Any]) -> bool:
+        same = found_dataset == dataset and found_sample == sample
+        return same and all(found.get(name) == value for name, value in wanted.items())
+
     matches = [
         build
         for build in list_builds(home)
-        if build.card.dataset == dataset
-        and build.card.sample == sample
-        and all(build.card.parameters.get(name) == value for name, value in wanted.items())
+        if means(build.card.dataset, build.card.sample, build.card.parameters)
     ]
+    if not matches:
+        _refuse_newer(home, means)
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if len(matches) > 1:
@@ -114,6 +120,21 @@ def find_build(
             next=f"name one, for example: kmip-data info {matches[0].path}",
         )
     return matches[0] if matches else None
+
+
+def _refuse_newer(home: Home, means: Callable[[str, bool, Mapping[str, Any]], bool]) -> None:
+    """Raise the error of a build that is meant and was written by a newer kmip-data."""
+    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
+        try:
+            read_card(card_path.parent)
+        except DamagedInput:
+            continue
+        except UsageError:
+            card = json.loads(card_path.read_bytes())
+            parameters = card.get("parameters")
+            found = parameters if isinstance(parameters, dict) else {}
+            if means(card.get("dataset", ""), card.get("sample", False), found):
+                raise
 
 
 def open_target(

@@ -117,6 +117,11 @@ def finished_card(folder: Path) -> Card | None:
 
     A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a
     build there begins anew, to the same bytes.
+
+    Raises
+    ------
+    UsageError
+        A newer kmip-data wrote the build.
     """
     if not (folder / CARD_NAME).is_file():
         return None

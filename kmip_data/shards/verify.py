@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.schema import FORMAT_VERSION, Schema
 from kmip_data.shards.contents import content_faults
 from kmip_data.shards.reader import Shard
@@ -80,6 +80,8 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     ------
     DamagedInput
         ``path`` has no card at all: it is not a finished build.
+    UsageError
+        A newer kmip-data wrote it.
     """
     path = Path(path).absolute()
     report = VerifyReport(path)
@@ -88,6 +90,8 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     try:
         card = read_card(path)
         schema = card.schema_
+    except UsageError:  # written by a newer version: nothing here can tell whether it is sound
+        raise
     except (DamagedInput, TypeError, KeyError, ValueError, AttributeError) as error:
         text = error.parts["found"] if isinstance(error, DamagedInput) else str(error)
         report.problems.append(

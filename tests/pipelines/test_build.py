@@ -19,7 +19,7 @@ from support.toy_pipeline import (
 
 from kmip_data.card import read_card
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.home import Build, Home, find_build
+from kmip_data.home import Build, Home, find_build, list_builds, open_target
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines import raw as raw_module
 from kmip_data.pipelines import repair as repair_module
@@ -313,3 +313,31 @@ def test_a_generated_sample_builds(tmp_path: Path) -> None:
     assert find_build(Home(tmp_path), "s3dis") is None
     again = build_dataset("s3dis", home=Home(tmp_path), sample=True, parameters={"limit": 6}, jobs=1)
     assert again.path == build.path
+
+
+def _make_newer(build: Build) -> dict[str, str]:
+    """Give the build a card as a later version could write it; return its digests."""
+    card = json.loads((build.path / "card.json").read_text())
+    (build.path / "card.json").write_text(json.dumps({**card, "version": 2, "unheard_of": True}))
+    return digests(build.path)
+
+
+def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
+    build = toy.build()
+    newer = _make_newer(build)
+    for attempt in (
+        toy.build,
+        lambda: toy.build(archives=[Path("given")]),
+        lambda: toy.build(output=build.path),
+        lambda: repair_build(build.path, home=toy.home),
+        lambda: verify_build(build.path),
+        lambda: read_card(build.path),
+        lambda: find_build(toy.home, "toy", {"k": 2}),
+        lambda: open_target("toy", toy.home),
+    ):
+        with pytest.raises(UsageError, match="written by a newer kmip-data"):
+            attempt()
+        assert digests(build.path) == newer
+    assert list_builds(toy.home) == []
+    assert toy.build(parameters={"k": 3}).card.parameters["k"] == 3
+    assert digests(build.path) == newer
