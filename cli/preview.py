@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from kmip_data.cli.output import parameters_text, print_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
-    from kmip_data.home import Home
+    from kmip_data.home import Build, Home
     from kmip_data.store import ShardStore
 
 SHOWN = 3  #: records drawn unless told which
@@ -62,15 +63,18 @@ def command(
     """Draw records of a build.
 
     Each record is one row: its points by class, its edges (dark where they join two classes), the
-    degrees of its nodes, and its classes.
+    degrees of its nodes, and its classes. Where the build folder may not be written to, the picture
+    goes to the current folder under the name of the build.
     """
-    from kmip_data.store import ShardStore
+    from kmip_data.store import open_store
 
     build = resolve(target, home, sample=sample)
-    store = ShardStore(build)
+    store = open_store(build)
     pool = _pool(store, part)
     chosen = _positions(records, len(pool), part)
-    picture = draw(store, [pool[position] for position in chosen], output, html=html)
+    positions = [pool[position] for position in chosen]
+    picture = output if output is not None else _place(build, "preview.html" if html else "preview.png")
+    draw(store, positions, picture, html=html)
     if as_json:
         keys = store.keys()
         print_json(
@@ -85,14 +89,21 @@ def command(
         click.echo(f"Saved {picture}")
 
 
-def draw(store: ShardStore, positions: list[int], output: Path | None, *, html: bool) -> Path:
-    """Draw the records at ``positions`` and return where the picture lies."""
+def _place(build: Build, name: str) -> Path:
+    """Return where a picture goes unless told: into the build, or beside where it may not be changed."""
+    if os.access(build.path, os.W_OK):
+        return build.path / name
+    click.echo(f"{build.path} may not be written to: saving in the current folder.", err=True)
+    return Path(f"{build.path.name}-{name}").absolute()
+
+
+def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> None:
+    """Draw the records at ``positions`` into ``path``."""
     from kmip_data.drawing import draw_png, drawing_of
     from kmip_data.drawing_html import draw_html
     from kmip_data.manifest import load_manifest
 
     card = store.build.card
-    path = output if output is not None else store.build.path / ("preview.html" if html else "preview.png")
     kind = " (sample: generated, not the real data)" if card.sample else ""
     title = f"{card.title}{kind}   {parameters_text(card.parameters)}"
     drawings = [drawing_of(store, position) for position in positions]
@@ -104,7 +115,6 @@ def draw(store: ShardStore, positions: list[int], output: Path | None, *, html: 
         class_names=card.class_names,
         up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
     )
-    return path
 
 
 def _pool(store: ShardStore, part: str | None) -> list[int]:

@@ -10,6 +10,7 @@ import click
 from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, parts_in_order, print_json, table
+from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
     from kmip_data.card import Card
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
 def command(target: str, output: Path | None, sample: bool, home: Home, as_json: bool) -> None:
     """Sizes, degrees and classes of a build.
 
-    Prints the tables for all records and each part of each split, and saves them.
+    Prints the tables for all records and each part of each split, and saves them. Where the build
+    folder may not be written to, it says so and goes on.
     """
-    from kmip_data.shards.files import write_file
-
     build = resolve(target, home, sample=sample)
-    path = output if output is not None else build.path / "statistics.txt"
     text = report(build)
-    write_file(path, f"{text}\n".encode())
+    if not as_json:
+        click.echo(text)
+    saved = _save(text, build, output)
     if as_json:
         card = build.card
         print_json(
             {
                 "path": build.path,
-                "saved": path,
+                "saved": saved,
                 "sample": card.sample,
                 "counts": card.counts,
                 "splits": {name: split.model_dump()["parts"] for name, split in card.splits.items()},
@@ -54,8 +55,23 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
                 "statistics": card.statistics,
             }
         )
-    else:
-        click.echo(f"{text}\n\nSaved in {path}")
+    elif saved is not None:
+        click.echo(f"\nSaved in {saved}")
+
+
+def _save(text: str, build: Build, output: Path | None) -> Path | None:
+    """Save the tables; ``None`` where the build folder does not take them."""
+    from kmip_data.shards.files import write_file
+
+    path = output if output is not None else build.path / "statistics.txt"
+    try:
+        write_file(path, f"{text}\n".encode())
+    except UsageError as error:
+        if output is not None:
+            raise
+        click.echo(f"\nNot saved: {error.what} --output FILE names another place.", err=True)
+        return None
+    return path
 
 
 def report(build: Build) -> str:

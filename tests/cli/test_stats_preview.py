@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,35 @@ def test_records_that_are_not_there_are_2(sample, records):
     outcome = kmip("preview", sample, "--records", records)
     assert outcome.code == 2
     assert "from 0 to 11" in outcome.err
+
+
+def test_stats_of_a_build_that_may_not_be_changed_are_printed(make_build):
+    build = make_build()
+    (build.path / "statistics.txt").mkdir()  # no file can take its name, whoever asks
+    outcome = kmip("stats", build.path)
+    assert outcome.code == 0
+    assert "edges/node" in outcome.out
+    assert "Saved" not in outcome.out
+    assert "Not saved" in outcome.err
+    assert "--output FILE" in outcome.err
+    assert kmip("stats", build.path, "--json").json["saved"] is None
+    asked = kmip("stats", build.path, "--output", build.path)
+    assert (asked.code, "edges/node" in asked.out) == (2, True)
+
+
+def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
+    make_build, tmp_path, monkeypatch
+):
+    build = make_build()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != build.path and real(path, mode))
+    monkeypatch.chdir(tmp_path)
+    outcome = kmip("preview", build.path, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["saved"] == str(tmp_path / "s3dis-k4-preview.png")
+    assert (tmp_path / "s3dis-k4-preview.png").is_file()
+    assert not (build.path / "preview.png").exists()
+    assert "may not be written to" in outcome.err
 
 
 def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
