@@ -50,6 +50,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         try:
             loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            missing = {"state_dict", "optimizer_states", "schedule", "callbacks", "loops"} - loaded.keys()
+            if missing:
+                raise KeyError(f"no {', '.join(sorted(missing))} in it")  # noqa: TRY301 -- named below
         except Exception as error:
             raise DamagedInput(
                 f"{path} cannot be read as a checkpoint.",

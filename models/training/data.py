@@ -144,6 +144,11 @@ class RunData:
             digests={name: entry.digest for name, entry in self.split.parts.items()},
         )
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must find again: build and split, by digest."""
+        return {"build_key": self.build.card.key, "split": self.split_used.digests}
+
     def batches(self, epoch: Callable[[], int]) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
         training = self.config.training

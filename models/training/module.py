@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class TrainingModule(LightningModule):
             # The search refuses what it cannot rank. Say where in the run, and what is not finite.
             if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
                 raise
-            raise self._diverged("The weights are not finite numbers", error.what) from error
+            raise self.diverged("The weights are not finite numbers", error.what) from error
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
@@ -70,11 +71,12 @@ class TrainingModule(LightningModule):
         logits, target = self(batch)
         loss = self.loss(logits, target)
         if not torch.isfinite(loss):
-            raise self._diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
+            raise self.diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
         self.metrics.update(logits, target, loss)
         return loss
 
-    def _diverged(self, what: str, found: str) -> CheckFailed:
+    def diverged(self, what: str, found: str) -> CheckFailed:
+        """Return the error for numbers that are no longer finite, with what the run was doing."""
         return CheckFailed(
             f"{what}, {self.doing}.",
             expected="finite numbers",
@@ -113,6 +115,11 @@ def evaluate_part(module: TrainingModule, part: str, loader: Any, device: torch.
     """One pass over ``part`` in eval mode: its loss and metrics.
 
     Nothing random runs in eval mode, so the generators are as they were afterwards.
+
+    Raises
+    ------
+    CheckFailed
+        The loss is not finite.
     """
     module.doing = f"evaluating {part}"
     training = module.training
@@ -124,4 +131,7 @@ def evaluate_part(module: TrainingModule, part: str, loader: Any, device: torch.
                 module.metrics.update(logits, target, module.loss(logits, target))
     finally:
         module.train(training)
-    return module.metrics.compute()
+    values = module.metrics.compute()
+    if not math.isfinite(values["loss"]):
+        raise module.diverged(f"The loss is {values['loss']}", f"the mean over {part}")
+    return values

@@ -14,6 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
+from kmip_data.errors import CheckFailed
 from kmip_data.models.training.checkpoint import (
     BEST,
     LAST,
@@ -92,10 +93,25 @@ class Recorder(Checkpoint):
             "best_weights": self.best_weights,
             "validation_loss": self._validation_loss,
             "random": random_state(),
+            "data": self.data.identity,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a checkpoint."""
+        """Take up a checkpoint.
+
+        Raises
+        ------
+        CheckFailed
+            It was made with other data.
+        """
+        if state_dict["data"] != self.data.identity:
+            raise CheckFailed(
+                "The data are not those that the run began with.",
+                expected=str(state_dict["data"]),
+                found=str(self.data.identity),
+                left=f"{self.folder} as it was",
+                next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+            )
         self.history = state_dict["history"]
         self.best_epoch = state_dict["best_epoch"]
         self.best_weights = state_dict["best_weights"]

@@ -13,7 +13,7 @@ from kmip_data.models.training.fitting import check, fit
 from kmip_data.models.training.folders import CONFIG_NAME, find_run, make_run_folder, run_name
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
-from kmip_data.models.training.overrides import read_config, to_toml
+from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.presets import differences
 from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.summary import Summary
@@ -61,6 +61,8 @@ def train(
     check_precision(config.training.precision, device)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
+    for seed in seeds:
+        apply_overrides(config, [f"training.seed={seed}"])  # refuses what is no seed before any is trained
     for line in differences(config):
         tell(line)
     for seed in seeds:

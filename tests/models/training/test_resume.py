@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from support.shared import ROOT
 from support.training_data import learnable_build, tiny_config
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import CheckFailed, DamagedInput
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.recorder import read_history
@@ -203,6 +204,9 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
         resume(run, home=home, quiet=True)
     assert not canary.exists()
+    torch.save({"state_dict": {}}, run / LAST)
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)
     (run / LAST).write_bytes(b"not a checkpoint")
     with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
         resume(run, home=home, quiet=True)
@@ -215,6 +219,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from kmip_data.cli.main import main
 main()
 """
+
+
+def test_other_data_are_refused(options, tmp_path, monkeypatch):
+    build = learnable_build(tmp_path / "build")
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    shutil.rmtree(build.path)
+    learnable_build(tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]})
+    with pytest.raises(CheckFailed, match="not those that the run began with"):
+        resume(run, home=home, quiet=True)
 
 
 @pytest.mark.slow

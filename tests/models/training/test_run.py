@@ -283,6 +283,24 @@ def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monke
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
+def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkeypatch):
+    forward = TrainingModule.forward
+
+    def broken(self, batch):
+        logits, target = forward(self, batch)
+        return (logits if self.training else logits * math.nan), target
+
+    monkeypatch.setattr(TrainingModule, "forward", broken)
+    with pytest.raises(CheckFailed, match="loss is nan, evaluating val"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
+def test_what_is_no_seed(build, tmp_path):
+    with pytest.raises(UsageError, match=r"training\.seed cannot be '-1'"):
+        train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_batch_of_one_class_trains(tmp_path):
     build = learnable_build(tmp_path / "build", one_class=True)
     result = train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True).results[0]
