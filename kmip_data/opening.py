@@ -154,7 +154,7 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         A name is unknown (the nearest is suggested) or a value is out of range.
     """
     from kmip_data.pipelines.base import load_pipeline
-    from kmip_data.pipelines.build import check_params
+    from kmip_data.pipelines.parameters import check_params
 
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, given, name).model_dump(mode="json")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import UsageError
@@ -19,13 +16,20 @@ from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card,
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters
 from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.parameters import check_params
 from kmip_data.pipelines.repair import repair_build
 from kmip_data.pipelines.workers import Compression
 from kmip_data.schema import FORMAT_VERSION
 
-__all__ = ["build_dataset", "build_folder_name", "build_key", "build_raw", "ensure_split", "repair_build"]
-
-M = TypeVar("M", bound=BaseModel)
+__all__ = [
+    "build_dataset",
+    "build_folder_name",
+    "build_key",
+    "build_raw",
+    "check_params",
+    "ensure_split",
+    "repair_build",
+]
 
 
 def build_dataset(
@@ -191,34 +195,6 @@ def ensure_split(
     pipeline = load_pipeline(load_manifest(card.dataset))
     params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)
-
-
-def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
-    """Return ``values`` as the model; every fault at once, with the nearest name for an unknown one.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown or a value is out of range.
-    """
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        faults = []
-        for fault in error.errors():
-            field = ".".join(str(part) for part in fault["loc"])
-            if fault["type"] == "extra_forbidden":
-                close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.4)
-                faults.append(f"{field!r} is unknown" + (f" (did you mean {close[0]!r}?)" if close else ""))
-            else:
-                faults.append(f"{field} = {fault['input']!r}: {fault['msg']}")
-        raise UsageError(
-            f"Parameters of {dataset!r} are not valid.",
-            expected=", ".join(model.model_fields),
-            found="; ".join(faults),
-            left="nothing was changed",
-            next=f"kmip-data build {dataset} --help",
-        ) from error
 
 
 def _find(

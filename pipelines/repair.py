@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.card_page import PAGE_NAME, render_card
@@ -13,12 +14,16 @@ from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Home
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import engine, signals
-from kmip_data.pipelines.base import Params, Pipeline, SplitParams, load_pipeline
+from kmip_data.pipelines.base import Pipeline, load_pipeline
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.schema import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from kmip_data.shards.verify import VerifyReport
 
 
 def repair_build(
@@ -35,6 +40,7 @@ def repair_build(
 
     Needs the raw files the build was made from. Where the card itself was changed the digests on it
     prove nothing any more: then everything is built again, into the same folder and to the same bytes.
+    Files beside the shards that are not part of the build are removed.
 
     Returns
     -------
@@ -47,22 +53,26 @@ def repair_build(
         A rebuilt file does not have the digest on the card: the versions of the libraries on it
         are not those installed here. Or the raw files are others.
     DamagedInput
-        The card cannot be read at all; the ``build`` command with the same parameters makes it again.
+        The card cannot be read, or has parameters that no build can have; the ``build`` command with
+        the parameters of the build makes it again.
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
     from kmip_data.pipelines.raw import obtain_raw
-    from kmip_data.shards.verify import verify_build
+    from kmip_data.shards.verify import NOT_PART, verify_build
 
     path = Path(path).absolute()
     report = verify_build(path)
-    if report.ok:
+    if any(problem.what == NOT_PART for problem in report.problems):
+        _remove_strays(path, report, quiet=quiet)
+        report = verify_build(path)
+    if all(problem.what == NOT_PART for problem in report.problems):
         return []
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
     compression = card.parameters.get("compression")
     recorded = {key: value for key, value in card.parameters.items() if key != "compression"}
-    params: Params = pipeline.Params.model_validate(recorded)
+    params = _recorded_params(pipeline.Params, recorded, path)
     with signals.terminable():
         raw = obtain_raw(
             pipeline.manifest,
@@ -85,10 +95,10 @@ def repair_build(
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=quiet):
-            if any(problem.file == CARD_NAME for problem in report.problems):
+            if _is_card_wrong(path, card, report):
                 (path / CARD_NAME).unlink()
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
-                asked = [_split_params(pipeline, card.splits[name]) for name in names]
+                asked = [_split_params(pipeline, card.splits[name], path) for name in names]
                 card = engine.run_build(
                     pipeline,
                     params,
@@ -125,6 +135,27 @@ def repair_build(
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
 
+def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
+    """Remove files among the shards that the card does not name; folders are left to their owner."""
+    from kmip_data.shards.verify import NOT_PART
+
+    with build_lock(path, quiet=quiet):
+        for problem in report.problems:
+            stray = path / problem.file
+            if problem.what == NOT_PART and (stray.is_symlink() or not stray.is_dir()):
+                stray.unlink(missing_ok=True)
+                if not quiet:
+                    print(f"removed {stray}: not part of the build", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
+    """Whether the card itself was changed: its counts may only seem wrong because a shard is another."""
+    if (path / CARD_NAME).read_bytes() != card.to_json().encode():
+        return True
+    wrong = {problem.file for problem in report.problems}
+    return CARD_NAME in wrong and wrong.isdisjoint(e.file for e in (*card.shards, *card.splits.values()))
+
+
 def _repair_splits(
     pipeline: Pipeline[Any, Any], path: Path, card: Card, splits: Sequence[SplitEntry], raw: Path
 ) -> None:
@@ -133,7 +164,7 @@ def _repair_splits(
     (path / "splits").mkdir(exist_ok=True)
     records = read_records(path, [shard.file for shard in card.shards], card.schema_)
     for entry in splits:
-        asked = _split_params(pipeline, entry)
+        asked = _split_params(pipeline, entry, path)
         split = pipeline.split(records.keys, asked, raw)
         written, _ = write_split(path, split, records, asked.model_dump(mode="json"))
         _check(path, entry, written.sha256, card)
@@ -152,10 +183,23 @@ def _is_whole(path: Path, entry: SplitEntry) -> bool:
     return file.is_file() and sha256_file(file)[0] == entry.sha256
 
 
-def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry) -> SplitParams:
+def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry, path: Path) -> Any:
     fields = pipeline.SplitParams.model_fields
     asked = {key: value for key, value in entry.parameters.items() if key in fields}
-    return pipeline.SplitParams.model_validate(asked)
+    return _recorded_params(pipeline.SplitParams, asked, path)
+
+
+def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
+    try:
+        return check_params(model, recorded, path.name)
+    except UsageError as error:
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have.",
+            expected=error.parts["expected"],
+            found=error.parts["found"],
+            left="nothing was changed",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
 
 
 def _stored_key(path: Path, card: Card) -> str:

@@ -29,6 +29,7 @@ from kmip_data.shards.splits import (
 from kmip_data.threads import for_ranges
 
 _HASH_BLOCK: Final = 2**20
+NOT_PART: Final = "is not part of the build"
 _ELSEWHERE: Final = "names a file elsewhere"
 
 
@@ -132,7 +133,7 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     folder = path / "shards"
     there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
     for name in sorted(there - set(names)):
-        yield Problem(name, "is not part of the build", "only the shards that the card names")
+        yield Problem(name, NOT_PART, "only the shards that the card names")
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:

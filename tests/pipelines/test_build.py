@@ -341,3 +341,48 @@ def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
     assert list_builds(toy.home) == []
     assert toy.build(parameters={"k": 3}).card.parameters["k"] == 3
     assert digests(build.path) == newer
+
+
+def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
+    build = toy.build()
+    card = read_card(build.path)
+    card.parameters["k"] = 0
+    (build.path / "card.json").write_text(card.to_json())
+    _flip(build.path / "shards/00001.h5")
+    broken = digests(build.path)
+    with pytest.raises(DamagedInput, match="parameters that no build can have") as caught:
+        repair_build(build.path, home=toy.home)
+    assert "k = 0" in str(caught.value)
+    assert digests(build.path) == broken
+
+
+def test_a_foreign_shard_is_rebuilt_alone(toy: Toy) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    other = toy.build(parameters={"per_unit": 4})  # its shards are sound, and of other sizes
+    begun = len(built_units(toy.folder))
+    (build.path / "shards/00001.h5").unlink()
+    (build.path / "shards/00001.h5").write_bytes((other.path / "shards/00001.h5").read_bytes())
+    assert any(problem.file == "card.json" for problem in verify_build(build.path).problems)
+    assert repair_build(build.path, home=toy.home) == ["shards/00001.h5"]
+    assert built_units(toy.folder)[begun:] == [1]
+    assert digests(build.path) == before
+
+
+def test_repair_removes_what_is_not_part_of_the_build(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    build = toy.build()
+    before = digests(build.path)
+    (build.path / "shards/00099.h5").write_bytes((build.path / "shards/00000.h5").read_bytes())
+    (build.path / "shards/00003.h5.partial").write_bytes(b"half")
+    (build.path / "shards/link").symlink_to(build.path / "card.json")
+    calls = len(toy.raw_calls)
+    assert repair_build(build.path, home=toy.home) == []
+    assert len(toy.raw_calls) == calls  # no raw file is needed for that
+    assert "00099.h5: not part of the build" in capsys.readouterr().err
+    assert verify_build(build.path).ok
+    assert digests(build.path) == before
+    (build.path / "shards/notes").mkdir()
+    (build.path / "shards/notes/mine").write_text("kept")
+    assert repair_build(build.path, home=toy.home) == []
+    assert (build.path / "shards/notes/mine").read_text() == "kept"
+    assert not verify_build(build.path).ok
