@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from kmip_data.drawing import CROSSING, PLAIN, Drawing, class_colors, class_name
 from kmip_data.shards.files import write_file
+
+LONGEST = 1.3  #: length of a scene's longest axis, in plotly's units, that fills the view
 
 
 def draw_html(
@@ -27,11 +30,12 @@ def draw_html(
 
     Clicking a class in the legend hides its points. The drawing library is inside the file
     (about 5 MB), so it opens without a network. Arguments are those of
-    :func:`kmip_data.drawing.draw_png`; positions must have three axes.
+    :func:`kmip_data.drawing.draw_png`; graphs in the plane lie flat in their scene.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
+    drawings = [replace(drawing, pos=_in_space(drawing.pos)) for drawing in drawings]
     largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
     colors = class_colors(max(len(class_names), largest + 1))
     figure = make_subplots(
@@ -63,7 +67,7 @@ def draw_html(
         figure.update_xaxes(title_text="edges of a node", row=row, col=2)
         figure.update_yaxes(title_text="nodes", row=row, col=2)
     figure.update_scenes(
-        aspectmode="data",
+        aspectmode="manual",
         xaxis_visible=False,
         yaxis_visible=False,
         zaxis_visible=False,
@@ -72,6 +76,8 @@ def draw_html(
             "eye": {"x": 1.2, "y": 0.9, "z": 1.2} if up == "y" else {"x": 1.2, "y": -1.2, "z": 0.8},
         },
     )
+    for row, drawing in enumerate(drawings, start=1):
+        figure.update_scenes(aspectratio=_aspect(drawing.pos), row=row, col=1)
     figure.update_layout(
         title={"text": f"<b>{escape(title)}</b>"},
         height=180 + 480 * len(drawings),
@@ -102,7 +108,7 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
         )
     shown = drawing.some_edges()
     crossing = labels[shown[0]] != labels[shown[1]]
-    kinds = [("edges within a class", "#999999", ~crossing), ("edges between classes", CROSSING, crossing)]
+    kinds = [("edges within a class", "#bbbbbb", ~crossing), ("edges between classes", CROSSING, crossing)]
     for name, color, chosen in kinds:
         if chosen.any():
             x, y, z = _segments(drawing.pos, shown[:, chosen])
@@ -119,6 +125,17 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
                 )
             )
     return traces
+
+
+def _in_space(pos: NDArray[Any]) -> NDArray[Any]:
+    return np.pad(pos, ((0, 0), (0, 3 - pos.shape[1])))
+
+
+def _aspect(pos: NDArray[Any]) -> dict[str, float]:
+    """Equal scale on all axes, the longest as the view takes it; by plotly's own rule it may leave the view."""
+    extent = np.ptp(pos, axis=0) if len(pos) else np.ones(3)
+    shares = LONGEST * np.maximum(extent / max(float(extent.max()), 1e-9), 0.02)
+    return dict(zip("xyz", shares.tolist(), strict=True))
 
 
 def _segments(pos: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float32]:

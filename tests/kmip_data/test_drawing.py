@@ -136,3 +136,17 @@ def test_html_holds_every_point_and_escapes_names(tmp_path):
     names = [trace.get("name") for trace in traces if trace["type"] == "scatter3d"]
     assert "two" in names
     assert "edges between classes" in names
+
+
+@pytest.mark.parametrize("what", [{"dimensions": 2}, {"nodes": 0, "edges": 0}, {"nodes": 1, "edges": 0}])
+def test_every_kind_of_graph_gives_a_page(tmp_path, what):
+    path = tmp_path / "p.html"
+    draw_html([drawing(**what)], path, title="a sample", footer="licence")
+    assert "Plotly.newPlot" in path.read_text("utf-8")
+
+
+def test_long_shapes_stay_inside_their_scene():
+    from kmip_data.drawing_html import LONGEST, _aspect
+
+    aspect = _aspect(np.array([[0.0, 0.0, 0.0], [2.0, 20.0, 5.0]]))
+    assert aspect == pytest.approx({"x": 0.1 * LONGEST, "y": LONGEST, "z": 0.25 * LONGEST})
