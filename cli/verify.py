@@ -86,22 +86,29 @@ def command(
     elif repaired:
         click.echo(f"Rebuilt: {', '.join(repaired)}")
     if not report.ok:
-        raise _failed(path, report)
+        raise _failed(path, report, repaired=repaired if repair else None)
     if not as_json:
         checked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
         click.echo(f"{path} is sound: {checked}.")
 
 
-def _failed(path: Path, report: VerifyReport) -> CheckFailed:
+def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:
+    """Return the error for a broken build; ``repaired`` is what a repair wrote, if there was one."""
     lines = [
         f"{problem.file}: {problem.what} (expected {problem.expected}, found {problem.found})"
         for problem in report.problems
     ]
     broken = ", ".join(report.broken_shards)
+    if repaired is None:
+        left, following = "nothing was changed", f"kmip-data verify {path} --repair"
+    else:
+        left = f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was"
+        following = f"check the disk, then remove {path} and build it again"
     return CheckFailed(
-        f"{path} is broken{f': {broken}' if broken else ''}.",
+        f"{path} is {'still broken after the repair' if repaired is not None else 'broken'}"
+        f"{f': {broken}' if broken else ''}.",
         expected="every file as it was built",
         found="\n    ".join(["", *lines]).rstrip(),
-        left="nothing was changed",
-        next=f"kmip-data verify {path} --repair",
+        left=left,
+        next=following,
     )

@@ -79,6 +79,19 @@ def test_verify_sound_then_broken_then_repaired(home):
     assert shard.read_bytes() == whole
 
 
+def test_a_repair_that_does_not_help_says_what_it_changed(make_build, monkeypatch):
+    """A disk that returns other bytes than it was given, for one."""
+    path = make_build().path
+    shard = path / "shards" / "00000.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    monkeypatch.setattr("kmip_data.pipelines.build.repair_build", lambda *_, **__: ["shards/00000.h5"])
+    outcome = kmip("verify", path, "--repair")
+    assert outcome.code == 1
+    assert "still broken after the repair" in outcome.err
+    assert "on disk: rebuilt: shards/00000.h5" in outcome.err
+    assert "nothing was changed" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("name", "archive", "graphs"),
     [
