@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 from torch_geometric.data import Data
 
-from kmip_data.card import CARD_NAME, read_card
+from kmip_data.card import CARD_NAME
 from kmip_data.errors import UsageError
-from kmip_data.home import Build, Home
-from kmip_data.opening import locate, obtain, record_parameters
+from kmip_data.home import Build, Home, open_target
+from kmip_data.opening import locate, obtain
 from kmip_data.schema import View
 from kmip_data.sharded import ShardedDataset
 
@@ -213,28 +213,11 @@ def _open(
     if root is not None and home is not None:
         raise UsageError("root and home are the same thing.", expected="one of them", found="both")
     folder = Path(root).expanduser().absolute() if root is not None else None
+    where = locate(folder if folder is not None else home)
     if folder is not None and (folder / CARD_NAME).is_file():
-        found = Build(folder, read_card(folder))
-        _check_build(found, name, parameters, sample=sample)
+        found = open_target(folder, where, parameters, sample=sample, dataset=name)
     else:
-        where = locate(folder if folder is not None else home)
         found = obtain(
             name, parameters, split_parameters, home=where, sample=sample, build=build, **build_options
         )
     return found, ensure_split(found, split_parameters)
-
-
-def _check_build(build: Build, name: str, parameters: Mapping[str, Any], *, sample: bool) -> None:
-    """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
-    card = build.card
-    wanted = {"dataset": name, "sample": sample, **record_parameters(name, parameters)}
-    found = {"dataset": card.dataset, "sample": card.sample, **card.parameters}
-    differing = [key for key, value in wanted.items() if found.get(key) != value]
-    if differing:
-        raise UsageError(
-            f"{build.path} is another build.",
-            expected=", ".join(f"{key} = {wanted[key]!r}" for key in differing),
-            found=", ".join(f"{key} = {found.get(key)!r}" for key in differing),
-            left="nothing was changed",
-            next=f"give its values as arguments, or kmip_data.open({str(build.path)!r})",
-        )

@@ -89,6 +89,7 @@ def find_build(
     A build matches when it is of that dataset, has the values in ``parameters``, and ``defaults``
     for the parameters not given. Samples and builds with a ``limit`` match only when asked for. Of
     matches by several versions of a pipeline only those of the newest count: it supersedes the others.
+    Where ``compression`` is not asked for, a plain build goes before compressed ones.
 
     Raises
     ------
@@ -110,6 +111,8 @@ def find_build(
         _refuse_newer(home, means)
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
+    if "compression" not in wanted:
+        matches = [build for build in matches if build.card.parameters.get("compression") is None] or matches
     if len(matches) > 1:
         folders = "\n    ".join(str(build.path) for build in matches)
         raise UsageError(
@@ -144,29 +147,46 @@ def open_target(
     *,
     defaults: Mapping[str, Any] | None = None,
     sample: bool = False,
+    dataset: str | None = None,
 ) -> Build:
     """Resolve TARGET: a build folder, or the name of a dataset with a finished build.
+
+    Parameters
+    ----------
+    parameters
+        Values that the build must have, also where ``target`` is its folder.
+    defaults
+        With a name: values for the parameters not given.
+    sample
+        With a name: look for a sample; with a folder: the build must be one.
+    dataset
+        With a folder: the dataset that it must be of; then ``sample`` must hold either way.
 
     Raises
     ------
     UsageError
-        No build matches (the ``build`` command is named), or several do.
+        No build matches (the ``build`` command is named), or several do; or the folder holds a build
+        with other values.
     DamagedInput
         The folder has no readable card.
     """
     text = os.fspath(target)
     path = Path(text).expanduser()
     if os.sep in text or (path / CARD_NAME).is_file():
-        return Build(path.absolute(), read_card(path.absolute()))
-    build = find_build(home, text, parameters, defaults=defaults, sample=sample)
-    if build is None:
+        build = Build(path.absolute(), read_card(path.absolute()))
+        _check_build(build, parameters or {}, sample=sample, dataset=dataset)
+        return build
+    parameters = _as_recorded(text, parameters or {})
+    found = find_build(home, text, parameters, defaults=defaults, sample=sample)
+    if found is None:
         from kmip_data.manifest import dataset_names, unknown_name
+        from kmip_data.opening import flags
 
         names = dataset_names()
         custom = sorted({build.card.dataset for build in list_builds(home)})
         if text not in names and text not in custom:
             raise unknown_name("dataset or build folder", text, sorted({*names, *custom}))
-        wanted = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in (parameters or {}).items())
+        wanted = " ".join(flags(parameters))
         flag = " --sample" if sample else ""
         others = [build.path.name for build in list_builds(home) if build.card.dataset == text]
         raise UsageError(
@@ -176,4 +196,39 @@ def open_target(
             left="nothing was changed",
             next=f"kmip-data build {text}{' ' + wanted if wanted else ''}{flag}",
         )
-    return build
+    return found
+
+
+def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, dataset: str | None) -> None:
+    """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
+    card = build.card
+    wanted: dict[str, Any] = {}
+    if dataset is not None:
+        wanted["dataset"] = dataset
+    if sample or dataset is not None:
+        wanted["sample"] = sample
+    wanted.update(_as_recorded(dataset or card.dataset, parameters))
+    found = {"dataset": card.dataset, "sample": card.sample, **card.parameters}
+    differing = [name for name, value in wanted.items() if found.get(name) != value]
+    if differing:
+        raise UsageError(
+            f"{build.path} is another build.",
+            expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
+            found=", ".join(f"{name} = {found.get(name)!r}" for name in differing),
+            left="nothing was changed",
+            next="give the values that were found, or the name of the dataset in place of the folder",
+        )
+
+
+def _as_recorded(dataset: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
+    from kmip_data.manifest import dataset_names
+
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+    if dataset in dataset_names():
+        from kmip_data.opening import record_parameters
+
+        # Compression is none of the pipeline's parameters, but on the card.
+        checked = record_parameters(dataset, {n: v for n, v in values.items() if n != "compression"})
+        values = {name: checked.get(name, value) for name, value in values.items()}
+    return values

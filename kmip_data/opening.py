@@ -48,12 +48,14 @@ def open_build(
     columns, transform
         See :class:`~kmip_data.sharded.ShardedDataset`.
     **parameters
-        Values the build must have (``k=16``); defaults of the dataset for the others.
+        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
+        with a name, defaults of the dataset for the others.
 
     Raises
     ------
     UsageError
-        No build matches (the ``build`` command is named), several do, or a name is unknown.
+        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
+        folder holds a build with other values.
     DamagedInput
         The build is damaged.
 
@@ -64,10 +66,8 @@ def open_build(
     """
     from kmip_data.sharded import ShardedDataset
 
-    name, defaults = os.fspath(path_or_name), {}
-    if name in dataset_names():
-        defaults = record_parameters(name, parameters)
-        parameters = {key: defaults[key] for key in parameters}
+    name = os.fspath(path_or_name)
+    defaults = record_parameters(name, {}) if name in dataset_names() else {}
     build = open_target(path_or_name, locate(home), parameters, defaults=defaults, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)
 
@@ -115,11 +115,12 @@ def obtain(
             sample=sample,
             **build_options,
         )
-    found = find_build(home, name, values, sample=sample)
+    stored = {"compression": build_options["compression"]} if "compression" in build_options else {}
+    found = find_build(home, name, {**values, **stored}, sample=sample)
     if found is None:
         usual = record_parameters(name, {})
         asked = {key: value for key, value in values.items() if value != usual[key]}
-        command = " ".join(["kmip-data build", name, *_flags(asked), *(["--sample"] if sample else [])])
+        command = " ".join(["kmip-data build", name, *flags(asked), *(["--sample"] if sample else [])])
         others = [other.path.name for other in list_builds(home) if other.card.dataset == name]
         raise UsageError(
             f"There is no finished build of {name!r} with these parameters.",
@@ -164,7 +165,7 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in values.items())
 
 
-def _flags(values: Mapping[str, Any]) -> list[str]:
+def flags(values: Mapping[str, Any]) -> list[str]:
     """Write parameters as options of the command line; a list repeats its option."""
     return [
         f"--{key.replace('_', '-')} {value}"

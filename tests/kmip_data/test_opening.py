@@ -94,3 +94,51 @@ def test_record_parameters():
     assert record_parameters("shapenet-part", {"category": ("Chair", "Bag")})["category"] == ["Bag", "Chair"]
     with pytest.raises(UsageError, match="not valid"):
         record_parameters("s3dis", {"k": 0})
+
+
+def test_a_folder_must_have_the_values_given(home):
+    folder = home / "built/s3dis-k32"
+    for values in ({"k": 32}, {"k": "32"}, {"limit": None}, {"compression": None}, {"knn_rule": "exact"}):
+        assert kmip_data.open(folder, **values).build.path == folder
+    for values in ({"k": 16}, {"limit": 2}, {"compression": "gzip"}, {"sample": True}):
+        with pytest.raises(UsageError, match="is another build") as error:
+            kmip_data.open(folder, **values)
+        name, value = next(iter(values.items()))
+        assert error.value.parts["expected"] == f"{name} = {value!r}"
+    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+        kmip_data.open(folder, knn_rul="exact")
+    assert kmip_data.open(home / "built/s3dis-sample").card.sample
+    with pytest.raises(UsageError, match="is another build"):
+        kmip_data.open(home / "built/mine", k=5)
+    chairs = home / "built/chairs"
+    write_build(
+        chairs, s3dis_records(2), s3dis_schema(), dataset="shapenet-part", parameters={"category": ["Chair"]}
+    )
+    assert kmip_data.open(chairs, category=("chair",)).build.path == chairs
+
+
+def test_a_plain_build_goes_before_a_compressed_one(home):
+    for dataset, k in (("s3dis", 32), ("mine", 4)):
+        write_build(
+            home / f"built/{dataset}-gzip",
+            s3dis_records(3),
+            s3dis_schema(),
+            dataset=dataset,
+            compression="gzip",
+            parameters={"k": k, "compression": "gzip", **(S3DIS if dataset == "s3dis" else {})},
+        )
+    assert kmip_data.open("s3dis", home=home).build.path.name == "s3dis-k32"
+    assert kmip_data.open("mine", home=home).build.path.name == "mine"
+    for dataset in ("s3dis", "mine"):
+        found = kmip_data.open(dataset, home=home, compression="gzip")
+        assert found.build.path.name == f"{dataset}-gzip"
+    where = Home.locate(home)
+    assert obtain("s3dis", home=where, build=False).path.name == "s3dis-k32"
+    assert obtain("s3dis", home=where, build=False, compression="gzip").path.name == "s3dis-gzip"
+
+
+def test_a_compressed_build_alone_is_found(tmp_path):
+    gzip = {"k": 4, "compression": "gzip"}
+    folder = tmp_path / "built/mine"
+    write_build(folder, s3dis_records(3), s3dis_schema(), dataset="mine", compression="gzip", parameters=gzip)
+    assert kmip_data.open("mine", home=tmp_path).build.path == folder
