@@ -132,7 +132,7 @@ class Workers:
                 # Without room for the file the workers are ended all the same.
                 with contextlib.suppress(OSError):
                     self.stop.touch()
-                for future in list(self._futures):
-                    future.cancel()
+                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and a
+                # task that only now begins sees the stop file.
                 wait(list(self._futures), timeout=GRACE_SECONDS)
             self.end()
