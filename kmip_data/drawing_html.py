@@ -132,7 +132,7 @@ def _in_space(pos: NDArray[Any]) -> NDArray[Any]:
 
 
 def _aspect(pos: NDArray[Any]) -> dict[str, float]:
-    """Equal scale on all axes, the longest as the view takes it; by plotly's own rule it may leave the view."""
+    """Equal scale on all axes, the longest as the view takes it: plotly's own rule may lose its ends."""
     extent = np.ptp(pos, axis=0) if len(pos) else np.ones(3)
     shares = LONGEST * np.maximum(extent / max(float(extent.max()), 1e-9), 0.02)
     return dict(zip("xyz", shares.tolist(), strict=True))
