@@ -99,7 +99,6 @@ class Manifest(_Strict):
     content: Content
     expected: Expected
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
-    default_split: str
     dataset_class: str = Field(description="public class in kmip_data")
     up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
     notes: tuple[str, ...] = ()

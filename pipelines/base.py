@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,9 +138,9 @@ class Pipeline(ABC, Generic[P, S]):
         build; a rule that needs raw lists then raises UsageError naming the build command.
         """
 
-    def default_splits(self, params: S) -> list[S]:
-        """Splits written by ``build``: the one asked for, and others the dataset always has."""
-        return [params]
+    def default_splits(self) -> list[S]:
+        """Splits that every build has, whatever is asked for; the first is the build's default."""
+        return [cast("S", self.SplitParams())]
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the build folder's name, e.g. ``["k32"]``."""

@@ -154,7 +154,7 @@ def build_raw(
         card = run_build(
             pipeline,
             params,
-            pipeline.default_splits(split_params),
+            [*pipeline.default_splits(), split_params],
             raw,
             folder,
             key=key,

@@ -51,7 +51,7 @@ def run_build(
     pipeline, params, raw
         What to build from.
     split_params
-        The splits to write; the first becomes the card's default.
+        The splits to write, each once; the first becomes the card's default.
     folder
         The build folder. A finished build is returned as it is; an unfinished one goes on.
     key

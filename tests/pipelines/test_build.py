@@ -198,7 +198,9 @@ def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
     assert ensure_split(build, {}) == ensure_split(build) == "graph-fold0"
     assert digests(build.path) == after
     fresh = build_dataset("toy", home=Home(toy.folder / "fresh"), split_parameters={"fold": 4})
-    assert fresh.card.default_split == name
+    assert fresh.card.default_split == "graph-fold0"
+    assert ensure_split(fresh, {"fold": 4}) == name
+    assert fresh.card.to_json() == build.card.to_json()  # whichever was asked for first
     file = f"splits/{name}.h5"
     assert fresh.card.splits[name] == build.card.splits[name]
     assert digests(fresh.path)[file] == after[file]

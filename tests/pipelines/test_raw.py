@@ -75,7 +75,6 @@ def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=
         content=CONTENT.model_copy(update={"known_sha256": known or {}}),
         expected=Expected(graphs=1),
         max_nodes=10,
-        default_split="x",
         dataset_class="X",
     )
 

@@ -172,7 +172,6 @@ def toy_manifest(**changes: Any) -> Manifest:
         "content": {"anchor": "part0.txt", "members": (), "max_total_bytes": 1_000_000},
         "expected": {"graphs": 20},
         "max_nodes": 1000,
-        "default_split": "graph-fold0",
         "dataset_class": "Toy",
         "notes": ("A toy.",),
     }
