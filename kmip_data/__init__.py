@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kmip_data.datasets import S3DIS, ShapeNetPart
     from kmip_data.lightning import GraphDataModule
-    from kmip_data.loader import GraphLoader, expand_edges
+    from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
     from kmip_data.opening import open_build as open  # noqa: A004
     from kmip_data.saving import save
     from kmip_data.sharded import ShardedDataset
@@ -32,6 +32,7 @@ _PUBLIC = {
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
     "ShardedDataset": "kmip_data.sharded:ShardedDataset",
     "GraphLoader": "kmip_data.loader:GraphLoader",
+    "batch_neighbors": "kmip_data.loader:batch_neighbors",
     "expand_edges": "kmip_data.loader:expand_edges",
     "GraphDataModule": "kmip_data.lightning:GraphDataModule",
     "open": "kmip_data.opening:open_build",
@@ -45,6 +46,7 @@ __all__ = [
     "ShapeNetPart",
     "ShardedDataset",
     "__version__",
+    "batch_neighbors",
     "expand_edges",
     "open",
     "save",

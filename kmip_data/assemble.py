@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from kmip_data import buffers, gather
-from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.errors import DamagedInput
 from kmip_data.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.store import Rows, ShardStore
 
-_LARGEST_TABLE: Final = 2**31
-_INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+
+
+#: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
+_Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
 
 
 class Assembler:
@@ -58,11 +61,12 @@ class Assembler:
         elif edges or lengths:
             rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
         self._rows, self._like = tuple(rows), np.empty(0, index)
-        self._outputs = [
+        self._outputs: list[_Output] = [
             (f.attribute, gather.LEVELS[f.level], f.shape, f.presented, None if _same(f) else f.stored)
             for f in copied
         ]
         layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width) for f in copied]
+        layout += [(level, row_bytes, 0, row_bytes) for _, row_bytes, level, _ in rows[len(copied) :]]
         self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 4).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
@@ -88,14 +92,15 @@ class Assembler:
         graphs
             (B,) numbers of graphs in source order.
         compact
-            Make ``neighbor``, int32 (ΣN, k), in the place of ``edge_index``.
+            Copy the neighbour table, (ΣN, k) as it is stored, in the place of ``edge_index``.
         pin
             Copy straight into page-locked memory.
 
         Returns
         -------
         values
-            Attribute to tensor; nodes are numbered over all graphs. Graph columns are (B, …).
+            Attribute to tensor. Graph columns are (B, …). In ``edge_index`` nodes are numbered over all
+            graphs, in ``neighbor`` inside each.
         counts
             int64 (3, B), rows of each graph on the graph, node and edge level.
         """
@@ -103,7 +108,10 @@ class Assembler:
         totals = counts.sum(axis=1).tolist()
         values: dict[str, torch.Tensor] = {}
         targets, converted = [], []
-        for attribute, rows, shape, presented, stored in self._outputs:
+        outputs = self._outputs
+        if compact and self._k is not None:
+            outputs = [*outputs, ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)]
+        for attribute, rows, shape, presented, stored in outputs:
             array, tensor = empty((totals[rows], *shape), presented, pin=pin)
             values[attribute] = tensor
             if stored is not None:
@@ -115,8 +123,8 @@ class Assembler:
         gather.copy_rows(address, counts, level, row_bytes, offset, width, np.array(targets, np.int64))
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
-        if self.edges or self.lengths:
-            self._connect(address[len(targets) :], counts, totals, values, compact=compact, pin=pin)
+        if self.lengths or (self.edges and not compact):
+            self._connect(address[len(self._outputs) :], counts, totals, values, pin=pin)
         del held  # the copies of compressed rows were needed until here
         return values, counts
 
@@ -127,41 +135,24 @@ class Assembler:
         totals: Sequence[int],
         values: dict[str, torch.Tensor],
         *,
-        compact: bool,
         pin: bool,
     ) -> None:
-        """Add ``edge_index`` or ``neighbor``, and the lengths of the edges."""
+        """Add ``edge_index`` and the lengths of the edges."""
         _, nodes, edges = counts
         total_nodes, total_edges = totals[gather.NODE], totals[gather.EDGE]
-        targets: NDArray[np.int64]
-        if compact and self._k is not None:
-            if total_nodes >= _LARGEST_TABLE:
-                raise OutOfResources(
-                    "A batch is too large for a neighbour table.",
-                    expected=f"fewer than {_LARGEST_TABLE:,} nodes",
-                    found=f"{total_nodes:,} nodes",
-                    next="use a smaller batch_size or max_nodes, or compact=False",
-                )
-            table, values["neighbor"] = empty((total_nodes, self._k), _INT32, pin=pin)
-            gather.neighbors_to_table(address[0], nodes, self._k, self._like, table)
-            if not self.lengths:
-                return
-            sources, targets = table.reshape(-1), np.repeat(np.arange(total_nodes), self._k)
+        index, values["edge_index"] = empty((2, total_edges), _INT64, pin=pin)
+        if self._k is not None:
+            gather.neighbors_to_edges(address[0], nodes, self._k, self._like, index)
         else:
-            index, values["edge_index"] = empty((2, total_edges), _INT64, pin=pin)
-            if self._k is not None:
-                gather.neighbors_to_edges(address[0], nodes, self._k, self._like, index)
-            else:
-                gather.pairs_to_edges(address, nodes, edges, self._like, index)
-            sources, targets = index
+            gather.pairs_to_edges(address, nodes, edges, self._like, index)
         if self.lengths:
             lengths, values["edge_attr"] = empty((total_edges, 1), _FLOAT32, pin=pin)
-            wrong = gather.edge_lengths(values["pos"].numpy(), sources, targets, lengths)
+            wrong = gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
             if wrong >= 0:
                 raise DamagedInput(
                     f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
                     expected=f"nodes below {total_nodes}",
-                    found=f"{sources[wrong]} to {targets[wrong]}",
+                    found=f"{index[0, wrong]} to {index[1, wrong]}",
                     left="the files are as they were",
                     next=f"kmip-data verify {self.store.build.path} --repair",
                 )

@@ -87,7 +87,8 @@ def make_batch(
             slice_dict[name], inc_dict[name] = slices[field.level], none
         elif name == "edge_index":
             name = "neighbor" if compact else name
-            slice_dict[name], inc_dict[name] = slices["node" if compact else "edge"], slices["node"][:-1]
+            slice_dict[name] = slices["node" if compact else "edge"]
+            inc_dict[name] = none if compact else slices["node"][:-1]
         else:  # lengths of the edges
             slice_dict[name], inc_dict[name] = slices["edge"], none
         mapping[name] = values[name]
@@ -100,31 +101,60 @@ def make_batch(
     return batch
 
 
+def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
+    """Return the neighbour table of a compact batch with its nodes numbered over the batch.
+
+    Parameters
+    ----------
+    batch
+        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``batch`` and
+        ``ptr`` say where each graph begins (without them it is one graph). Signed: numbered over
+        the batch, and returned as it is.
+
+    Returns
+    -------
+    int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
+    ``x[batch_neighbors(batch)]`` is (N, k, d).
+    """
+    table: torch.Tensor = batch.neighbor
+    # Unsigned integers have hardly any operations in torch: they are widened by way of the signed.
+    if table.dtype == torch.uint16:
+        table = table.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
+    elif table.dtype == torch.uint32:
+        table = table.view(torch.int32).clone()
+    else:
+        return table
+    if "batch" in batch and "ptr" in batch:
+        table.add_(batch.ptr[batch.batch].to(torch.int32)[:, None])
+    return table
+
+
 def expand_edges(batch: Batch) -> Batch:
     """Put ``edge_index`` in the place of the neighbour table of a compact batch, on its device.
 
     Parameters
     ----------
     batch
-        With ``neighbor`` (ΣN, k), numbered over the batch; it is not changed.
+        With ``neighbor``; it is not changed.
 
     Returns
     -------
     A copy of the batch (other attributes are shared) that equals the batch of
     ``GraphLoader(…, compact=False)``.
     """
-    neighbor = batch.neighbor
-    nodes, k = neighbor.shape
-    index = torch.empty((2, nodes * k), dtype=torch.int64, device=neighbor.device)
-    index[0].copy_(neighbor.reshape(-1))
-    index[1].view(nodes, k).copy_(torch.arange(nodes, device=neighbor.device)[:, None])
+    table = batch_neighbors(batch)
+    nodes, k = table.shape
+    index = torch.empty((2, nodes * k), dtype=torch.int64, device=table.device)
+    index[0].copy_(table.reshape(-1))
+    index[1].view(nodes, k).copy_(torch.arange(nodes, device=table.device)[:, None])
     out = copy.copy(batch)
     store = out._store  # noqa: SLF001
     store._mapping = {**_renamed(store._mapping), "edge_index": index}  # noqa: SLF001
     if hasattr(store, "_slice_dict"):
-        slices = _renamed(store._slice_dict)  # noqa: SLF001
-        store._slice_dict = {**slices, "edge_index": slices["edge_index"] * k}  # noqa: SLF001
-        store._inc_dict = _renamed(store._inc_dict)  # noqa: SLF001
+        slices, first = _renamed(store._slice_dict), _renamed(store._inc_dict)  # noqa: SLF001
+        nodes_before = slices["edge_index"]
+        store._slice_dict = {**slices, "edge_index": nodes_before * k}  # noqa: SLF001
+        store._inc_dict = {**first, "edge_index": nodes_before[:-1]}  # noqa: SLF001
     return out
 
 

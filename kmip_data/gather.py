@@ -168,24 +168,6 @@ def neighbors_to_edges(
 
 
 @njit(nogil=True, cache=True)
-def neighbors_to_table(
-    source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int32]
-) -> None:
-    """Join neighbour tables to one (ΣN, k), nodes numbered over the batch; arguments as above."""
-    flat = out.reshape(-1)
-    first = 0
-    for b in range(nodes.size):
-        edges = nodes[b] * k
-        if edges > 0:
-            table = carray(_pointer(source[b]), (edges,), like.dtype)
-            joined = flat[first * k : first * k + edges]
-            shift = np.int32(first)
-            for e in range(edges):
-                joined[e] = np.int32(table[e]) + shift
-        first += nodes[b]
-
-
-@njit(nogil=True, cache=True)
 def pairs_to_edges(
     source: NDArray[np.int64],
     nodes: NDArray[np.int64],

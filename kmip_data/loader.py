@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
 from kmip_data.assemble import Assembler
-from kmip_data.batching import expand_edges, make_batch
+from kmip_data.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.errors import UsageError
 from kmip_data.loader_arguments import check_numbers, check_together, refuse_others, sharded_dataset
 from kmip_data.prefetch import ahead
 from kmip_data.sampling import BatchRule, cut_by_nodes
 from kmip_data.sharded import ShardedDataset
 
-__all__ = ["GraphLoader", "expand_edges"]
+__all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 
 @dataclass
@@ -79,10 +79,11 @@ class GraphLoader:
         Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
     compact
-        Batches have ``neighbor``, int32 (ΣN, k), in the place of ``edge_index``: row i holds the
-        sources of node i, nearest first, numbered over the batch, so that ``x[batch.neighbor]`` is
-        (ΣN, k, d). It has a quarter of the bytes; :func:`expand_edges` makes the usual tensors, on
-        the batch's device. Needs a build with a stored neighbour table, and no transform.
+        Batches have ``neighbor`` (ΣN, k) in the place of ``edge_index``: the neighbour table as it
+        is stored, uint16 or uint32, an eighth of the bytes. Row i holds the sources of node i, nearest
+        first, numbered inside its graph. :func:`batch_neighbors` numbers them over the batch, so that
+        ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
+        both on the batch's device. Needs a build with a stored neighbour table, and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric.
 

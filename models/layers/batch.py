@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kmip_data.batching import batch_neighbors
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.search.problem import check_ptr
@@ -49,8 +50,9 @@ class GraphBatch:
 def read_batch(batch: Any) -> GraphBatch:
     """Take ``x``, the edges, ``ptr`` and ``batch`` from a ``Batch`` or a single ``Data``.
 
-    Edges are ``neighbor`` (N, k), rows of the whole batch, as ``GraphLoader(compact=True)`` gives
-    them, or else ``edge_index`` (2, E). ``ptr`` and ``batch`` may be absent: then it is one graph.
+    Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
+    whole batch (see :func:`~kmip_data.batching.batch_neighbors`), or else ``edge_index`` (2, E).
+    ``ptr`` and ``batch`` may be absent: then it is one graph.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def read_batch(batch: Any) -> GraphBatch:
         _check("neighbor", neighbor, neighbor.ndim == 2 and neighbor.shape[0] == count, f"({count}, k)")
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
-        return GraphBatch(x, NeighborTable(neighbor), edge_attr, ptr, graph)
+        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph)
     if edge_index is None:
         raise UsageError(
             "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"

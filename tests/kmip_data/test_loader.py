@@ -16,7 +16,7 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
 
 from kmip_data.errors import UsageError
-from kmip_data.loader import GraphLoader, expand_edges
+from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
 from kmip_data.sharded import ShardedDataset
 
 ORDER = [4, 0, 29, 7, 7, 12, 3, 28, 1, 2, 11]
@@ -111,19 +111,48 @@ def test_a_selection_a_part_and_a_subset(build, dataset):
 def test_compact_batches(dataset):
     for batch, wanted in zip(GraphLoader(dataset, 7, compact=True), DataLoader(dataset, 7), strict=True):
         assert "edge_index" not in batch
-        assert batch.neighbor.dtype == torch.int32
+        assert batch.neighbor.dtype == torch.uint16
         assert batch.neighbor.shape == (batch.num_nodes, 4)
-        assert torch.equal(batch.neighbor.flatten().long(), wanted.edge_index[0])
         before = {name: value.clone() for name, value in batch.to_dict().items()}
+        table = batch_neighbors(batch)
+        assert table.dtype == torch.int32
+        assert torch.equal(table.flatten().long(), wanted.edge_index[0])
+        assert torch.equal(batch.x[table][:, 2], batch.x[wanted.edge_index[0].view(-1, 4)[:, 2]])
         assert_same(expand_edges(batch), wanted)
         assert all(torch.equal(batch[name], value) for name, value in before.items())
-        item, other = batch.get_example(1), wanted.get_example(1)
-        assert torch.equal(item.neighbor.flatten().long(), other.edge_index[0])
+        for item, other in zip(batch.to_data_list(), wanted.to_data_list(), strict=True):
+            assert torch.equal(batch_neighbors(item).flatten().long(), other.edge_index[0])
+
+
+def test_neighbours_of_large_graphs(tmp_path):
+    """Above 65,536 nodes the table is uint32; indices above 32,767 have no sign."""
+    from dataclasses import replace
+
+    for nodes, limit, dtype in ((66_000, 100_000, torch.uint32), (65_536, 65_536, torch.uint16)):
+        records = s3dis_records(2, nodes=(nodes, nodes))
+        if limit > 65_536:
+            records = [replace(r, neighbor=(r.neighbor.astype("u4") + 464) % nodes) for r in records]
+        schema = replace(s3dis_schema(), max_nodes=limit)
+        dataset = ShardedDataset(write_build(tmp_path / str(nodes), records, schema))
+        (batch,) = GraphLoader(dataset, 2, compact=True)
+        (wanted,) = DataLoader(dataset, 2)
+        assert batch.neighbor.dtype == dtype
+        assert int(wanted.edge_index.max()) > 65_536
+        assert_same(expand_edges(batch), wanted)
+
+
+def test_tables_that_are_numbered_over_the_batch(dataset):
+    batch = next(iter(GraphLoader(dataset, 3, compact=True)))
+    wanted = expand_edges(batch)
+    for dtype in (torch.int32, torch.int64):
+        batch.neighbor = wanted.edge_index[0].view(-1, 4).to(dtype)
+        assert batch_neighbors(batch) is batch.neighbor
+        assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
 
 
 def test_expand_edges_of_a_batch_without_bookkeeping(dataset):
     batch = next(iter(GraphLoader(dataset, 3, compact=True)))
-    bare = Batch(batch=batch.batch, neighbor=batch.neighbor)
+    bare = Batch(batch=batch.batch, ptr=batch.ptr, neighbor=batch.neighbor)
     wanted = next(iter(DataLoader(dataset, 3)))
     assert torch.equal(expand_edges(bare).edge_index, wanted.edge_index)
 
