@@ -102,11 +102,11 @@ def _steps(name: str, epochs: int) -> list[tuple[str, list[str]]]:
 
 
 def _run(args: list[str]) -> None:
-    from kmip_data.cli.main import run
+    """Run one command; what goes wrong in it goes wrong in the demo, and is reported as such."""
+    from kmip_data.cli.main import PROGRAM, root
 
-    code = run(args)
-    if code:
-        raise click.exceptions.Exit(code)
+    with root.make_context(PROGRAM, args) as context:
+        root.invoke(context)
 
 
 def _made(home: Home, name: str) -> dict[str, Path]:

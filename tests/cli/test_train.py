@@ -152,3 +152,13 @@ def test_demo_runs_end_to_end_offline_and_says_sample(tmp_path, monkeypatch):
     for name in ("build", "picture", "run", "curves", "result"):
         assert Path(found[name]).exists(), name
     assert set(found["metrics"]) == {"train", "val", "test"}
+
+
+def test_a_step_of_the_demo_that_fails_is_the_one_object_of_the_demo(tmp_path):
+    (tmp_path / "built").write_text("in the way")
+    outcome = kmip("demo", "--home", tmp_path, "--json")
+    assert outcome.code == 2, outcome.err
+    error = outcome.json["error"]
+    assert (error["class"], error["exit_code"]) == ("UsageError", 2)
+    assert outcome.err.count("Error: ") == 1
+    assert "[1/5]" in outcome.err
