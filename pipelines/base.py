@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from kmip_data.card import Receipt
+from kmip_data.errors import UsageError
 from kmip_data.manifest import Manifest
 from kmip_data.record import GraphRecord
-from kmip_data.schema import Schema
+from kmip_data.schema import Column, Schema
 
 
 class Params(BaseModel):
@@ -71,6 +72,28 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Records:
+    """What split rules may know of all records of a build, in source order.
+
+    Attributes
+    ----------
+    nodes, edges
+        int64 ``(G,)``.
+    classes
+        int64 ``(G, C)``, how often each class occurs in each graph; ``C`` is 0 without labels.
+    node_labels
+        The labels of all nodes and their column, only where there is a single graph: its split may
+        be one of nodes.
+    """
+
+    keys: list[str]
+    nodes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    node_labels: tuple[NDArray[Any], Column] | None
+
+
+@dataclass(frozen=True)
 class Split:
     """A named rule applied to a build: positions of the records of each part, in order.
 
@@ -95,6 +118,10 @@ class Split:
     node_code: NDArray[np.uint8] | None = None
 
 
+class RawNeededError(UsageError):
+    """A split rule reads the raw files and was asked without them; ``build`` brings them in."""
+
+
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
 
@@ -102,7 +129,6 @@ S = TypeVar("S", bound=SplitParams)
 class Pipeline(ABC, Generic[P, S]):
     """One dataset family. Stateless: an instance is picklable and equal for equal manifests."""
 
-    name: ClassVar[str]
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]
@@ -131,11 +157,11 @@ class Pipeline(ABC, Generic[P, S]):
         """Yield the records of ``unit`` in order. Pure: no state but the arguments."""
 
     @abstractmethod
-    def split(self, keys: Sequence[str], params: S, raw: Path | None) -> Split:
-        """Apply a split rule to the keys of all records in source order.
+    def split(self, records: Records, params: S, raw: Path | None) -> Split:
+        """Apply a split rule to the records of a build.
 
         ``raw`` is the raw folder while building, ``None`` when a split is added to a finished
-        build; a rule that needs raw lists then raises UsageError naming the build command.
+        build; a rule that reads raw files then raises :class:`RawNeededError`.
         """
 
     def default_splits(self) -> list[S]:

@@ -11,10 +11,10 @@ from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, find_build
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import signals
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, SplitParams, load_pipeline
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, RawNeededError, SplitParams, load_pipeline
 from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
 from kmip_data.pipelines.finish import read_records, write_card, write_split
-from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters
+from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.pipelines.repair import repair_build
@@ -98,25 +98,29 @@ def build_dataset(
         raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))
     count_jobs(jobs)
     home = home or Home.locate()
+
+    def obtain() -> RawFolder:
+        from kmip_data.pipelines.raw import obtain_raw
+
+        return obtain_raw(
+            pipeline.manifest,
+            pipeline,
+            home,
+            archives=archives,
+            offline=offline,
+            accept_license=accept_license,
+            sample=sample,
+            sample_limit=params.limit if sample else None,
+            quiet=quiet,
+        )
+
     with signals.terminable():
         build = None
         if not archives:
             build = _find(pipeline, params, home, output, sample=sample, compression=compression)
         raw = None
         if build is None:
-            from kmip_data.pipelines.raw import obtain_raw
-
-            raw = obtain_raw(
-                pipeline.manifest,
-                pipeline,
-                home,
-                archives=archives,
-                offline=offline,
-                accept_license=accept_license,
-                sample=sample,
-                sample_limit=params.limit if sample else None,
-                quiet=quiet,
-            )
+            raw = obtain()
             build = build_raw(
                 pipeline,
                 params,
@@ -128,8 +132,26 @@ def build_dataset(
                 compression=compression,
                 quiet=quiet,
             )
-        _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
+        try:
+            _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
+        except RawNeededError:
+            raw = obtain()
+            _check_raw(build, raw)
+            _add_split(build, pipeline, split_params, raw.path, quiet=quiet)
     return build
+
+
+def _check_raw(build: Build, raw: RawFolder) -> None:
+    """Refuse raw files other than those the build was made from: a split read from them would be another."""
+    found = content_digest(raw.members)
+    if found != build.card.content_digest:
+        raise UsageError(
+            f"{build.path} was not built from these raw files.",
+            expected=f"members of content digest {build.card.content_digest}",
+            found=f"{found}, in {raw.path}",
+            left="nothing was changed",
+            next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
+        )
 
 
 def build_raw(
@@ -269,7 +291,7 @@ def _add_split(
         name = _find_split(card, asked)
         if name is None:
             records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)
-            split = pipeline.split(records.keys, params, raw)
+            split = pipeline.split(records, params, raw)
             name = split.name
             if name not in card.splits:
                 entry, classes = write_split(build.path, split, records, asked)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -21,32 +20,10 @@ from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, r
 from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.statistics import count_classes, summarise
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Split, SplitParams
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.identity import card_parameters, content_digest
 from kmip_data.pipelines.workers import Compression, UnitResult
-from kmip_data.schema import FORMAT_VERSION, Column, Schema
-
-
-@dataclass(frozen=True)
-class Records:
-    """What splits need to know of all records, in source order.
-
-    Attributes
-    ----------
-    nodes, edges
-        int64 ``(G,)``.
-    classes
-        int64 ``(G, C)``, how often each class occurs in each graph; ``C`` is 0 without labels.
-    node_labels
-        The labels of all nodes and their column, only where there is a single graph: its split may
-        be one of nodes.
-    """
-
-    keys: list[str]
-    nodes: NDArray[np.int64]
-    edges: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    node_labels: tuple[NDArray[Any], Column] | None
+from kmip_data.schema import FORMAT_VERSION, Schema
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
@@ -207,7 +184,7 @@ def finish_build(
     statistics["classes"] = {"total": statistics["classes"], "splits": {}}
     splits: dict[str, SplitEntry] = {}
     for asked in split_params:
-        split = pipeline.split(records.keys, asked, raw.path)
+        split = pipeline.split(records, asked, raw.path)
         if split.name in splits:
             continue
         entry, classes = write_split(folder, split, records, asked.model_dump(mode="json"))

@@ -8,7 +8,7 @@ room of every block, one a line. Facts and deviations: ``docs/datasets/s3dis.md`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.hdf5_rows import read_rows
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.text_lists import read_lines
@@ -62,7 +62,6 @@ class S3DISSplitParams(SplitParams):
 class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     """The pipeline of ``manifests/datasets/s3dis.toml``."""
 
-    name = "s3dis"
     version = 1
     Params: ClassVar[type[S3DISParams]] = S3DISParams
     SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
@@ -104,7 +103,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each file."""
-        with advised(self.name):
+        with advised(self.manifest.name):
             names = read_file_list(raw.path / "all_files.txt")
             rooms = read_room_list(raw.path / "room_filelist.txt")
             files: list[tuple[str, int, int, int]] = []
@@ -147,7 +146,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
-        with advised(self.name):
+        with advised(self.manifest.name):
             rooms = read_room_list(prepared.path / "room_filelist.txt")
             name, start, stop, first = (unit.items[key] for key in ("file", "start", "stop", "first"))
             index_dtype = self.schema(params).index_dtype
@@ -161,9 +160,9 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 if record is not None:
                     yield record
 
-    def split(self, keys: Sequence[str], params: S3DISSplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area; validate on blocks (or rooms) drawn from the others."""
-        rooms = {i: key.rpartition("/")[0] for i, key in enumerate(keys)}
+        rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
         area = f"Area_{params.test_area}_"
         test = [i for i, room in rooms.items() if room.startswith(area)]
         pool = [i for i, room in rooms.items() if not room.startswith(area)]

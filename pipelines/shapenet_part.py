@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -19,9 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest, unknown_name
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.pipelines.base import (
+    Pipeline,
+    Prepared,
+    RawFolder,
+    RawNeededError,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.point_text import parse_points
 from kmip_data.pipelines.text_lists import read_lines
@@ -104,7 +113,6 @@ class ShapeNetPartSplitParams(SplitParams):
 class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]):
     """The pipeline of ``manifests/datasets/shapenet-part.toml``."""
 
-    name = "shapenet-part"
     version = 1
     Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams
     SplitParams: ClassVar[type[ShapeNetPartSplitParams]] = ShapeNetPartSplitParams
@@ -155,7 +163,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
-        with advised(self.name):
+        with advised(self.manifest.name):
             _check_categories(raw.path / "synsetoffset2category.txt")
             lists = read_split_lists(raw.path)
             _check_lists(raw, lists, self.manifest)
@@ -191,7 +199,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         """Yield the shapes of one unit in the order of the lists."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
-        with advised(self.name):
+        with advised(self.manifest.name):
             for key in unit.items["shapes"]:
                 name = _file_name(key)
                 category = BY_SYNSET[key[:8]]
@@ -205,17 +213,17 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
                 if record is not None:
                     yield record
 
-    def split(self, keys: Sequence[str], params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
         if raw is None:
-            raise UsageError(
+            raise RawNeededError(
                 "The upstream split is read from the raw lists, which a finished build does not have.",
                 expected="the split written when the build was made",
-                next="kmip-data build shapenet-part",
+                next=f"kmip-data build {self.manifest.name}",
             )
         part_of = {key: part for part, listed in read_split_lists(raw).items() for key in listed}
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
-        for position, key in enumerate(keys):
+        for position, key in enumerate(records.keys):
             parts[part_of[key]].append(position)
         return Split("upstream", "upstream", {}, parts, "the lists of the raw data, in their order")
 

@@ -215,6 +215,20 @@ def test_build_adds_the_split_that_is_asked_for(toy: Toy) -> None:
         ensure_split(build, {"fold": 1, "from_raw": True})
 
 
+def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
+    first = toy.build()
+    build = toy.build(split_parameters={"from_raw": True}, offline=True)
+    assert build.path == first.path
+    assert set(build.card.splits) == {"graph-fold0", "graph-fold0-raw"}
+    assert len(toy.raw_calls) == 2
+    assert toy.raw_calls[-1]["offline"]
+    assert sorted(built_units(toy.folder)) == list(range(7))  # no shard was built again
+    assert verify_build(build.path).ok
+    write_raw(toy.folder / "raw", 21)
+    with pytest.raises(UsageError, match="not built from these raw files"):
+        toy.build(split_parameters={"from_raw": True, "fold": 1})
+
+
 def test_work_left_by_a_crash_after_the_card_is_removed(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)

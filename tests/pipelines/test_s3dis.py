@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
 from support.shared import shared_data
+from support.split_records import records_of
 
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
@@ -47,7 +48,7 @@ def prepare(folder: Path, **parameters):
 
 
 def split(keys, **parameters):
-    return PIPELINE.split(keys, PIPELINE.SplitParams(**parameters), None)
+    return PIPELINE.split(records_of(keys), PIPELINE.SplitParams(**parameters), None)
 
 
 # --- equal to the references ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ from h5py._hl.filters import guess_chunk
 from sklearn.tree import DecisionTreeClassifier
 from support.pyg_point_clouds import pipeline_records
 from support.shared import shared_data
+from support.split_records import records_of
 
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.samples import s3dis, shapenet_part
@@ -31,7 +32,9 @@ def digests(folder: Path) -> dict[str, str]:
 def part_columns(name: str, folder: Path, train: list[str], test: list[str]):
     """Features and labels of two parts of a raw folder (every eighth point)."""
     pipeline, records = pipeline_records(name, folder, k=1)
-    parts = pipeline.split([record.key for record in records], pipeline.SplitParams(), folder).parts
+    parts = pipeline.split(
+        records_of([record.key for record in records]), pipeline.SplitParams(), folder
+    ).parts
     for wanted in (train, test):
         rows = [records[i].columns for part in wanted for i in parts[part]]
         yield (
@@ -129,9 +132,10 @@ def test_areas_are_dealt_as_published(total):
 
 def test_published_shares_are_those_of_the_real_list():
     rooms = shared_data("s3dis_meta", "room_filelist.txt").read_text().split()
-    assert tuple(
-        sum(room.startswith(f"Area_{area}_") for room in rooms) for area in range(1, 7)
-    ) == s3dis.AREA_BLOCKS
+    assert (
+        tuple(sum(room.startswith(f"Area_{area}_") for room in rooms) for area in range(1, 7))
+        == s3dis.AREA_BLOCKS
+    )
 
 
 # --- ShapeNet-Part -------------------------------------------------------------------------------

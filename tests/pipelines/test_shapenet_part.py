@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_shapenet, unzip
 from support.shared import shared_data
+from support.split_records import records_of
 from torch_geometric.datasets import ShapeNet
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
 from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
 from kmip_data.shards.writer import MAX_SHARD_BYTES, encode_shard
 
@@ -54,7 +55,7 @@ def test_equals_pyg(raw, tmp_path, everything):
     synsets = {keys[0][:8] for keys in read_split_lists(raw).values()}
     categories = None if everything else [c.name for c in CATEGORIES if c.synset in synsets]
     _, records = pipeline_records("shapenet-part", raw, k=2, category=tuple(categories or ()))
-    parts = PIPELINE.split([record.key for record in records], SPLIT, raw).parts
+    parts = PIPELINE.split(records_of([record.key for record in records]), SPLIT, raw).parts
     assert [i for part in ("train", "val", "test") for i in parts[part]] == list(range(len(records)))
     for part, positions in parts.items():
         theirs = pyg_shapenet(raw, tmp_path / part, split=part, categories=categories)
@@ -214,12 +215,12 @@ def test_complete_set(published):
     twice = [key for key in keys if "@" in key]
     assert len(twice) == 35
     assert {key.partition("@")[0] for key in twice} <= set(keys)
-    parts = PIPELINE.split(keys, SPLIT, published).parts
+    parts = PIPELINE.split(records_of(keys), SPLIT, published).parts
     assert {part: len(rows) for part, rows in parts.items()} == MANIFEST.expected.splits["upstream"]
     assert keys[parts["train"][0]] == "03624134/3d2cb9d291ec39dc58a42593b26221da"
     _, _, chairs = units_of(published, category=("Chair",))
     chosen = [key for unit in chairs for key in unit.items["shapes"]]
-    parts = PIPELINE.split(chosen, SPLIT, published).parts
+    parts = PIPELINE.split(records_of(chosen), SPLIT, published).parts
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 2658, "val": 396, "test": 704}
     # Lists of that size that are not the published ones: two shapes change places.
     path = published / "train_test_split/shuffled_val_file_list.json"
@@ -234,8 +235,8 @@ def test_complete_set(published):
 
 
 def test_split_of_a_finished_build_needs_its_lists(sample):
-    with pytest.raises(UsageError, match="kmip-data build shapenet-part"):
-        PIPELINE.split(["02691156/a"], SPLIT, None)
+    with pytest.raises(RawNeededError, match="kmip-data build shapenet-part"):
+        PIPELINE.split(records_of(["02691156/a"]), SPLIT, None)
 
 
 # --- what can be wrong with the files ------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,10 +20,20 @@ from pydantic import Field
 
 from kmip_data import threads
 from kmip_data.card import Receipt
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.home import Build, Home
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Split, SplitParams, Unit
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    RawFolder,
+    RawNeededError,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema
 
@@ -50,7 +60,6 @@ class ToySplitParams(SplitParams):
 class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
     """Graphs on a ring whose features follow from their key."""
 
-    name = "toy"
     version = 1
     Params: ClassVar[type[ToyParams]] = ToyParams
     SplitParams: ClassVar[type[ToySplitParams]] = ToySplitParams
@@ -102,18 +111,20 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
                 _obey(order)
             yield toy_record(key, int(nodes), params)
 
-    def split(self, keys: Sequence[str], params: ToySplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: ToySplitParams, raw: Path | None) -> Split:
         """A tenth is the test part, the next the validation part."""
         if params.from_raw and raw is None:
-            raise UsageError("this rule needs the raw files")
-        name = f"{params.level}-fold{params.fold}"
+            raise RawNeededError("this rule needs the raw files")
+        name = f"{params.level}-fold{params.fold}" + "-raw" * params.from_raw
         if params.level == "node":
             code = np.array([0, 1, 2, 255], np.uint8)[np.arange(4) % 4]
             return Split(name, "node", {}, node_code=code)
         turn = {"test": params.fold, "val": (params.fold + 1) % 10}
-        parts = {part: [i for i in range(len(keys)) if i % 10 == digit] for part, digit in turn.items()}
+        parts = {
+            part: [i for i in range(len(records.keys)) if i % 10 == digit] for part, digit in turn.items()
+        }
         used = {i for rows in parts.values() for i in rows}
-        parts["train"] = [i for i in range(len(keys)) if i not in used]
+        parts["train"] = [i for i in range(count) if i not in used]
         return Split(name, "tenths", {"tenths": 10}, parts, note="every tenth graph")
 
     def name_parts(self, params: ToyParams) -> list[str]:
