@@ -13,6 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home
 from kmip_data.loader import GraphLoader
 from kmip_data.models.training.config import DataConfig, RunConfig
+from kmip_data.models.training.machine import Size
 from kmip_data.models.training.metrics import PARTS
 from kmip_data.models.training.presets import is_build_folder
 from kmip_data.models.training.result import SplitUsed
@@ -118,6 +119,13 @@ class RunData:
     def in_channels(self) -> int:
         """Columns of ``x``."""
         return int(next(iter(self._parts.values())).num_node_features)
+
+    @property
+    def largest_batch(self) -> Size:
+        """Upper bound of a train batch: the largest graphs together."""
+        dataset, count = self._parts["train"], self.config.training.batch_size
+        nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
+        return Size(len(nodes), sum(nodes), sum(edges))
 
     @property
     def label(self) -> str:

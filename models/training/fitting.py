@@ -28,6 +28,7 @@ from kmip_data.models.training.machine import (
     peak_device_memory,
     peak_host_memory,
 )
+from kmip_data.models.training.memory import check_step_fits
 from kmip_data.models.training.module import TrainingModule, evaluate_part
 from kmip_data.models.training.recorder import Recorder
 from kmip_data.models.training.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
@@ -66,9 +67,19 @@ def fit(
             return _finish(config, data, folder, device, module, recorder, trainer)
 
 
-def check(config: RunConfig, data: RunData) -> None:
-    """Raise UsageError for a logger, model or option that is not there, before anything is written."""
+def check(config: RunConfig, data: RunData, device: Device) -> None:
+    """Find what cannot work before anything is written.
+
+    Raises
+    ------
+    UsageError
+        A logger, model or option is not there.
+    OutOfResources
+        A step on the CPU will not fit into memory.
+    """
     check_logger(config.system.logger)
+    if device.kind == "cpu":
+        check_step_fits(config, data.largest_batch)
     with torch.device("meta"):  # no memory, and no random numbers drawn
         build_model(config.model, in_channels=data.in_channels, num_classes=data.num_classes)
 

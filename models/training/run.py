@@ -68,7 +68,7 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        check(seeded, data)
+        check(seeded, data, device)
         seeded = data.pinned(seeded)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         folder = None
