@@ -53,7 +53,8 @@ class DatasetCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the dataset on the line, then parse with its options."""
-        name = self._dataset_on(args)
+        target = self._target_on(ctx, args)
+        name = _dataset_of(target) if target is not None else None
         if name is not None:
             from kmip_data.cli.parameters import options_of
             from kmip_data.manifest import load_manifest
@@ -64,58 +65,62 @@ class DatasetCommand(Command):
             ctx.meta[_OPTIONS] = options_of(pipeline.Params, RECORDS)
             if self.splits:
                 ctx.meta[_OPTIONS] += options_of(pipeline.SplitParams, SPLITS)
-        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption:
             # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
-            word = self._target_on(given)
-            if name is None and word is not None and os.sep not in word and not Path(word).exists():
-                check_dataset(word)
+            if name is None and target is not None and os.sep not in target and not Path(target).exists():
+                check_dataset(target)
             raise
 
-    def _target_on(self, args: list[str]) -> str | None:
-        """Return what stands where the dataset belongs, whatever it is."""
-        for word, following in zip(args, [*args[1:], None], strict=True):
-            if word == "--dataset":
-                return following
-            if word.startswith("--dataset="):
-                return word.removeprefix("--dataset=")
-        takes_argument = any(isinstance(param, click.Argument) for param in self.params)
-        return next((word for word in args if not word.startswith("-")), None) if takes_argument else None
+    def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
+        """Return what stands where the dataset belongs: ``--dataset``, or the first argument.
 
-    def _dataset_on(self, args: list[str]) -> str | None:
-        """Return the dataset that a word on the line names, or whose build folder it is."""
-        names = dataset_names()
-        words = [word.removeprefix("--dataset=") for word in args]
+        Options of datasets are not known yet, so one that is unknown is taken to have a value.
+        """
+        known = {
+            name: param
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            for name in (*param.opts, *param.secondary_opts)
+        }
+        takes_argument = any(isinstance(param, click.Argument) for param in self.params)
+        words = iter(args)
         for word in words:
-            if word in names:
-                return word
-        for word in words:
-            card = Path(word) / "card.json"
-            if not word.startswith("-") and card.is_file():
-                try:
-                    found = json.loads(card.read_bytes()).get("dataset")
-                except (ValueError, OSError, AttributeError):
-                    return None  # the command itself says what is wrong with the card
-                return found if found in names else None
+            if not word.startswith("-"):
+                if takes_argument:
+                    return word
+                continue
+            name, given, value = word.partition("=")
+            option = known.get(name)
+            if not given and (word.startswith("--") if option is None else not option.is_flag):
+                value = next(words, "")
+            if name == "--dataset":
+                return value
         return None
 
 
-def dataset_names() -> list[str]:
-    """Names of the shipped datasets, without loading the manifests' model."""
-    from importlib import resources
+def _dataset_of(target: str) -> str | None:
+    """Return the shipped dataset that TARGET names, or whose build folder it is."""
+    from kmip_data.card import CARD_NAME
+    from kmip_data.manifest import dataset_names
 
-    folder = resources.files("kmip_data.manifests.datasets")
-    return sorted(path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml"))
+    names = dataset_names()
+    if target in names:
+        return target
+    try:
+        found = json.loads((Path(target) / CARD_NAME).read_bytes()).get("dataset")
+    except (ValueError, OSError, AttributeError):
+        return None  # no folder, or a card with something wrong, which the command itself says
+    return found if found in names else None
 
 
 def check_dataset(name: str) -> None:
     """Raise the error for an unknown dataset, with the nearest name."""
+    from kmip_data.manifest import dataset_names, unknown_name
+
     names = dataset_names()
     if name not in names:
-        from kmip_data.manifest import unknown_name
-
         raise unknown_name("dataset", name, names)
 
 
@@ -132,13 +137,14 @@ def split_parameters() -> dict[str, Any]:
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options on the line mean."""
     from kmip_data.home import open_target
+    from kmip_data.manifest import dataset_names
 
     given = record_parameters()
     defaults: dict[str, Any] = {}
     if target in dataset_names():
         from kmip_data.manifest import load_manifest
         from kmip_data.pipelines.base import load_pipeline
-        from kmip_data.pipelines.build import check_params
+        from kmip_data.pipelines.parameters import check_params
 
         # As the cards have them: checked, normalised, as plain JSON values.
         params = load_pipeline(load_manifest(target)).Params
@@ -157,5 +163,7 @@ def complete_dataset(
 ) -> list[click.shell_completion.CompletionItem]:
     """Complete the name of a dataset; folders are left to the shell."""
     from click.shell_completion import CompletionItem
+
+    from kmip_data.manifest import dataset_names
 
     return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]

@@ -9,7 +9,6 @@ import click
 from kmip_data.cli.dataset_command import (
     DatasetCommand,
     complete_dataset,
-    dataset_names,
     record_parameters,
     resolve,
 )
@@ -33,6 +32,8 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
     The name alone tells about the dataset and lists its builds; a build folder, or the name with
     --sample or parameters, tells about that build.
     """
+    from kmip_data.manifest import dataset_names
+
     if target in dataset_names() and not sample and not record_parameters():
         _dataset(target, home, as_json=as_json)
     else:
@@ -42,10 +43,13 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
 def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     from kmip_data.home import list_builds
     from kmip_data.manifest import load_manifest
+    from kmip_data.models.training.presets import preset_names
 
     manifest = load_manifest(name)
     builds = [build for build in list_builds(home) if build.card.dataset == name]
-    presets = preset_names(name)
+    presets = [
+        model for dataset, model in (preset.split("/") for preset in preset_names()) if dataset == name
+    ]
     if as_json:
         print_json(
             {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
@@ -98,15 +102,6 @@ def _averages(manifest: Manifest) -> str:
 def _classes(names: tuple[str, ...] | list[str]) -> str:
     shown = ", ".join(names[:13])
     return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
-
-
-def preset_names(name: str) -> list[str]:
-    """Models that have a preset for dataset ``name``."""
-    from importlib import resources
-
-    folder = resources.files("kmip_data.manifests.experiments")
-    stems = [path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")]
-    return sorted(stem.partition(".")[2] for stem in stems if stem.partition(".")[0] == name)
 
 
 def _build(build: Build, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, dataset_names, resolve
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, print_json
 from kmip_data.errors import UsageError
@@ -101,7 +101,7 @@ def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> 
     """Draw the records at ``positions`` into ``path``."""
     from kmip_data.drawing import draw_png, drawing_of
     from kmip_data.drawing_html import draw_html
-    from kmip_data.manifest import load_manifest
+    from kmip_data.manifest import dataset_names, load_manifest
 
     card = store.build.card
     kind = " (sample: generated, not the real data)" if card.sample else ""

@@ -7,10 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from support.cli import kmip
 
+from kmip_data.cli.dataset_command import DatasetCommand
 from kmip_data.cli.main import COMMANDS, root
+from kmip_data.cli.parameters import options_of
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.base import load_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +77,42 @@ def test_dataset_options_come_from_its_parameters():
     assert "(default: 32)" in outcome.out
     assert "--category" not in outcome.out.split("Examples:")[0]
     assert "--category" in kmip("build", "shapenet-part", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "target"),
+    [
+        ("build", ["s3dis"], "s3dis"),
+        ("build", ["--k", "8", "s3dis", "--limit", "3"], "s3dis"),
+        ("build", ["--k=8", "-q", "-j", "2", "s3dis"], "s3dis"),
+        ("build", ["--sample", "s3dis"], "s3dis"),
+        ("build", ["--home", "s3dis", "shapenet-part"], "shapenet-part"),
+        ("build", ["--k", "8"], None),
+        ("build", ["--help", "s3dis"], "s3dis"),
+        ("train", ["--name", "s3dis", "--dataset", "shapenet-part"], "shapenet-part"),
+        ("train", ["--name", "--dataset", "--dataset=s3dis"], "s3dis"),
+        ("train", ["--compile", "--dataset", "s3dis"], "s3dis"),
+        ("train", ["s3dis"], None),
+        ("train", ["--dataset"], ""),
+    ],
+)
+def test_the_dataset_is_what_stands_in_its_place(name, args, target):
+    command = root.get_command(None, name)
+    assert command._target_on(click.Context(command), args) == target
+
+
+@pytest.mark.parametrize("dataset", dataset_names())
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command(name, dataset):
+    command = root.get_command(None, name)
+    own = [option for param in command.get_params(click.Context(command)) for option in param.opts]
+    if isinstance(command, DatasetCommand):
+        pipeline = load_pipeline(load_manifest(dataset))
+        models = [pipeline.Params, *([pipeline.SplitParams] if command.splits else [])]
+        options = [option for model in models for option in options_of(model, "test")]
+        own += [word for option in options for word in (*option.opts, *option.secondary_opts)]
+        assert any(field in own for field in ("--k", "--limit"))
+    assert len(own) == len(set(own)), sorted(option for option in own if own.count(option) > 1)
 
 
 def test_help_loads_nothing_heavy():
