@@ -23,7 +23,8 @@ from kmip_data.cli.options import (
     raw_options,
     sample_option,
 )
-from kmip_data.cli.output import facts, parts_in_order, print_json, size, table
+from kmip_data.cli.output import facts, parts_in_order, print_json, table
+from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +127,10 @@ def summary(build: Build, split: str) -> str:
                     ("graphs", card.counts.get("graphs")),
                     ("nodes", card.counts.get("nodes")),
                     ("edges", card.counts.get("edges")),
-                    ("shards", f"{len(card.shards)} ({size(sum(entry.bytes for entry in card.shards))})"),
+                    (
+                        "shards",
+                        f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
+                    ),
                     ("split", split),
                     ("note", note),
                     ("licence", card.license.get("notice")),

@@ -17,8 +17,9 @@ import click
 import kmip_data
 from kmip_data.cli.command import Command
 from kmip_data.cli.options import home_option, json_option
-from kmip_data.cli.output import print_json, size
+from kmip_data.cli.output import print_json
 from kmip_data.errors import CheckFailed
+from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ def _devices() -> Iterator[Finding]:
         "cpu",
         "ok",
         f"{available_cores()} cores for this process, "
-        f"{size(memory.available)} of {size(memory.total)} memory free",
+        f"{human_bytes(memory.available)} of {human_bytes(memory.total)} memory free",
     )
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -132,7 +133,7 @@ def _devices() -> Iterator[Finding]:
                 "Devices",
                 f"cuda:{index}",
                 "ok",
-                f"{properties.name}, {size(properties.total_memory)}, "
+                f"{properties.name}, {human_bytes(properties.total_memory)}, "
                 f"compute capability {properties.major}.{properties.minor}",
             )
     else:
@@ -186,7 +187,9 @@ def _home(home: Home) -> Iterator[Finding]:
     )
     free = shutil.disk_usage(existing).free
     few = free < LOW_DISK
-    yield Finding("Home", "disk", "ok", f"{size(free)} free{' (little for a full dataset)' if few else ''}")
+    yield Finding(
+        "Home", "disk", "ok", f"{human_bytes(free)} free{' (little for a full dataset)' if few else ''}"
+    )
     accepted = accepted_licences(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in accepted.items())
     yield Finding(

@@ -9,7 +9,8 @@ import click
 from kmip_data.cli.command import Command
 from kmip_data.cli.dataset_command import complete_dataset
 from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options
-from kmip_data.cli.output import print_json, size, table
+from kmip_data.cli.output import print_json, table
+from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,6 @@ def command(
         )
         return
     click.echo(f"{manifest.name}: {len(receipts)} verified in {folder}")
-    rows = [[entry.name, size(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
+    rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
     click.echo(table(["file", "size", "sha256", "from"], rows, indent=2))
     click.echo(f"\n{manifest.license.notice}\nNext: kmip-data build {manifest.name} --offline")

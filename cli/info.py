@@ -14,7 +14,8 @@ from kmip_data.cli.dataset_command import (
 )
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import facts, parameters_text, parts_in_order, print_json, size, table
+from kmip_data.cli.output import facts, parameters_text, parts_in_order, print_json, table
+from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -77,7 +78,7 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     click.echo("\nSources, tried in this order")
     for source in manifest.sources:
         for mirror in source.mirrors:
-            known = [size(mirror.bytes) if mirror.bytes else "", mirror.note]
+            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
             click.echo(f"  {mirror.url}" + "".join(f"\n    {text}" for text in known if text))
     click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
     if manifest.notes:
@@ -122,10 +123,13 @@ def _build(build: Build, *, as_json: bool) -> None:
                 ("graphs", card.counts.get("graphs")),
                 ("nodes", card.counts.get("nodes")),
                 ("edges", card.counts.get("edges")),
-                ("shards", f"{len(card.shards)} ({size(sum(shard.bytes for shard in card.shards))})"),
+                ("shards", f"{len(card.shards)} ({human_bytes(sum(shard.bytes for shard in card.shards))})"),
                 ("classes", _classes(card.class_names)),
                 ("licence", card.license.get("notice")),
-                ("made from", "\n".join(f"{r.name} ({r.origin}, {size(r.bytes)})" for r in card.receipts)),
+                (
+                    "made from",
+                    "\n".join(f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts),
+                ),
                 ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
             ]
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.command import Command
 from kmip_data.cli.options import home_option, json_option
-from kmip_data.cli.output import parameters_text, print_json, size, table
+from kmip_data.cli.output import parameters_text, print_json, table
+from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -28,6 +27,7 @@ def command(home: Home, as_json: bool) -> None:
     """
     from kmip_data.home import list_builds
     from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.pipelines.unfinished import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)
@@ -46,7 +46,7 @@ def command(home: Home, as_json: bool) -> None:
                     for manifest in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],
-                "unfinished": unfinished,
+                "unfinished": [asdict(entry) for entry in unfinished],
             }
         )
         return
@@ -63,8 +63,8 @@ def command(home: Home, as_json: bool) -> None:
     else:
         click.echo(f"No builds in {home.built} yet: kmip-data build {manifests[0].name}")
     for entry in unfinished:
-        of = f" of {entry['shards']}" if entry["shards"] is not None else ""
-        click.echo(f"unfinished: {entry['path']} has {entry['finished']}{of} shards")
+        of = f" of {entry.shards}" if entry.shards is not None else ""
+        click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")
 
 
 def build_facts(build: Build) -> dict[str, Any]:
@@ -96,27 +96,8 @@ def builds_table(builds: list[Build]) -> str:
                 build.path.name,
                 parameters_text(facts["parameters"]),
                 *counts,
-                size(facts["bytes"]),
+                human_bytes(facts["bytes"]),
                 note,
             ]
         )
     return table(["folder", "parameters", "graphs", "nodes", "edges", "disk", "note"], rows)
-
-
-def unfinished_builds(home: Home) -> list[dict[str, Any]]:
-    """Folders under ``built/`` without a card, with the shards finished so far."""
-    found = []
-    for folder in sorted(path for path in home.built.glob("*") if (path / "shards").is_dir()):
-        if not (folder / "card.json").is_file():
-            shards = len(list(folder.glob("shards/*.h5")))
-            found.append({"path": str(folder), "finished": shards, "shards": _planned(folder)})
-    return found
-
-
-def _planned(folder: Path) -> int | None:
-    """Shards that the build will have, from its journal; ``None`` before it knew."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in (folder / "work" / "journal.jsonl").read_bytes().splitlines():
-            if b'"units"' in line:
-                return int(json.loads(line)["units"])
-    return None

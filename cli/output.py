@@ -81,19 +81,6 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def size(count: float) -> str:
-    """Bytes as people write them.
-
-    >>> size(709_025_658)
-    '709 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
     """Return train, val, test, in the order of use."""
     order = ["train", "val", "test"]
