@@ -107,9 +107,9 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     Parameters
     ----------
     batch
-        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``batch`` and
-        ``ptr`` say where each graph begins (without them it is one graph). Signed: numbered over
-        the batch, and returned as it is.
+        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``ptr`` says
+        where each graph begins (without it there is one). Signed: numbered over the batch, and
+        returned as it is.
 
     Returns
     -------
@@ -124,8 +124,10 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
         table = table.view(torch.int32).clone()
     else:
         return table
-    if "batch" in batch and "ptr" in batch:
-        table.add_(batch.ptr[batch.batch].to(torch.int32)[:, None])
+    if "ptr" in batch:
+        first = batch.ptr[:-1].to(torch.int32)
+        first = first[batch.batch] if "batch" in batch else first.repeat_interleave(batch.ptr.diff())
+        table.add_(first[:, None])
     return table
 
 

@@ -74,7 +74,8 @@ def read_batch(batch: Any) -> GraphBatch:
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
     if neighbor is not None:
-        _check("neighbor", neighbor, neighbor.ndim == 2 and neighbor.shape[0] == count, f"({count}, k)")
+        fits = neighbor.ndim == 2 and neighbor.shape[0] == count
+        _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
         return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph)
@@ -86,10 +87,15 @@ def read_batch(batch: Any) -> GraphBatch:
     return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph)
 
 
-def _check(name: str, index: Tensor, fits: bool, expected: str) -> None:
-    if not fits or index.dtype not in {torch.int32, torch.int64}:
+_SIGNED = (torch.int32, torch.int64)
+
+
+def _check(
+    name: str, index: Tensor, fits: bool, expected: str, dtypes: tuple[torch.dtype, ...] = _SIGNED
+) -> None:
+    if not fits or index.dtype not in dtypes:
         raise UsageError(
             f"{name} of the batch is wrong",
-            expected=f"int32 or int64 of shape {expected}",
+            expected=f"{' or '.join(map(str, dtypes))} of shape {expected}",
             found=f"{index.dtype} of shape {tuple(index.shape)}",
         )

@@ -45,6 +45,13 @@ def test_a_neighbour_table_with_edge_features() -> None:
     assert batch.edges.at_source(torch.arange(3.0)[:, None]).squeeze(-1).tolist() == neighbor.tolist()
 
 
+def test_neighbour_table_as_it_is_stored() -> None:
+    stored = torch.tensor([[1, 2], [0, 2], [0, 1], [1, 1], [0, 0]], dtype=torch.uint16)
+    batch = read_batch(Data(x=torch.ones(5, 1), neighbor=stored, ptr=torch.tensor([0, 3, 5])))
+    sources = batch.edges.at_source(torch.arange(5.0)[:, None]).squeeze(-1)
+    assert sources.tolist() == [[1, 2], [0, 2], [0, 1], [4, 4], [3, 3]]
+
+
 @pytest.mark.parametrize(
     ("batch", "word"),
     [
