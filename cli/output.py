@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.parts import in_order
+
 if TYPE_CHECKING:
     from kmip_data.card import SplitEntry, SplitPart
 
@@ -83,8 +85,7 @@ def _cell(value: object) -> str:
 
 def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
     """Return train, val, test, in the order of use."""
-    order = ["train", "val", "test"]
-    return sorted(split.parts.items(), key=lambda part: order.index(part[0]) if part[0] in order else 3)
+    return [(part, split.parts[part]) for part in in_order(split.parts)]
 
 
 def parameters_text(parameters: Mapping[str, Any]) -> str:

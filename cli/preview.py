@@ -12,6 +12,7 @@ from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, reso
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, print_json
 from kmip_data.errors import UsageError
+from kmip_data.parts import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -35,7 +36,7 @@ MOST = 16  #: records in one picture
 )
 @click.option(
     "--part",
-    type=click.Choice(["train", "val", "test"]),
+    type=click.Choice(PARTS),
     help="Count positions in this part of the default split, not in the whole build.",
 )
 @click.option(

@@ -11,6 +11,7 @@ from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, reso
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parameters_text, parts_in_order, print_json, table
 from kmip_data.errors import UsageError
+from kmip_data.parts import in_order
 
 if TYPE_CHECKING:
     from kmip_data.card import Card
@@ -116,8 +117,7 @@ def classes_table(card: Card) -> str:
     counted = card.statistics.get("classes") or {}
     columns = {"all": counted.get("total") or []}
     for name, parts in counted.get("splits", {}).items():
-        order = [part for part, _ in parts_in_order(card.splits[name])]
-        columns.update({f"{part} ({name})": parts[part] for part in order if part in parts})
+        columns.update({f"{part} ({name})": parts[part] for part in in_order(parts)})
     rows: list[list[Any]] = []
     for number, count in enumerate(columns["all"]):
         shares = [f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()]

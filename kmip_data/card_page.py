@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kmip_data.card import Card
+from kmip_data.parts import in_order
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
-
-T = TypeVar("T")
 
 PAGE_NAME: Final = "README.md"
 _BAR: Final = 24  #: characters of the longest bar of a histogram
@@ -93,19 +92,12 @@ def _splits(card: Card) -> str:
         parameters = ", ".join(f"{key} = {value}" for key, value in sorted(split.parameters.items()))
         rows = [
             (part, f"{entry.graphs:,}", f"{entry.nodes:,}", f"{entry.edges:,}", f"`{entry.digest[:16]}…`")
-            for part, entry in _ordered(split.parts)
+            for part in in_order(split.parts)
+            for entry in [split.parts[part]]
         ]
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
         parts.append(f"**{name}**{default}: {parameters or split.rule}{note}\n\n{table}")
     return "\n\n".join(parts)
-
-
-def _ordered(parts: Mapping[str, T]) -> list[tuple[str, T]]:
-    """Train, val, test, then others by name: the order in a card file is alphabetical."""
-    order = ["train", "val", "test"]
-    return sorted(
-        parts.items(), key=lambda part: (order.index(part[0]) if part[0] in order else len(order), part[0])
-    )
 
 
 def _classes(card: Card) -> str:
@@ -114,7 +106,8 @@ def _classes(card: Card) -> str:
     if not total:
         return ""
     names = card.class_names if len(card.class_names) == len(total) else [str(i) for i in range(len(total))]
-    split = dict(_ordered(counts.get("splits", {}).get(card.default_split, {})))
+    parts = counts.get("splits", {}).get(card.default_split, {})
+    split = {part: parts[part] for part in in_order(parts)}
     every = sum(total) or 1
     rows = [
         (i, name, f"{total[i]:,}", f"{total[i] / every:.2%}", *(f"{part[i]:,}" for part in split.values()))

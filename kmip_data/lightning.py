@@ -11,9 +11,8 @@ from lightning.pytorch import LightningDataModule
 
 from kmip_data.errors import UsageError
 from kmip_data.loader import GraphLoader
+from kmip_data.parts import PARTS
 from kmip_data.sharded import ShardedDataset
-
-PARTS = ("train", "val", "test")
 
 
 class GraphDataModule(LightningDataModule):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.parts import in_order
 from kmip_data.shards.hdf5 import canonical_json, file_bytes, memory_file, put_text
 from kmip_data.shards.refusals import check_version, refuse
 
@@ -81,7 +82,7 @@ def encode_split(
     DamagedInput
         A position is out of range or occurs twice.
     """
-    arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in _in_order(parts)}
+    arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
     if fault is not None:
         raise DamagedInput(
@@ -202,12 +203,7 @@ def _read_parts(
         refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
     for name in names:
         _check_dataset(path, f"split/{name}", stored[f"split/{name}"], np.dtype("<i8"))
-    return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in _in_order(names)}
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Return train, val, test, then others by name."""
-    return sorted(names, key=lambda name: (NODE_PARTS.get(name, len(NODE_PARTS)), name))
+    return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in in_order(names)}
 
 
 def _encode(
