@@ -65,6 +65,8 @@ class Card(_Strict):
 
     version: Literal[1] = CARD_VERSION
     dataset: str
+    manifest: str = Field(default="", description="stem of the manifest; empty for a saved dataset")
+    pipeline: str = Field(default="", description="stem of the pipeline's module; empty likewise")
     title: str
     key: str
     sample: bool = Field(description="generated in the upstream layout, not the real data")

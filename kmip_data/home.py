@@ -207,7 +207,7 @@ def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, d
         wanted["dataset"] = dataset
     if sample or dataset is not None:
         wanted["sample"] = sample
-    wanted.update(_as_recorded(dataset or card.dataset, parameters))
+    wanted.update(_as_recorded(dataset or card.manifest, parameters))
     found = {"dataset": card.dataset, "sample": card.sample, **card.parameters}
     differing = [name for name, value in wanted.items() if found.get(name) != value]
     if differing:
@@ -220,15 +220,15 @@ def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, d
         )
 
 
-def _as_recorded(dataset: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
     from kmip_data.manifest import dataset_names
 
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
-    if dataset in dataset_names():
+    if manifest in dataset_names():
         from kmip_data.opening import record_parameters
 
         # Compression is none of the pipeline's parameters, but on the card.
-        checked = record_parameters(dataset, {n: v for n, v in values.items() if n != "compression"})
+        checked = record_parameters(manifest, {n: v for n, v in values.items() if n != "compression"})
         values = {name: checked.get(name, value) for name, value in values.items()}
     return values

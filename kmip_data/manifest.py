@@ -73,9 +73,9 @@ class Source(_Strict):
 
 
 class Expected(_Strict):
-    """Counts of the complete published set; a build that has them is called complete."""
+    """Counts of the complete published set, where there is one; a build that has them is called complete."""
 
-    graphs: int
+    graphs: int | None = None
     splits: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="split rule -> {train, val, test: graphs}"
     )
@@ -89,15 +89,16 @@ class Manifest(_Strict):
     name: str
     title: str
     summary: str
+    file: str = Field(default="", description="stem of the TOML file; set when it is read, never in it")
     pipeline: str = Field(description="module under kmip_data.pipelines")
     task: str
     homepage: str
     license: License
     citation: str = Field(description="BibTeX")
     class_names: tuple[str, ...] = ()
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] = Field(description="none: the raw data come by --archive alone")
     content: Content
-    expected: Expected
+    expected: Expected = Expected()
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
     dataset_class: str = Field(description="public class in kmip_data")
     up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
@@ -126,7 +127,7 @@ def load_manifest(name: str) -> Manifest:
         raise unknown_name("dataset", name, names)
     text = resources.files("kmip_data.manifests.datasets").joinpath(f"{name}.toml").read_text("utf-8")
     try:
-        return Manifest.model_validate(tomllib.loads(text))
+        return Manifest.model_validate({**tomllib.loads(text), "file": name})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
 

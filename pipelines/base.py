@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from kmip_data.card import Receipt
+from kmip_data.card import Card, Receipt
 from kmip_data.errors import UsageError
-from kmip_data.manifest import Manifest
+from kmip_data.manifest import Manifest, load_manifest
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema
 
@@ -178,3 +178,11 @@ def load_pipeline(manifest: Manifest) -> Pipeline[Any, Any]:
     module = importlib.import_module(f"kmip_data.pipelines.{manifest.pipeline}")
     pipeline: Pipeline[Any, Any] = module.PIPELINE(manifest)
     return pipeline
+
+
+def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
+    """Return the pipeline that made a build, under the build's name; ``None`` for a saved dataset."""
+    if not card.manifest:
+        return None
+    manifest = load_manifest(card.manifest)
+    return load_pipeline(manifest.model_copy(update={"name": card.dataset}))

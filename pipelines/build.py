@@ -9,9 +9,17 @@ from typing import Any
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, find_build
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import signals
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, RawNeededError, SplitParams, load_pipeline
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    RawFolder,
+    RawNeededError,
+    SplitParams,
+    load_pipeline,
+    pipeline_of,
+)
 from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
@@ -205,7 +213,8 @@ def ensure_split(
         A name or value is wrong, or the rule needs raw files.
     """
     card = build.card
-    if card.dataset not in dataset_names():
+    pipeline = pipeline_of(card)
+    if pipeline is None:
         if not split_parameters:
             return card.default_split
         raise UsageError(
@@ -214,7 +223,6 @@ def ensure_split(
             found=str(dict(split_parameters)),
             left="nothing was changed",
         )
-    pipeline = load_pipeline(load_manifest(card.dataset))
     params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)
 
@@ -251,7 +259,8 @@ def _find(
 
 
 def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
-    return card.pipeline_version == pipeline.version and card.format_version == FORMAT_VERSION
+    made = card.pipeline, card.pipeline_version, card.format_version
+    return made == (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION)
 
 
 def _check_output(folder: Path, key: str) -> None:

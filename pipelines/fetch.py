@@ -32,7 +32,8 @@ def unavailable(
     named = "".join(f"\n    {source.name}: {m.url}" for source in sources for m in source.mirrors)
     return SourceUnavailable(
         f"The raw data of {dataset} are not here, and offline nothing is downloaded.",
-        expected=f"a copy in the home folder, a local archive, or without --offline one of{named}",
+        expected="a copy in the home folder, a local archive"
+        + (f", or without --offline one of{named}" if named else ""),
         found="none",
         left="nothing was changed",
         next=archive_hint(dataset, anchor, command),

@@ -191,9 +191,12 @@ def finish_build(
         splits[split.name] = entry
         statistics["classes"]["splits"][split.name] = classes
     graphs = len(records.keys)
-    complete = not raw.sample and graphs == manifest.expected.graphs
+    expected = manifest.expected.graphs
+    complete = not raw.sample and graphs == expected
     card = Card(
         dataset=manifest.name,
+        manifest=manifest.file,
+        pipeline=manifest.pipeline,
         title=manifest.title,
         key=key,
         sample=raw.sample,
@@ -223,7 +226,7 @@ def finish_build(
         counts={name: statistics.pop(name) for name in ("graphs", "nodes", "edges")},
         statistics=statistics,
         versions=versions(),
-        notes=[*manifest.notes, *_notes(raw.sample, complete, graphs, manifest.expected.graphs)],
+        notes=[*manifest.notes, *_notes(raw.sample, complete, graphs, expected)],
     )
     for unit in units:
         protect(folder / unit.file)
@@ -245,9 +248,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def _notes(sample: bool, complete: bool, graphs: int, expected: int) -> list[str]:
+def _notes(sample: bool, complete: bool, graphs: int, expected: int | None) -> list[str]:
     if sample:
         return [f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."]
-    if not complete:
+    if expected is not None and not complete:
         return [f"Partial: {graphs:,} of the {expected:,} graphs of the complete set."]
     return []

@@ -73,13 +73,17 @@ class FolderArchive(Archive):
 
 
 class BareFile(Archive):
-    """One file that is no archive: its only member, under its own name."""
+    """One file taken as it is: its only member, under its own name unless another is given."""
 
     kind = "file"
 
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        super().__init__(path)
+        self.name = path.name if name is None else name
+
     def files(self, limits: Limits) -> list[Entry]:
         """List the file."""
-        return [FileEntry(self.path.name, self.path.stat().st_size, self.path)]
+        return [FileEntry(self.name, self.path.stat().st_size, self.path)]
 
     def contents(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, Iterator[bytes]]]:
         """Yield the file."""

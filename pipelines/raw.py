@@ -93,7 +93,7 @@ def _obtain(request: Request, *, whole: bool) -> RawCopy:
         if copy := _reuse(request, whole=whole):
             return copy
         if request.offline and not request.folder.exists():
-            raise not_here(request, request.manifest.sources)
+            raise not_here(request, request.sources)
     with locked(request.folder, quiet=request.quiet):
         # Another process may have brought them in while this one waited.
         if not request.archives and (copy := _reuse(request, whole=whole)):
@@ -107,7 +107,7 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
     copies = [copy for copy in list_copies(folder) if copy.receipt.sample is None]
     best = [copy for copy in copies if copy.is_complete(manifest)]
     best = best or [copy for copy in copies if copy.downloaded]
-    if not best and (whole or all((folder / source.name).is_file() for source in manifest.sources)):
+    if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
         return None
     choice = best or copies
     choice = [copy for copy in choice if copy.downloaded] or choice

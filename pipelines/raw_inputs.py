@@ -41,6 +41,11 @@ class Request:
         """Where the raw data of the dataset lie."""
         return self.home.raw / self.manifest.name
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Sources of the manifest; where it has none, a single one that no mirror holds."""
+        return self.manifest.sources or (Source(name=self.manifest.name, mirrors=()),)
+
     def say(self, text: str) -> None:
         """Print a line on stderr."""
         if not self.quiet:
@@ -59,26 +64,34 @@ class Input:
 def gather_inputs(request: Request) -> list[Input]:
     """Return an archive for each source, in the order of the manifest; see ``obtain_raw`` for errors."""
     inputs = {entry.source.name: entry for entry in _given(request)}
-    missing = [source for source in request.manifest.sources if source.name not in inputs]
+    missing = [source for source in request.sources if source.name not in inputs]
     inputs.update((source.name, _download(request, source, missing)) for source in missing)
-    return [inputs[source.name] for source in request.manifest.sources]
+    return [inputs[source.name] for source in request.sources]
 
 
 def _content(manifest: Manifest, source: Source) -> Content:
     return source.content or manifest.content
 
 
-def _plan(archive: Archive, source: Source, manifest: Manifest) -> Plan:
+def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool = False) -> Plan:
+    """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
+    content = _content(manifest, source)
     if source.container == "file" and not isinstance(archive, FolderArchive):
-        archive = BareFile(archive.path)  # also where it could be opened: a .pt file is a zip
-    return recognise(archive, _content(manifest, source))
+        # As it is, also where it could be opened: a .pt file is a zip.
+        archive = BareFile(archive.path, content.anchor if known else None)
+    return recognise(archive, content)
 
 
 def _given(request: Request) -> list[Input]:
     """Find out which sources the given archives are."""
     inputs: list[Input] = []
+    refused: list[tuple[Path, KmipDataError]] = []
     for path in request.archives:
-        found = _recognise_path(path, request)
+        try:
+            found = _recognise_path(path, request)
+        except (DamagedInput, UsageError) as error:
+            refused.append((path, error))
+            continue
         for entry in found:
             if any(entry.source == other.source for other in inputs):
                 raise UsageError(
@@ -89,14 +102,28 @@ def _given(request: Request) -> list[Input]:
                     next="give one of them",
                 )
         inputs += found
+    if refused:
+        inputs.append(_by_exclusion(refused, inputs, request))
     return inputs
+
+
+def _by_exclusion(
+    refused: Sequence[tuple[Path, KmipDataError]], inputs: Sequence[Input], request: Request
+) -> Input:
+    """Take the one file that is nothing else for the one source left, if that is a file; else raise."""
+    path, error = refused[0]
+    left = [source for source in request.sources if all(source != entry.source for entry in inputs)]
+    if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
+        raise error
+    request.say(f"using {path} as {left[0].name}")
+    return _input(left[0], _plan(BareFile(path), left[0], request.manifest, known=True))
 
 
 def _recognise_path(path: Path, request: Request) -> list[Input]:
     """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
     archive = open_archive(path)
-    found, errors = _recognise_sources(archive, request.manifest.sources, request)
-    missing = [source for source in request.manifest.sources if all(source != e.source for e in found)]
+    found, errors = _recognise_sources(archive, request.sources, request)
+    missing = [source for source in request.sources if all(source != e.source for e in found)]
     if isinstance(archive, FolderArchive) and missing:
         inner_errors: list[KmipDataError] = []
         for inside in map(open_archive, _files_in(path)):
@@ -159,10 +186,10 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
         receipt = read_receipt(target)
         if receipt is None:
             request.say(f"{target} has no receipt: it is taken as a local archive")
-            return _input(source, _plan(open_archive(target), source, manifest))
+            return _input(source, _plan(open_archive(target), source, manifest, known=True))
         if sha256_file(target) == (receipt.sha256, receipt.bytes):
             stored = StoredSource(receipt=receipt, downloaded=True)
-            return Input(source, _plan(open_archive(target), source, manifest), stored)
+            return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
         request.say(f"{target} differs from its receipt and is downloaded again")
     if request.offline:
         raise not_here(request, missing)
@@ -185,7 +212,7 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
         check=check,
     )
     stored = StoredSource(receipt=receipt, downloaded=True)
-    return Input(source, _plan(open_archive(target), source, manifest), stored)
+    return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
 
 
 def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:

@@ -12,9 +12,8 @@ from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Home
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import engine, signals
-from kmip_data.pipelines.base import Pipeline, load_pipeline
+from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
@@ -213,12 +212,12 @@ def _stored_key(path: Path, card: Card) -> str:
 
 
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
-    pipeline = load_pipeline(load_manifest(card.dataset)) if card.dataset in dataset_names() else None
+    pipeline = pipeline_of(card)
     if pipeline is None:
         raise UsageError(
             f"{path} was saved from memory; no pipeline can build it again.",
-            expected=f"one of {', '.join(dataset_names())}",
-            found=card.dataset,
+            expected="the manifest of a pipeline on its card",
+            found="none",
             left="nothing was changed",
             next="save it again from its source",
         )

@@ -10,6 +10,7 @@ import pytest
 from support.shared import shared_data
 from support.toy_pipeline import (
     ToyParams,
+    ToySplitParams,
     built_units,
     digests,
     raw_folder,
@@ -20,10 +21,10 @@ from support.toy_pipeline import (
 from kmip_data.card import read_card
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build, list_builds, open_target
+from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines import raw as raw_module
-from kmip_data.pipelines import repair as repair_module
-from kmip_data.pipelines.build import build_dataset, ensure_split, repair_build
+from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split, repair_build
 from kmip_data.pipelines.identity import build_folder_name, build_key, content_digest
 from kmip_data.shards.splits import read_split
 from kmip_data.shards.verify import verify_build
@@ -51,10 +52,9 @@ class Toy:
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A shipped toy dataset."""
     toy = Toy(tmp_path)
-    for module in (build_module, repair_module):
+    for module in (build_module, base_module):
         monkeypatch.setattr(module, "load_manifest", lambda name: toy.pipeline.manifest)
-        monkeypatch.setattr(module, "load_pipeline", lambda manifest: toy.pipeline)
-        monkeypatch.setattr(module, "dataset_names", lambda: ["toy"])
+        monkeypatch.setattr(module, "load_pipeline", type(toy.pipeline))
     monkeypatch.setattr(raw_module, "obtain_raw", toy.obtain_raw)
     return toy
 
@@ -402,3 +402,16 @@ def test_repair_removes_what_is_not_part_of_the_build(toy: Toy, capsys: pytest.C
     assert repair_build(build.path, home=toy.home) == []
     assert (build.path / "shards/notes/mine").read_text() == "kept"
     assert not verify_build(build.path).ok
+
+
+def test_a_build_under_another_name_knows_its_pipeline(toy: Toy) -> None:
+    """One pipeline and manifest may make builds of any name; the name is not what tells them."""
+    named = toy_pipeline(name="berlin")
+    raw = raw_folder(toy.folder / "raw")
+    build = build_raw(named, ToyParams(), ToySplitParams(), raw, home=toy.home, jobs=2)
+    assert (build.card.dataset, build.card.manifest, build.card.pipeline) == ("berlin", "toy", "toy")
+    assert ensure_split(build, {"fold": 2}) == "graph-fold2"
+    before = digests(build.path)
+    _flip(build.path / "shards/00001.h5")
+    assert repair_build(build.path, home=toy.home) == ["shards/00001.h5"]
+    assert digests(build.path) == before

@@ -14,10 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import crash_points
-from support.toy_pipeline import ToyParams, build_toy, built_units, digests, toy_record, write_raw
+from support.toy_pipeline import (
+    ToyParams,
+    ToyPipeline,
+    ToySplitParams,
+    build_toy,
+    built_units,
+    digests,
+    raw_folder,
+    toy_manifest,
+    toy_record,
+    write_raw,
+)
 
 from kmip_data.card import read_card
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.home import Home
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.build import build_raw
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.splits import read_split
 
@@ -280,3 +294,13 @@ def _group(pgid: int) -> list[int]:
         if int(group) == pgid and state != "Z":
             found.append(int(path.parent.name))
     return found
+
+
+def test_a_dataset_of_no_known_size_is_neither_complete_nor_partial(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 4)
+    values = toy_manifest().model_dump(exclude={"expected"})
+    pipeline = ToyPipeline(Manifest.model_validate(values))
+    raw = raw_folder(tmp_path / "raw")
+    card = build_raw(pipeline, ToyParams(), ToySplitParams(), raw, home=Home(tmp_path), jobs=1).card
+    assert not card.complete
+    assert card.notes == ["A toy."]

@@ -543,6 +543,44 @@ def test_a_source_that_is_a_file_is_not_opened_even_if_it_could_be(home, tmp_pat
     assert obtain(manifest, Home(tmp_path / "second"), archives=each, offline=True).members == raw.members
 
 
+def test_a_file_for_the_one_source_left_may_have_any_name(home, tmp_path):
+    manifest = two_sources()
+    good_tar(tmp_path / "g.tar", members={"graphs/a.txt": b"ok"})
+    (tmp_path / "my labels").write_bytes(b"a,b")
+    given = [tmp_path / "my labels", tmp_path / "g.tar"]
+    raw = obtain(manifest, home, archives=given)
+    assert (raw.path / "labels.csv.gz").read_bytes() == b"a,b"
+    assert {receipt.origin for receipt in raw.receipts} == {"g.tar", "my labels"}
+    # While another source could be meant, or where it is too large, a file of another name is refused.
+    for archives in ([tmp_path / "my labels"], [tmp_path / "my labels", tmp_path / "my labels"]):
+        with pytest.raises(DamagedInput, match="not the data that were expected"):
+            obtain(manifest, Home(tmp_path / "second"), archives=archives)
+    (tmp_path / "my labels").write_bytes(bytes(201))
+    with pytest.raises(DamagedInput, match="200 are allowed"):
+        obtain(manifest, Home(tmp_path / "second"), archives=given)
+
+
+def test_a_downloaded_file_may_be_called_other_than_its_anchor(home, server):
+    source = two_sources().sources[1]
+    mirrors = (Mirror(url=server.route("/labels", File(b"a,b"))),)
+    source = source.model_copy(update={"name": "elsewhere.gz", "mirrors": mirrors})
+    raw = obtain(toy(sources=(source,)), home)
+    assert (raw.path / "labels.csv.gz").read_bytes() == b"a,b"
+
+
+def test_a_manifest_without_sources_takes_archives_only(home, archive, tmp_path):
+    manifest = toy().model_copy(update={"sources": ()})
+    for options in ({"offline": True}, {}):
+        with pytest.raises(SourceUnavailable, match="toy"):
+            obtain(manifest, home, **options)
+    first = obtain(manifest, home, archives=[archive])
+    assert_right(first)
+    assert obtain(manifest, home, offline=True) == first
+    (tmp_path / "not it").write_bytes(b"x")
+    with pytest.raises(DamagedInput, match="not the data that were expected"):
+        obtain(manifest, home, archives=[tmp_path / "not it"])
+
+
 # --- at once, and interrupted -----------------------------------------------------------------------
 
 

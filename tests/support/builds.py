@@ -12,6 +12,7 @@ import numpy as np
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.home import Build
+from kmip_data.manifest import dataset_names
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 from kmip_data.shards.splits import encode_node_split, encode_split
@@ -108,6 +109,7 @@ def write_build(
         )
     card = Card(
         dataset=dataset,
+        manifest=dataset if dataset in dataset_names() else "",
         title=dataset,
         key=key,
         sample=sample,

@@ -119,10 +119,9 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         if params.level == "node":
             code = np.array([0, 1, 2, 255], np.uint8)[np.arange(4) % 4]
             return Split(name, "node", {}, node_code=code)
+        count = len(records.keys)
         turn = {"test": params.fold, "val": (params.fold + 1) % 10}
-        parts = {
-            part: [i for i in range(len(records.keys)) if i % 10 == digit] for part, digit in turn.items()
-        }
+        parts = {part: [i for i in range(count) if i % 10 == digit] for part, digit in turn.items()}
         used = {i for rows in parts.values() for i in rows}
         parts["train"] = [i for i in range(count) if i not in used]
         return Split(name, "tenths", {"tenths": 10}, parts, note="every tenth graph")
@@ -171,6 +170,7 @@ def toy_manifest(**changes: Any) -> Manifest:
     """The manifest of the toy dataset."""
     values: dict[str, Any] = {
         "name": "toy",
+        "file": "toy",
         "title": "Toy rings",
         "summary": "Rings for tests.",
         "pipeline": "toy",
