@@ -57,7 +57,8 @@ class Journal:
                 left="nothing was changed",
                 next="finish that build with its own parameters, or give another --output folder",
             )
-        header = bool(lines) and lines[0].get("key") == key
+        # Of another version the lines may mean other things: what they name is done again.
+        header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
         self.entries = lines[1:] if header else []
         with writing(path):
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)

@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -37,10 +38,25 @@ def lock_path(folder: Path) -> Path:
     """
     locks = folder.parent / LOCKS
     try:
-        locks.mkdir(parents=True, exist_ok=True)
+        _make(locks)
     except OSError:
         return folder / ".lock"
     return locks / f"{folder.name}.lock"
+
+
+def _make(locks: Path) -> None:
+    """Make a folder that another process may remove at any moment: then ``mkdir`` finds it there and gone."""
+    while True:
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            try:
+                if not stat.S_ISDIR(locks.stat().st_mode):
+                    raise
+            except FileNotFoundError:
+                continue
+        else:
+            return
 
 
 @contextlib.contextmanager
@@ -82,10 +98,10 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
     lock: Any = filelock.FileLock(path, fallback_to_soft=False)
     timeout = 0.0
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         try:
             lock.acquire(timeout=timeout, poll_interval=0.2)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             continue  # another process removed the empty folder of locks in between
         except filelock.Timeout:
             timeout = MESSAGE_SECONDS

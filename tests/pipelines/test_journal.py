@@ -86,3 +86,14 @@ def test_a_full_disk_is_said_and_leaves_a_journal_that_goes_on(
         assert journal.entries == [{"unit": 0}]
     with Journal(tmp_path / "j", "k") as journal:
         assert journal.entries == [{"unit": 0}]
+
+
+def test_a_journal_of_another_version_begins_anew(tmp_path: Path) -> None:
+    lines = _write(tmp_path / "j", 2).splitlines(keepends=True)
+    (tmp_path / "j").write_bytes(b'{"journal":2,"key":"k"}\n' + b"".join(lines[1:]))
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == []
+        journal.append({"unit": 7})
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 7}]
+    assert (tmp_path / "j").read_bytes().startswith(lines[0])

@@ -166,3 +166,21 @@ def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert sum("built toy" in err for _, err in ends) == 1
     path = Path(ends[0][0].strip())
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
+
+
+def test_the_folder_of_locks_may_go_while_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process removes the empty folder between ``mkdir`` finding it and the look at what it is."""
+    folder = tmp_path / "built" / "toy"
+    locks = lock_path(folder).parent
+    is_dir, removed = Path.is_dir, []
+
+    def gone(path: Path) -> bool:
+        if path == locks and len(removed) < 3:
+            removed.append(path)
+            path.rmdir()
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", gone)
+    with build_lock(folder):
+        assert lock_path(folder).is_file()
+    assert len(removed) == 3
