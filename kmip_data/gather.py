@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types  # type: ignore[attr-defined] # exported, not declared
+from numba import carray, types  # type: ignore[attr-defined] # exported, not declared
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from kmip_data.compiled import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
@@ -62,7 +64,7 @@ _copy: Any = intrinsic(_copy_code)
 _copy16: Any = intrinsic(_copy16_code)
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def copy_rows(
     source: NDArray[np.int64],
     counts: NDArray[np.int64],
@@ -96,7 +98,7 @@ def copy_rows(
             to[f] += rows * part
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit_nogil(inline="always")
 def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     """Copy ``part`` bytes of every ``stride``, 16 bytes at a time."""
     if part >= 16:
@@ -117,7 +119,7 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
         _copy(to + i * part, start + i * stride, part)
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def number_nodes(counts: NDArray[np.int64], pointers: NDArray[np.int64], out: NDArray[np.int64]) -> None:
     """Write the first row of each graph and the number of its graph for each node.
 
@@ -137,7 +139,7 @@ def number_nodes(counts: NDArray[np.int64], pointers: NDArray[np.int64], out: ND
         out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def neighbors_to_edges(
     source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int64]
 ) -> None:
@@ -167,7 +169,7 @@ def neighbors_to_edges(
         first += nodes[b]
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def pairs_to_edges(
     source: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -198,7 +200,7 @@ def pairs_to_edges(
             start += edges[b]
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
 ) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
@@ -17,6 +18,8 @@ from itertools import pairwise
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
 _limit: int | None = None
+_lock = threading.Lock()
+_here = threading.local()  #: ``busy`` is set in a thread of the pool
 
 
 def available_cores() -> int:
@@ -54,9 +57,12 @@ def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int
     total
         Number of rows.
     grain
-        Fewest rows worth a range of their own; below it everything runs in the caller's thread.
+        Fewest rows worth a range of their own; below it everything runs in the caller's thread, and
+        so does a call from inside ``function``.
     """
-    threads = min(num_threads(), max(1, total // max(1, grain)))
+    # A range that waits for further ranges may hold the last thread they could run in.
+    busy = getattr(_here, "busy", False)
+    threads = 1 if busy else min(num_threads(), max(1, total // max(1, grain)))
     if threads <= 1:
         if total > 0:
             function(0, total)
@@ -73,7 +79,25 @@ def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int
 
 def _get_pool() -> ThreadPoolExecutor:
     global _pool, _pool_pid
-    if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
-        _pool = ThreadPoolExecutor(max_workers=num_threads(), thread_name_prefix="kmip-data")
-        _pool_pid = os.getpid()
-    return _pool
+    with _lock:
+        if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
+            _pool = ThreadPoolExecutor(
+                max_workers=num_threads(), thread_name_prefix="kmip-data", initializer=_mark_busy
+            )
+            _pool_pid = os.getpid()
+        return _pool
+
+
+def _mark_busy() -> None:
+    _here.busy = True
+
+
+def _after_fork() -> None:
+    # The lock may have been held by a thread that the child does not have; the child's own is no pool's.
+    global _lock
+    _lock = threading.Lock()
+    _here.busy = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kmip_data.compiled import njit_nogil
 
 DONE, BAD_NUMBER, BAD_COLUMNS = 0, 1, 2
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def parse(  # noqa: C901, PLR0912 -- one function on purpose: with the number in its own it took 2.7 times as long
     data: NDArray[np.uint8], powers: NDArray[np.float64], out: NDArray[np.float32], unsure: NDArray[np.int64]
 ) -> tuple[int, int, int, int, int]:

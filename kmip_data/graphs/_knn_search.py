@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kmip_data.compiled import njit_nogil
 from kmip_data.graphs._knn_tree import Tree
 
 F32 = NDArray[np.float32]
@@ -51,7 +51,7 @@ class Seeds(NamedTuple):
     number: I64  #: (k + 1,), original index of each
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     """Fill the rows of ``table`` (n, k) that belong to the points of the leaves ``start`` to ``stop``."""
     n, k = table.shape
@@ -119,7 +119,7 @@ def search(tree: Tree, table: I32, start: int, stop: int) -> None:
             seeds.number[k] = tree.order[query]
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _near_leaves(tree: Tree, leaf: int, limit: np.int64, near: Near, scratch: F32, bits: I32) -> int:
     """Collect the leaves that may hold a key up to ``limit`` of any point in ``leaf``, return how many."""
     low, high, leaves = tree.low, tree.high, len(tree.low) // 2
@@ -147,7 +147,7 @@ def _near_leaves(tree: Tree, leaf: int, limit: np.int64, near: Near, scratch: F3
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _leaf_limit(
     tree: Tree, leaf: int, start: int, stop: int, seeds: Seeds, scratch: F32, bits: I32
 ) -> np.int64:
@@ -172,7 +172,7 @@ def _leaf_limit(
     return limit
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _limit(
     x: np.float32, y: np.float32, z: np.float32, index: np.int32, seeds: Seeds, scratch: F32, bits: I32
 ) -> np.int64:
@@ -192,7 +192,7 @@ def _limit(
     return max(limit, (np.int64(bits[k]) << 32) | seeds.number[k]) if among else limit
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _hits(
     x: np.float32,
     y: np.float32,
@@ -218,7 +218,7 @@ def _hits(
     return np.int64(hits)
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _select(
     keys: I64,
     dist: F32,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kmip_data.compiled import njit_nogil
 
 FINER = 2  #: levels by which the order of points is finer than the leaves: near points follow each other
 
@@ -27,7 +28,7 @@ class Tree(NamedTuple):
     lowest: NDArray[np.int32]  #: (2L,), lowest original index in each node
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def build_tree(tree: Tree) -> None:
     """Bring points in any order into tree order, and describe the nodes."""
     n, nodes = len(tree.order), len(tree.low)
@@ -60,7 +61,7 @@ def build_tree(tree: Tree) -> None:
         tree.place[tree.order[position]] = position
 
 
-@njit(nogil=True, cache=True)
+@njit_nogil()
 def _split(tree: Tree, start: int, middle: int, stop: int, axis: int) -> None:
     """Partition ``start`` to ``stop`` so that ``middle`` has what sorting by ``axis`` would put there."""
     points, order, values = tree.points, tree.order, tree.points[axis]
