@@ -4,12 +4,17 @@
 so that nothing with such a common name ever lands in a user's site-packages.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 MAPPED = ("pipelines", "models", "cli", "manifests")
+
+# Read, not imported: torch and the others are not there yet.
+TEXT = (ROOT / "kmip_data" / "__init__.py").read_text("utf-8")
+VERSION = re.findall(r'^__version__ = "(.+)"$', TEXT, re.MULTILINE)[0]
 
 packages = ["kmip_data", *(f"kmip_data.{name}" for name in find_packages("kmip_data"))]
 package_dir = {"kmip_data": "kmip_data"}
@@ -36,6 +41,9 @@ DEV = [
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "ruff>=0.6",
+    "scikit-learn>=1.4",
+    "scipy>=1.11",
+    "threadpoolctl>=3.2",
     "trustme>=1.1",
     "types-requests",
     "types-tqdm",
@@ -43,7 +51,7 @@ DEV = [
 
 setup(
     name="kmip-data",
-    version="0.1.0",
+    version=VERSION,
     description="Datasets, HDF5 graph shards and a trainer for k-MIP attention graph transformers",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -67,7 +75,6 @@ setup(
         "click>=8.1",
         "numpy>=1.26",
         "numba>=0.60",
-        "scipy>=1.11",
         "pydantic>=2.7",
         "platformdirs>=4.0",
         "filelock>=4.0",
@@ -76,7 +83,6 @@ setup(
         "loky>=3.4",
         "lightning>=2.2",
         "torchmetrics>=1.3",
-        "scikit-learn>=1.4",
         "safetensors>=0.4",
         "tomli-w>=1.0",
         "matplotlib>=3.8",
