@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from kmip_data.manifest import unknown_name
-from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
+from kmip_data.schema import Column, ItemForm, Schema, View
 
 Level = Literal["graph", "node", "edge"]
 
@@ -85,11 +85,6 @@ def item_fields(
             raise unknown_name("column", name, sorted(names), command="kmip-data info NAME")
     chosen = sorted((name for name in names if name in wanted), key=_rank)
     return tuple(fields[name] for name in chosen if name != "edge_index"), "edge_index" in chosen
-
-
-def edge_key(schema: Schema) -> str | None:
-    """HDF5 path of the edges, ``None`` where none are stored."""
-    return {"neighbor": NEIGHBOR, "index": EDGE_INDEX, "none": None}[schema.edges]
 
 
 def item_order(names: Sequence[str]) -> list[str]:
