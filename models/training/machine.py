@@ -115,7 +115,7 @@ def out_of_memory(
         smaller = -(-training.batch_size // 2)
         times = -(-training.batch_size // smaller) * training.accumulate
         tips.append(
-            f"--set training.batch_size={smaller} --set training.accumulate={times} (as many graphs a step)"
+            f"--set training.batch_size={smaller} --set training.accumulate={times} (about the same step)"
         )
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
