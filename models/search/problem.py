@@ -164,5 +164,6 @@ def _check_finite(name: str, rows: Tensor) -> None:
         expected="finite numbers",
         found=f"{float(rows[head, row, column])} at [{head}, {row}, {column}]"
         f" and {int((~finite).sum()) - 1} more",
+        left="what was saved before is kept",
         next="look for a diverged training step (lower the learning rate, clip gradients) or damaged input",
     )

@@ -29,6 +29,8 @@ from kmip_data.models.search.problem import SearchProblem
 
 log = logging.getLogger(__name__)
 
+LEFT = "what was saved before is kept"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BackendStatus:
@@ -85,7 +87,8 @@ def get_backend(name: str) -> Any:
             f"no search backend is called {name!r}",
             expected="one of " + ", ".join(backend_names()),
             found=name,
-            next=f"did you mean {near[0]!r}?" if near else None,
+            left=LEFT,
+            next=f"did you mean {near[0]!r}?" if near else "kmip-data doctor (lists them)",
         )
     return module
 
@@ -107,7 +110,8 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
                 f"search backend {name!r} cannot take this problem",
                 expected=f"a problem on {device} that it can take",
                 found=why_not,
-                next="use backend 'auto', or see `kmip-data doctor`",
+                left=LEFT,
+                next="take 'auto' (--set model.search=auto); kmip-data doctor says why others are not usable",
             )
         return module
     ranks = {module.NAME: module.rank(problem) for module in all_backends().values()}
@@ -123,5 +127,6 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         f"no search backend can take this problem on {device}",
         expected="a device of type cpu or cuda",
         found="".join(reasons).lstrip("; ") or device,
-        next="see `kmip-data doctor`",
+        left=LEFT,
+        next="kmip-data doctor",
     )
