@@ -46,7 +46,7 @@ SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
 OTHER = b"PK\3\4" + random.Random(2).randbytes(SIZE - 4)
 SHA = hashlib.sha256(DATA).hexdigest()
-QUICK = Patience(connect=2, stall=0.4, rate=2000, attempts=2, pause=0.01, longest_wait=1.0)
+QUICK = Patience(connect=2, stall=1.5, rate=2000, attempts=2, pause=0.01, longest_wait=1.0)
 
 
 @pytest.fixture(autouse=True)

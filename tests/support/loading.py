@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from kmip_data.sharded import ShardedDataset
 
 def add_open_shards(data):
     """Transform: how many shards the reading process holds open (as files, not as maps)."""
-    names = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, by another thread or the listing
+            names.append(entry.readlink().name)
     data.open_shards = torch.tensor([sum(name.endswith(".h5") for name in names)])
     return data
 
