@@ -304,7 +304,7 @@ BAD = {
         "redirects more than 10 times",
     ),
     "file": (redirect("file:///etc/passwd"), "redirects to file"),
-    "stall": (stall(DATA, 5_000), "sent less than 2 kB a second for 0.4 s"),
+    "stall": (stall(DATA, 5_000), "sent less than 2 kB a second for 1.5 s"),
     "silent": (stall(DATA, 0), "sent less than 2 kB a second"),
     "slow loris": (drip(DATA), "sent less than 2 kB a second"),
     "slow header": (drip_header(), "sent less than 2 kB a second"),
