@@ -84,7 +84,7 @@ class S3DIS(ShardedDataset):
     sample
         Blocks generated in the upstream layout, never a silent substitute.
     limit
-        Only the first so many blocks.
+        Only so many blocks, spread evenly over all.
     knn_rule, short_graphs
         See ``kmip-data build s3dis --help``.
     **build_options

@@ -25,7 +25,17 @@ class Params(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    limit: int | None = Field(default=None, ge=1, description="build only the first N records")
+    limit: int | None = Field(default=None, ge=1, description="build only N records, spread evenly over all")
+
+    def choose(self, total: int) -> Sequence[int]:
+        """Positions, in source order, of the records that are built of ``total``.
+
+        With a ``limit`` they are ``i · total // limit``: not the first ones, because sources are
+        ordered by area or by part, and no part of a split should be empty in a trial.
+        """
+        if self.limit is None or self.limit >= total:
+            return range(total)
+        return [i * total // self.limit for i in range(self.limit)]
 
 
 class SplitParams(BaseModel):
@@ -150,7 +160,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Deal the records to shards: cheap, deterministic, in source order, ``params.limit`` kept."""
+        """Deal the records to shards: cheap, deterministic, in source order, those of ``params.choose``."""
 
     @abstractmethod
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:

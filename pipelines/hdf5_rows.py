@@ -8,6 +8,7 @@ inflated by us, to exactly the declared size or an error, and only chunks with t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,22 @@ from kmip_data.shards.chunks import inflate
 
 if TYPE_CHECKING:
     import h5py
+
+
+def read_chosen_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArray[Any]:
+    """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
+
+    Errors as for :func:`read_rows`.
+    """
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return read_rows(dataset, rows[0], rows[-1] + 1, name=name)
+    parts = []
+    size = dataset.chunks[0] if dataset.chunks else 1
+    for _, group in itertools.groupby(rows, lambda row: row // size):
+        chosen = list(group)
+        part = read_rows(dataset, chosen[0], chosen[-1] + 1, name=name)
+        parts.append(part[[row - chosen[0] for row in chosen]])
+    return np.concatenate(parts)
 
 
 def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDArray[Any]:

@@ -152,7 +152,9 @@ def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
     if (path / CARD_NAME).read_bytes() != card.to_json().encode():
         return True
     wrong = {problem.file for problem in report.problems}
-    return CARD_NAME in wrong and wrong.isdisjoint(e.file for e in (*card.shards, *card.splits.values()))
+    return CARD_NAME in wrong and wrong.isdisjoint(
+        [entry.file for entry in card.shards] + [entry.file for entry in card.splits.values()]
+    )
 
 
 def _repair_splits(

@@ -20,7 +20,7 @@ from pydantic import Field
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
-from kmip_data.pipelines.hdf5_rows import read_rows
+from kmip_data.pipelines.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.text_lists import read_lines
 from kmip_data.record import GraphRecord
@@ -130,32 +130,32 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         """Deal the blocks of each file in whole storage chunks, so that none is inflated twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
-        first, left = 0, params.limit
-        for name, blocks, points, chunk_rows in prepared.plan["files"]:
+        files = prepared.plan["files"]
+        chosen = params.choose(sum(entry[1] for entry in files))
+        first = 0
+        for name, blocks, points, chunk_rows in files:
             step = max(1, budget // points)
             step -= step % chunk_rows if step >= chunk_rows else 0
-            wanted = blocks if left is None else min(blocks, left)
-            for start in range(0, wanted, step):
-                stop = min(start + step, wanted)
-                items = {"file": name, "start": start, "stop": stop, "first": first + start}
-                units.append(Unit(len(units), f"{name}[{start}:{stop}]", items))
+            wanted = [position - first for position in chosen if first <= position < first + blocks]
+            for at in range(0, len(wanted), step):
+                rows = wanted[at : at + step]
+                items = {"file": name, "rows": rows, "first": first}
+                units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", items))
             first += blocks
-            if left is not None:
-                left -= wanted
         return units
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
         with advised(self.manifest.name):
             rooms = read_room_list(prepared.path / "room_filelist.txt")
-            name, start, stop, first = (unit.items[key] for key in ("file", "start", "stop", "first"))
+            name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
             index_dtype = self.schema(params).index_dtype
             with _open(prepared.path / name) as (data, label):
-                features: NDArray[np.float32] = read_rows(data, start, stop, name=f"{name}, data")
-                labels: NDArray[np.uint8] = read_rows(label, start, stop, name=f"{name}, label")
-            for row, (x, y) in enumerate(zip(features, labels, strict=True)):
+                features: NDArray[np.float32] = read_chosen_rows(data, rows, name=f"{name}, data")
+                labels: NDArray[np.uint8] = read_chosen_rows(label, rows, name=f"{name}, label")
+            for row, x, y in zip(rows, features, labels, strict=True):
                 key = f"{rooms[first + row]}/{first + row:06d}"
-                _check_block(x, y, f"{name}, block {start + row} ({key})")
+                _check_block(x, y, f"{name}, block {row} ({key})")
                 record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
                 if record is not None:
                     yield record

@@ -186,7 +186,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         budget = nodes_per_shard(self.schema(params), params)
         dealt: list[list[str]] = []
         used = 0
-        for key in keys[: params.limit]:
+        for key in [keys[position] for position in params.choose(len(keys))]:
             most_points = (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
             if not dealt or used + most_points > budget:
                 dealt.append([])

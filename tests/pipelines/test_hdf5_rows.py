@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.hdf5_rows import read_rows
+from kmip_data.pipelines.hdf5_rows import read_chosen_rows, read_rows
 
 
 @settings(max_examples=60, deadline=None)
@@ -34,6 +34,10 @@ def test_equals_h5py(data, tmp_path_factory):
         rows = read_rows(file["data"], start, stop, name="data")
         assert rows.dtype == array.dtype
         assert np.array_equal(rows, array[start:stop])
+        chosen = sorted(data.draw(st.sets(st.integers(0, shape[0] - 1), min_size=1)))
+        rows = read_chosen_rows(file["data"], chosen, name="data")
+        assert rows.dtype == array.dtype
+        assert np.array_equal(rows, array[chosen])
 
 
 def _gzip_file(path: Path, chunk: bytes) -> None:

@@ -147,13 +147,33 @@ def test_bad_parameters_are_refused(parameters):
 
 
 @pytest.mark.parametrize("limit", [None, 1, 24, 25, 40, 49, 1000])
-def test_units_cover_the_first_blocks_once(real, limit):
+def test_units_cover_the_chosen_blocks_once(real, limit):
     prepared, params = prepare(real, limit=limit)
     seen = []
     for unit in PIPELINE.units(prepared, params):
         items = unit.items
-        seen += range(items["first"], items["first"] + items["stop"] - items["start"])
-    assert seen == list(range(min(limit or 49, 49)))
+        seen += [items["first"] + row for row in items["rows"]]
+    number = min(limit or 49, 49)
+    assert seen == [i * 49 // number for i in range(number)]
+
+
+def test_a_limited_build_has_the_same_records_in_every_part(real):
+    _, everything = pipeline_records("s3dis", real, k=2)
+    whole = {record.key: record for record in everything}
+    _, records = pipeline_records("s3dis", real, k=2, limit=8)
+    assert [record.key for record in records] == [list(whole)[i * 49 // 8] for i in range(8)]
+    for record in records:
+        for name, values in record.columns.items():
+            assert np.array_equal(values, whole[record.key].columns[name])
+    assert all(split([record.key for record in records]).parts.values())
+
+
+@pytest.mark.parametrize("limit", [8, 20, 100, 999])
+def test_a_limit_reaches_every_area(full_keys, limit):
+    keys = [full_keys[i] for i in PIPELINE.Params(limit=limit).choose(len(full_keys))]
+    assert len(set(keys)) == limit
+    for area in (1, 5, 6):
+        assert all(split(keys, test_area=area).parts.values())
 
 
 def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
@@ -162,11 +182,11 @@ def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
     for parameters in ({}, {"k": 8}, {"k": 64}, {"knn_rule": "torch-cluster"}, {"k": 4095}):
         params = PIPELINE.Params(**parameters)
         units = PIPELINE.units(prepared, params)
-        assert sum(unit.items["stop"] - unit.items["start"] for unit in units) == 23_585
+        assert sum(len(unit.items["rows"]) for unit in units) == 23_585
         edges = params.k if params.edges == "neighbor" else 2 * (params.k + 1)
         per_block = 4096 * (9 * 4 + 1 + 2 * edges)
         for unit in units:
-            start, stop = unit.items["start"], unit.items["stop"]
+            start, stop = unit.items["rows"][0], unit.items["rows"][-1] + 1
             assert (stop - start) * per_block <= MAX_SHARD_BYTES
             assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
 

@@ -161,7 +161,8 @@ def test_units_deal_the_lists_in_order_and_fit_in_a_shard(tmp_path, monkeypatch)
     for parameters in ({}, {"limit": 33}, {"k": 40, "knn_rule": "torch-cluster"}):
         _, params, units = units_of(folder, **parameters)
         shapes = [key for unit in units for key in unit.items["shapes"]]
-        assert shapes == [f"02691156/{number}" for number in range(parameters.get("limit", 60))]
+        number = parameters.get("limit", 60)
+        assert shapes == [f"02691156/{i * 60 // number}" for i in range(number)]
         edges = params.k * 2 if params.edges == "neighbor" else 4 * (params.k + 1)
         for unit in units:
             most_points = len(unit.items["shapes"]) * 4_000_000 / 14
@@ -222,6 +223,10 @@ def test_complete_set(published):
     chosen = [key for unit in chairs for key in unit.items["shapes"]]
     parts = PIPELINE.split(records_of(chosen), SPLIT, published).parts
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 2658, "val": 396, "test": 704}
+    _, _, few = units_of(published, limit=8)
+    chosen = [key for unit in few for key in unit.items["shapes"]]
+    parts = PIPELINE.split(records_of(chosen), SPLIT, published).parts
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 6, "val": 1, "test": 1}
     # Lists of that size that are not the published ones: two shapes change places.
     path = published / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
