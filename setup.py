@@ -81,7 +81,7 @@ setup(
         "requests>=2.31",
         "urllib3>=2.2",
         "loky>=3.4",
-        "lightning>=2.2",
+        "lightning>=2.6",
         "torchmetrics>=1.3",
         "safetensors>=0.4",
         "tomli-w>=1.0",
