@@ -132,7 +132,7 @@ def read_card(folder: Path) -> Card:
             found="no such file",
             next="kmip-data build NAME (an unfinished build goes on where it stopped)",
         ) from error
-    except (ValidationError, ValueError, OSError) as error:
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a card.",
             expected=f"a JSON card of version {CARD_VERSION}",
