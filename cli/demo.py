@@ -27,7 +27,7 @@ SMALL = [
     "model.hidden_dim=32",
     "training.batch_size=1",
     "training.accumulate=1",
-    "schedule.warmup_epochs=1",
+    "schedule.warmup_epochs=0",
     "optimiser.lr=3e-3",
 ]  #: a network and steps that learn something within a minute on two cores
 

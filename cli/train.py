@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kmip_data.cli.dataset_command import (
     DatasetCommand,
@@ -121,13 +122,18 @@ def command(
     }
     if (dataset is None) == (resume is None):
         raise UsageError(
-            "A dataset or a run must be named, not both.",
+            "A dataset or a run must be named, one of the two.",
             expected="--dataset TARGET, or --resume RUN",
             found="neither" if dataset is None else "both",
             left="nothing was changed",
             next="kmip-data train --help",
         )
+    if name is not None and not name.strip():
+        raise UsageError(
+            "--name is empty.", expected="a name for the run's folder", left="nothing was changed"
+        )
     if resume is not None:
+        _refuse_changes()
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
         config = configuration(str(dataset), record_parameters(), split_parameters(), **chosen)
@@ -139,6 +145,26 @@ def command(
         print_json(summary.to_dict())
     else:
         click.echo(report(summary))
+
+
+def _refuse_changes() -> None:
+    """Raise UsageError for an option that would make a resumed run another one."""
+    context = click.get_current_context()
+    kept = {"resume", "archives", "offline", "accept_license", "jobs", "home", "as_json", "quiet"}
+    given = [
+        parameter.opts[-1]
+        for parameter in context.command.params
+        if parameter.name not in kept
+        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(
+            "A resumed run goes on as it began.",
+            expected="--resume RUN alone: the run's config.toml says the rest",
+            found=", ".join(given),
+            left="nothing was changed",
+            next="leave them out, or begin another run with --dataset",
+        )
 
 
 #: Options of the line to the key of the configuration that they set.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -142,8 +141,8 @@ class Recorder(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Move the bar."""
-        if self._progress is not None and sys.stderr.isatty():  # elsewhere one line an epoch is enough
+        """Move the bar; without a terminal, a line every ten seconds."""
+        if self._progress is not None:
             self._progress.update(1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kmip_data.errors import DamagedInput
 from kmip_data.home import Home
+from kmip_data.models.training.checkpoint import LAST
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
-from kmip_data.models.training.folders import CONFIG_NAME, find_run, make_run_folder, run_name
+from kmip_data.models.training.folders import CONFIG_NAME, METRICS_NAME, find_run, make_run_folder, run_name
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
@@ -110,7 +112,16 @@ def resume(
     if (folder / RESULT_NAME).is_file():
         tell(f"{folder} is finished already.")
         return Summary([folder], [read_result(folder)])
+    if (folder / METRICS_NAME).is_file() and not (folder / LAST).is_file():
+        raise DamagedInput(
+            f"{folder} has finished epochs but no checkpoint to go on from.",
+            expected=LAST,
+            found="no such file",
+            left="the run is as it was",
+            next=f"bring {LAST} back, or begin another run: kmip-data train --dataset {config.data.dataset}",
+        )
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     data = open_data(config, home=home, quiet=quiet, **build_options)
+    check(config, data, device)
     return Summary([folder], [fit(config, data, folder, device, tell=tell, quiet=quiet)])

@@ -210,6 +210,9 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     (run / LAST).write_bytes(b"not a checkpoint")
     with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
         resume(run, home=home, quiet=True)
+    (run / LAST).unlink()
+    with pytest.raises(DamagedInput, match="no checkpoint to go on from"):
+        resume(run, home=home, quiet=True)
 
 
 # Ctrl-C counts even where the tests themselves run in the background, which ignores it.
