@@ -14,8 +14,9 @@ from kmip_data.cli.dataset_command import (
 )
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import facts, parameters_text, parts_in_order, print_json, table
+from kmip_data.cli.output import facts, parts_in_order, print_json, table
 from kmip_data.pipelines.disk import human_bytes
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -119,7 +120,7 @@ def _build(build: Build, *, as_json: bool) -> None:
             [
                 ("path", str(build.path)),
                 ("key", card.key),
-                ("parameters", parameters_text(card.parameters)),
+                ("parameters", as_options(card.parameters)),
                 ("graphs", card.counts.get("graphs")),
                 ("nodes", card.counts.get("nodes")),
                 ("edges", card.counts.get("edges")),

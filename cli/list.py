@@ -9,8 +9,9 @@ import click
 
 from kmip_data.cli.command import Command
 from kmip_data.cli.options import home_option, json_option
-from kmip_data.cli.output import parameters_text, print_json, table
+from kmip_data.cli.output import print_json, table
 from kmip_data.pipelines.disk import human_bytes
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -94,7 +95,7 @@ def builds_table(builds: list[Build]) -> str:
         rows.append(
             [
                 build.path.name,
-                parameters_text(facts["parameters"]),
+                as_options(facts["parameters"]),
                 *counts,
                 human_bytes(facts["bytes"]),
                 note,

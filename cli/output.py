@@ -86,21 +86,3 @@ def _cell(value: object) -> str:
 def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
     """Return train, val, test, in the order of use."""
     return [(part, split.parts[part]) for part in in_order(split.parts)]
-
-
-def parameters_text(parameters: Mapping[str, Any]) -> str:
-    """Parameters as options are typed, those that are unset left out.
-
-    >>> parameters_text({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
-    '--k 32 --category Bag --category Cap'
-    """
-    words: list[str] = []
-    for name, value in parameters.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(option if value else f"--no-{name.replace('_', '-')}")
-        elif isinstance(value, (list, tuple)):
-            words.extend(f"{option} {item}" for item in value)
-        elif value is not None:
-            words.append(f"{option} {value}")
-    return " ".join(words)

@@ -10,9 +10,10 @@ import click
 
 from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import parameters_text, print_json
+from kmip_data.cli.output import print_json
 from kmip_data.errors import UsageError
 from kmip_data.parts import PARTS
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
@@ -106,7 +107,7 @@ def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> 
 
     card = store.build.card
     kind = " (sample: generated, not the real data)" if card.sample else ""
-    title = f"{card.title}{kind}   {parameters_text(card.parameters)}"
+    title = f"{card.title}{kind}   {as_options(card.parameters)}"
     drawings = [drawing_of(store, position) for position in positions]
     (draw_html if html else draw_png)(
         drawings,

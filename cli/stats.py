@@ -9,9 +9,10 @@ import click
 
 from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import parameters_text, parts_in_order, print_json, table
+from kmip_data.cli.output import parts_in_order, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.parts import in_order
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.card import Card
@@ -79,7 +80,7 @@ def report(build: Build) -> str:
     """Return the tables as text."""
     card = build.card
     kind = ", sample: generated, not the real data" if card.sample else ""
-    title = f"{card.dataset} {parameters_text(card.parameters)}, key {card.key}{kind}"
+    title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{kind}"
     tables = [title, sizes_table(card), spreads_table(card), classes_table(card)]
     return "\n\n".join(text for text in tables if text)
 

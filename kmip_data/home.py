@@ -11,6 +11,7 @@ from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.wording import as_options
 
 ENVIRONMENT = "KMIP_DATA_HOME"
 
@@ -180,13 +181,12 @@ def open_target(
     found = find_build(home, text, parameters, defaults=defaults, sample=sample)
     if found is None:
         from kmip_data.manifest import dataset_names, unknown_name
-        from kmip_data.opening import flags
 
         names = dataset_names()
         custom = sorted({build.card.dataset for build in list_builds(home)})
         if text not in names and text not in custom:
             raise unknown_name("dataset or build folder", text, sorted({*names, *custom}))
-        wanted = " ".join(flags(parameters))
+        wanted = as_options(parameters)
         flag = " --sample" if sample else ""
         others = [build.path.name for build in list_builds(home) if build.card.dataset == text]
         raise UsageError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, find_build, list_builds, open_target
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -120,7 +121,8 @@ def obtain(
     if found is None:
         usual = record_parameters(name, {})
         asked = {key: value for key, value in values.items() if value != usual[key]}
-        command = " ".join(["kmip-data build", name, *flags(asked), *(["--sample"] if sample else [])])
+        words = ["kmip-data build", name, as_options(asked), "--sample" if sample else ""]
+        command = " ".join(word for word in words if word)
         others = [other.path.name for other in list_builds(home) if other.card.dataset == name]
         raise UsageError(
             f"There is no finished build of {name!r} with these parameters.",
@@ -163,15 +165,6 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value!r}" for key, value in values.items())
-
-
-def flags(values: Mapping[str, Any]) -> list[str]:
-    """Write parameters as options of the command line; a list repeats its option."""
-    return [
-        f"--{key.replace('_', '-')} {value}"
-        for key, entry in values.items()
-        for value in (entry if isinstance(entry, list) else [entry])
-    ]
 
 
 def locate(home: str | os.PathLike[str] | Home | None) -> Home:
