@@ -26,12 +26,17 @@ def command(home: Home, as_json: bool) -> None:
     A build that was stopped half-way is listed with the shards it has; the same `build` command
     goes on with it.
     """
+    from kmip_data.card import CARD_NAME
     from kmip_data.home import list_builds
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.unfinished import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)
+    readable = {build.path for build in builds}
+    unreadable = [
+        card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}")) if card.parent not in readable
+    ]
     if as_json:
         print_json(
             {
@@ -47,6 +52,7 @@ def command(home: Home, as_json: bool) -> None:
                     for manifest in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],
+                "unreadable": [str(path) for path in unreadable],
                 "unfinished": [asdict(entry) for entry in unfinished],
             }
         )
@@ -63,6 +69,8 @@ def command(home: Home, as_json: bool) -> None:
         click.echo(builds_table(builds))
     else:
         click.echo(f"No builds in {home.built} yet: kmip-data build {manifests[0].name}")
+    for path in unreadable:
+        click.echo(f"unreadable: {path} has a card that is damaged or of a newer version")
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
         click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")

@@ -138,7 +138,7 @@ def read_card(folder: Path) -> Card:
             expected=f"a JSON card of version {CARD_VERSION}",
             found=str(error).splitlines()[0],
             left="the file is as it was",
-            next=f"kmip-data verify {folder} --repair",
+            next="the kmip-data build command that made it, once more: it writes the card anew",
         ) from error
     raise UsageError(
         f"{folder} was written by a newer kmip-data.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import signals
@@ -25,6 +27,7 @@ from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.raw_copies import list_copies
 from kmip_data.pipelines.repair import repair_build
 from kmip_data.pipelines.workers import Compression
 from kmip_data.schema import FORMAT_VERSION
@@ -122,24 +125,39 @@ def build_dataset(
             quiet=quiet,
         )
 
+    if sample and archives:
+        raise UsageError(
+            "A sample is generated: no archive goes into it.",
+            expected="--sample or --archive",
+            found="both",
+            left="nothing was changed",
+        )
     with signals.terminable():
         build = None
         if not archives:
             build = _find(pipeline, params, home, output, sample=sample, compression=compression)
         raw = None
         if build is None:
+            before = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain()
-            build = build_raw(
-                pipeline,
-                params,
-                split_params,
-                raw,
-                home=home,
-                jobs=jobs,
-                output=output,
-                compression=compression,
-                quiet=quiet,
-            )
+            try:
+                build = build_raw(
+                    pipeline,
+                    params,
+                    split_params,
+                    raw,
+                    home=home,
+                    jobs=jobs,
+                    output=output,
+                    compression=compression,
+                    quiet=quiet,
+                )
+            except DamagedInput as error:
+                if archives and raw.path not in before:
+                    # An archive that cannot be built from must not be what later commands take.
+                    shutil.rmtree(raw.path, ignore_errors=True)
+                    error.parts["on disk"] = "nothing: what was unpacked from the archive is removed again"
+                raise
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
         except RawNeededError:
@@ -181,17 +199,22 @@ def build_raw(
         folder = Path(output).expanduser().absolute()
         _check_output(folder, key)
     with signals.terminable(), build_lock(folder, quiet=quiet):
-        card = run_build(
-            pipeline,
-            params,
-            [*pipeline.default_splits(), split_params],
-            raw,
-            folder,
-            key=key,
-            jobs=jobs,
-            compression=compression,
-            quiet=quiet,
-        )
+        try:
+            card = run_build(
+                pipeline,
+                params,
+                [*pipeline.default_splits(), split_params],
+                raw,
+                folder,
+                key=key,
+                jobs=jobs,
+                compression=compression,
+                quiet=quiet,
+            )
+        except DamagedInput:
+            if not any((folder / "shards").glob("*.h5")) and not (folder / CARD_NAME).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
     return Build(folder, card)
 
 
@@ -252,10 +275,27 @@ def _find(
             raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
     if build is None or not _is_current(build.card, pipeline):
         return None
+    _check_files(build)
     if (build.path / WORK).exists():  # a crash after the card was written
         with build_lock(build.path):
             remove_work(build.path)
     return build
+
+
+def _check_files(build: Build) -> None:
+    """Refuse to call a build finished whose shards or splits have gone or have another size."""
+    sizes = {entry.file: entry.bytes for entry in build.card.shards}
+    for file in [*sizes, *(entry.file for entry in build.card.splits.values())]:
+        path = build.path / file
+        found = path.stat().st_size if path.is_file() else None
+        if found is None or found != sizes.get(file, found):
+            raise DamagedInput(
+                f"{build.path} is not whole any more.",
+                expected=f"{file} of {sizes[file]:,} bytes" if file in sizes else file,
+                found="no such file" if found is None else f"{found:,} bytes",
+                left="the rest is as it was",
+                next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
+            )
 
 
 def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:

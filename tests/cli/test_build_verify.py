@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,41 @@ def test_full_disk_is_6_and_the_same_command_goes_on(home):
     again = kmip("build", "s3dis", *SMALL, "--json")
     assert again.code == 0, again.err
     assert kmip("verify", again.json["path"]).code == 0
+
+
+def test_an_archive_that_cannot_be_built_from_leaves_nothing(home, tmp_path):
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(tmp_path / "part", [n for n in file.namelist() if not n.endswith("_1.h5")])
+    outcome = kmip("build", "s3dis", "--archive", tmp_path / "part")
+    assert outcome.code == 4
+    assert "ply_data_all_1.h5" in outcome.err
+    assert not list(home.glob("raw/s3dis/members-*"))
+    assert not list(home.glob("built/*"))
+    assert kmip("build", "s3dis", "--offline").code == 3
+
+
+def test_a_build_that_lost_a_shard_is_not_called_built():
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    assert kmip("build", "s3dis", "--archive", archive).code == 0
+    path = Path(kmip("build", "s3dis", "--json").json["path"])
+    (path / "shards" / "00001.h5").unlink()
+    outcome = kmip("build", "s3dis")
+    assert outcome.code == 4
+    assert "--repair" in outcome.err
+    assert kmip("verify", "s3dis", "--repair").code == 0
+    assert kmip("build", "s3dis").code == 0
+
+
+def test_sample_and_archive_together_are_refused(tmp_path):
+    outcome = kmip("build", "s3dis", "--sample", "--archive", tmp_path)
+    assert outcome.code == 2
+    assert "both" in outcome.err
+
+
+def test_list_shows_a_build_whose_card_is_damaged(home):
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    path = Path(kmip("build", "s3dis", "--archive", archive, "--json").json["path"])
+    (path / "card.json").write_text("{")
+    assert kmip("list", "--json").json["unreadable"] == [str(path)]
+    assert "unreadable" in kmip("list").out
