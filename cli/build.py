@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -25,6 +26,7 @@ from kmip_data.cli.options import (
 )
 from kmip_data.cli.output import facts, parts_in_order, print_json, table
 from kmip_data.pipelines.disk import human_bytes
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +120,8 @@ def summary(build: Build, split: str) -> str:
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
         for part, counts in parts_in_order(card.splits[split])
     ]
+    folder = shlex.quote(str(build.path))
+    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters)
     return "\n".join(
         [
             f"{card.dataset}{kind} is built.",
@@ -140,7 +144,7 @@ def summary(build: Build, split: str) -> str:
             "",
             table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2),
             "",
-            f"Next: kmip-data verify {build.path}",
-            f"      kmip-data train --dataset {build.path}",
+            f"Next: kmip-data verify {folder}",
+            f"      kmip-data train --dataset {folder} {chosen}".rstrip(),
         ]
     )

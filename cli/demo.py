@@ -62,9 +62,10 @@ def command(folder: str, epochs: int, as_json: bool) -> None:
         )
         click.echo(f"Everything is written below {home.root}.")
         steps = _steps(name, epochs)
-        for number, (title, args) in enumerate(steps, start=1):
+        for number, (title, step) in enumerate(steps, start=1):
+            args = [*step, "--home", str(home.root)]
             click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
-            _run([*args, "--home", str(home.root)])
+            _run(args)
         seconds = time.monotonic() - started
         click.echo(f"\nDone in {seconds:.0f} s. What was made:")
         made = _made(home, name)

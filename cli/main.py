@@ -88,7 +88,8 @@ def run(args: list[str]) -> int:
         with root.make_context(PROGRAM, list(args)) as context:
             meta = context.meta
             root.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before the start
+            sys.stdout.flush()
     except click.exceptions.Exit as request:
         return request.exit_code
     except SystemExit as request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.store import Rows, ShardStore
+from kmip_data.together import Helpers
 
+_WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
@@ -62,12 +64,18 @@ class Assembler:
             rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
         self._rows, self._like = tuple(rows), np.empty(0, index)
         self._outputs: list[_Output] = [
-            (f.attribute, gather.LEVELS[f.level], f.shape, f.presented, None if _same(f) else f.stored)
+            (
+                f.attribute,
+                gather.LEVELS[f.level],
+                f.shape,
+                f.presented,
+                None if _same(f) or _widens(f) else f.stored,
+            )
             for f in copied
         ]
-        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width) for f in copied]
-        layout += [(level, row_bytes, 0, row_bytes) for _, row_bytes, level, _ in rows[len(copied) :]]
-        self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 4).T.copy()
+        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widens(f)) for f in copied]
+        layout += [(level, row_bytes, 0, row_bytes, False) for _, row_bytes, level, _ in rows[len(copied) :]]
+        self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
         """Return an assembler that leaves out some attributes, as PyG's ``exclude_keys`` does."""
@@ -83,7 +91,13 @@ class Assembler:
         return out
 
     def gather(
-        self, graphs: NDArray[np.int64], *, compact: bool = False, pin: bool = False
+        self,
+        graphs: NDArray[np.int64],
+        *,
+        compact: bool = False,
+        numbers: bool = False,
+        pin: bool = False,
+        helpers: Helpers | None = None,
     ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
         """Copy the rows of some graphs, one graph after the other.
 
@@ -93,69 +107,78 @@ class Assembler:
             (B,) numbers of graphs in source order.
         compact
             Copy the neighbour table, (ΣN, k) as it is stored, in the place of ``edge_index``.
+        numbers
+            Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
         pin
             Copy straight into page-locked memory.
+        helpers
+            Threads to share the work with, where it is worth it.
 
         Returns
         -------
         values
             Attribute to tensor. Graph columns are (B, …). In ``edge_index`` nodes are numbered over all
             graphs, in ``neighbor`` inside each.
-        counts
-            int64 (3, B), rows of each graph on the graph, node and edge level.
+        pointers
+            int64 (3, B + 1), rows before each graph on the graph, node and edge level.
         """
         address, counts, held = self.store.sources(self._rows, graphs)
-        totals = counts.sum(axis=1).tolist()
-        values: dict[str, torch.Tensor] = {}
-        targets, converted = [], []
+        pointers = np.zeros((3, len(graphs) + 1), np.int64)
+        np.cumsum(counts, axis=1, out=pointers[:, 1:])
+        totals = pointers[:, -1].tolist()
         outputs = self._outputs
         if compact and self._k is not None:
             outputs = [*outputs, ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)]
-        for attribute, rows, shape, presented, stored in outputs:
-            array, tensor = empty((totals[rows], *shape), presented, pin=pin)
+        values: dict[str, torch.Tensor] = {}
+        addresses, converted = [], []
+        for attribute, level, shape, presented, stored in outputs:
+            array, tensor = empty((totals[level], *shape), presented, pin=pin)
             values[attribute] = tensor
             if stored is not None:
                 copied = np.empty(array.shape, stored)
                 converted.append((array, copied))
                 tensor = torch.from_numpy(copied)
-            targets.append(tensor.data_ptr())
-        level, row_bytes, offset, width = self._layout
-        gather.copy_rows(address, counts, level, row_bytes, offset, width, np.array(targets, np.int64))
+            addresses.append(tensor.data_ptr())
+        number_of = index = None
+        if numbers:
+            number_of, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+        if self.lengths or (self.edges and not compact):
+            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
+        target, edges = np.array(addresses, np.int64), address[len(self._outputs) :]
+
+        def copy(start: int, stop: int) -> None:
+            gather.copy_rows(address, pointers, self._layout, target, start, stop)
+            if number_of is not None:
+                gather.number_nodes(pointers, number_of, start, stop)
+            if index is not None and self._k is not None:
+                gather.neighbors_to_edges(edges, pointers, self._k, self._like, index, start, stop)
+            elif index is not None:
+                gather.pairs_to_edges(edges, pointers, self._like, index, start, stop)
+
+        if helpers is None or sum(totals) < _WORTH_SHARING:
+            copy(0, len(graphs))
+        else:
+            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
-        if self.lengths or (self.edges and not compact):
-            self._connect(address[len(self._outputs) :], counts, totals, values, pin=pin)
+        if self.lengths and index is not None:
+            values["edge_attr"] = self._measure(values["pos"], index, pin=pin)
         del held  # the copies of compressed rows were needed until here
-        return values, counts
+        return values, pointers
 
-    def _connect(
-        self,
-        address: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        totals: Sequence[int],
-        values: dict[str, torch.Tensor],
-        *,
-        pin: bool,
-    ) -> None:
-        """Add ``edge_index`` and the lengths of the edges."""
-        _, nodes, edges = counts
-        total_nodes, total_edges = totals[gather.NODE], totals[gather.EDGE]
-        index, values["edge_index"] = empty((2, total_edges), _INT64, pin=pin)
-        if self._k is not None:
-            gather.neighbors_to_edges(address[0], nodes, self._k, self._like, index)
-        else:
-            gather.pairs_to_edges(address, nodes, edges, self._like, index)
-        if self.lengths:
-            lengths, values["edge_attr"] = empty((total_edges, 1), _FLOAT32, pin=pin)
-            wrong = gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
-            if wrong >= 0:
-                raise DamagedInput(
-                    f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
-                    expected=f"nodes below {total_nodes}",
-                    found=f"{index[0, wrong]} to {index[1, wrong]}",
-                    left="the files are as they were",
-                    next=f"kmip-data verify {self.store.build.path} --repair",
-                )
+    def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool) -> torch.Tensor:
+        """Length of each edge, float32 (ΣE, 1)."""
+        array, lengths = empty((index.shape[1], 1), _FLOAT32, pin=pin)
+        wrong = gather.edge_lengths(pos.numpy(), index[0], index[1], array)
+        if wrong >= 0:
+            raise DamagedInput(
+                f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
+                expected=f"nodes below {len(pos)}",
+                found=f"{index[0, wrong]} to {index[1, wrong]}",
+                left="the files are as they were",
+                next=f"kmip-data verify {self.store.build.path} --repair",
+            )
+        return lengths
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool) -> tuple[NDArray[Any], torch.Tensor]:
@@ -171,3 +194,16 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool) -> tuple[N
 def _same(field: Field) -> bool:
     """Whether presented bytes are stored bytes; a boolean is stored as 0 or 1."""
     return field.presented in {field.stored, np.dtype(np.bool_)}
+
+
+def _widens(field: Field) -> bool:
+    """Whether a field is of ``uint8`` labels presented as ``int64``, which the kernel does on the way."""
+    whole = field.width == field.row_bytes
+    return whole and (field.stored, field.presented) == (np.dtype(np.uint8), _INT64)
+
+
+def _even_bounds(pointers: NDArray[np.int64], parts: int) -> list[int]:
+    """Cut graphs into at most ``parts`` runs of about as many nodes."""
+    wanted = pointers[-1] * np.arange(1, parts) // parts
+    cuts = np.searchsorted(pointers, wanted, side="left").tolist()
+    return sorted({0, *cuts, len(pointers) - 1})

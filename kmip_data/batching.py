@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data
 
 from kmip_data import gather
-from kmip_data.assemble import Assembler, empty
+from kmip_data.assemble import Assembler
 from kmip_data.fields import Field
+from kmip_data.together import Helpers
 
 #: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -30,7 +31,7 @@ def collates_plainly(fields: Sequence[Field]) -> bool:
 def make_data(assembler: Assembler, graph: int) -> Data:
     """Return one graph of the store as ``Data``."""
     values: dict[str, Any]
-    values, counts = assembler.gather(np.array([graph], np.int64))
+    values, pointers = assembler.gather(np.array([graph], np.int64))
     for field in assembler.fields:
         if field.level == "graph":
             values[field.attribute] = _of_one(field, values[field.attribute])
@@ -39,7 +40,7 @@ def make_data(assembler: Assembler, graph: int) -> Data:
     for name in assembler.names:
         mapping[name] = values[name]
     if assembler.adds_num_nodes:
-        mapping["num_nodes"] = int(counts[gather.NODE, 0])
+        mapping["num_nodes"] = int(pointers[gather.NODE, 1])
     return data
 
 
@@ -50,6 +51,7 @@ def make_batch(
     compact: bool = False,
     pin: bool = False,
     follow: Sequence[str] = (),
+    helpers: Helpers | None = None,
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
@@ -57,17 +59,14 @@ def make_batch(
     ----------
     graphs
         (B,) numbers of graphs in source order, at least one.
-    compact, pin
+    compact, pin, helpers
         See :meth:`Assembler.gather`.
     follow
         Attributes that get ``<name>_batch`` and ``<name>_ptr``.
     """
     values: dict[str, Any]
-    values, counts = assembler.gather(graphs, compact=compact, pin=pin)
+    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
     size = len(graphs)
-    pointers = np.empty((3, size + 1), _INT64)
-    numbers, number_of = empty((int(counts[gather.NODE].sum()),), _INT64, pin=pin)
-    gather.number_nodes(counts, pointers, numbers)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     none = torch.from_numpy(np.zeros(size, _INT64))
     fields = {field.attribute: field for field in assembler.fields}
@@ -80,7 +79,7 @@ def make_batch(
         name, field = attribute, fields.get(attribute)
         if field is not None and field.level == "graph":
             if name == "num_nodes":
-                _count_nodes(store, counts)
+                _count_nodes(store, pointers)
                 continue
             values[name], slice_dict[name], inc_dict[name] = _of_many(field, values[name], slices, none)
         elif field is not None:
@@ -95,8 +94,8 @@ def make_batch(
         if name in follow:
             _follow(mapping, name, slice_dict[name])
     if assembler.adds_num_nodes:
-        _count_nodes(store, counts)
-    mapping["batch"], mapping["ptr"] = number_of, torch.from_numpy(pointers[gather.NODE].copy())
+        _count_nodes(store, pointers)
+    mapping["batch"], mapping["ptr"] = values["batch"], torch.from_numpy(pointers[gather.NODE].copy())
     store.__dict__.update(_num_graphs=size, _slice_dict=slice_dict, _inc_dict=inc_dict)
     return batch
 
@@ -170,8 +169,8 @@ def _template(kind: type[Any]) -> Any:
     return kind()
 
 
-def _count_nodes(store: Any, counts: NDArray[np.int64]) -> None:
-    store._num_nodes = counts[gather.NODE].tolist()  # noqa: SLF001
+def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
+    store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
 
 

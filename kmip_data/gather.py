@@ -67,35 +67,45 @@ _copy16: Any = intrinsic(_copy16_code)
 @njit_nogil()
 def copy_rows(
     source: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    level: NDArray[np.int64],
-    row_bytes: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    width: NDArray[np.int64],
+    pointers: NDArray[np.int64],
+    layout: NDArray[np.int64],
     target: NDArray[np.int64],
+    start: int,
+    stop: int,
 ) -> None:
-    """Copy the rows of B graphs for F fields, one graph after the other.
+    """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
 
     Parameters
     ----------
     source
         (≥ F, B) address of the first row of each graph.
-    counts
-        (3, B) rows of each graph on the graph, node and edge level.
-    level, row_bytes, offset, width
-        (F,) which counts; bytes of a stored row; first byte and number of bytes taken from it.
+    pointers
+        (3, B + 1) rows before each graph on the graph, node and edge level.
+    layout
+        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes taken from it; 1 where
+        they are ``uint8`` numbers to be written as ``int64``.
     target
-        (F,) address of the output, rows of ``width`` bytes.
+        (F,) address of the output, its rows one graph after the other.
     """
-    to = target.copy()
-    for b in range(source.shape[1]):  # graph by graph: a view of a column finds its rows in the cache
+    for b in range(start, stop):  # graph by graph: a view of a column finds its rows in the cache
         for f in range(target.size):
-            rows, part = counts[level[f], b], width[f]
-            if part == row_bytes[f]:
-                _copy(to[f], source[f, b], rows * part)
+            level, stride, offset, part, widened = layout[:, f]
+            first, rows = pointers[level, b], pointers[level, b + 1] - pointers[level, b]
+            if widened:
+                _widen(target[f] + first * part * 8, source[f, b], rows * part)
+            elif part == stride:
+                _copy(target[f] + first * part, source[f, b], rows * part)
             else:
-                _copy_parts(to[f], source[f, b] + offset[f], rows, row_bytes[f], part)
-            to[f] += rows * part
+                _copy_parts(target[f] + first * part, source[f, b] + offset, rows, stride, part)
+
+
+@njit_nogil(inline="always")
+def _widen(to: int, start: int, count: int) -> None:
+    """Write ``uint8`` numbers as ``int64``."""
+    if count > 0:
+        out, stored = carray(_pointer(to), (count,), np.int64), carray(_pointer(start), (count,), np.uint8)
+        for i in range(count):
+            out[i] = stored[i]
 
 
 @njit_nogil(inline="always")
@@ -120,84 +130,83 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 
 @njit_nogil()
-def number_nodes(counts: NDArray[np.int64], pointers: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-    """Write the first row of each graph and the number of its graph for each node.
+def number_nodes(pointers: NDArray[np.int64], out: NDArray[np.int64], start: int, stop: int) -> None:
+    """Write the number of its graph for each node of some graphs: ``batch`` of PyTorch Geometric.
 
     Parameters
     ----------
-    counts
-        (3, B) rows of each graph on each level.
     pointers
-        (3, B + 1) rows before each graph, and all rows.
+        (3, B + 1) as above.
     out
-        (ΣN,) ``batch`` of a PyTorch Geometric batch.
+        (ΣN,).
     """
-    pointers[:, 0] = 0
-    for b in range(counts.shape[1]):
-        for level in range(3):
-            pointers[level, b + 1] = pointers[level, b] + counts[level, b]
+    for b in range(start, stop):
         out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
 
 
 @njit_nogil()
 def neighbors_to_edges(
-    source: NDArray[np.int64], nodes: NDArray[np.int64], k: int, like: NDArray[Any], out: NDArray[np.int64]
+    source: NDArray[np.int64],
+    pointers: NDArray[np.int64],
+    k: int,
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+    start: int,
+    stop: int,
 ) -> None:
-    """Expand neighbour tables to an edge index.
+    """Expand the neighbour tables of some graphs to their part of an edge index.
 
     Parameters
     ----------
     source
-        (B,) address of the table of each graph, ``like.dtype``, (nodes[b], k) indices in the graph.
-    nodes
-        (B,) nodes of each graph.
+        (1, B) address of the table of each graph, ``like.dtype``, (N, k) indices in the graph.
+    pointers
+        (3, B + 1) as above.
     out
         (2, ΣN·k) sources and targets, columns grouped by target, nodes numbered over the batch.
     """
-    first = 0
-    for b in range(nodes.size):
-        edges = nodes[b] * k
+    for b in range(start, stop):
+        first, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
+        edges = nodes * k
         if edges > 0:
-            table = carray(_pointer(source[b]), (edges,), like.dtype)
+            table = carray(_pointer(source[0, b]), (edges,), like.dtype)
             sources = out[0, first * k : first * k + edges]
             for e in range(edges):
                 sources[e] = np.int64(table[e]) + first
             targets = out[1, first * k : first * k + edges]
-            for i in range(nodes[b]):
+            for i in range(nodes):
                 for j in range(k):
                     targets[i * k + j] = first + i
-        first += nodes[b]
 
 
 @njit_nogil()
 def pairs_to_edges(
     source: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    edges: NDArray[np.int64],
+    pointers: NDArray[np.int64],
     like: NDArray[Any],
     out: NDArray[np.int64],
+    start: int,
+    stop: int,
 ) -> None:
-    """Join edge lists to one edge index, nodes numbered over the batch.
+    """Join the edge lists of some graphs to their part of an edge index.
 
     Parameters
     ----------
     source
         (2, B) address of the sources and of the targets of each graph, ``like.dtype``.
-    nodes, edges
-        (B,) nodes and edges of each graph.
+    pointers
+        (3, B + 1) as above.
     out
-        (2, ΣE).
+        (2, ΣE), nodes numbered over the batch.
     """
-    for row in range(2):
-        first, start = 0, 0
-        for b in range(nodes.size):
-            if edges[b] > 0:
-                stored = carray(_pointer(source[row, b]), (edges[b],), like.dtype)
-                joined = out[row, start : start + edges[b]]
-                for e in range(edges[b]):
-                    joined[e] = np.int64(stored[e]) + first
-            first += nodes[b]
-            start += edges[b]
+    for b in range(start, stop):
+        edges = pointers[EDGE, b + 1] - pointers[EDGE, b]
+        if edges > 0:
+            for row in range(2):
+                stored = carray(_pointer(source[row, b]), (edges,), like.dtype)
+                joined = out[row, pointers[EDGE, b] : pointers[EDGE, b + 1]]
+                for e in range(edges):
+                    joined[e] = np.int64(stored[e]) + pointers[NODE, b]
 
 
 @njit_nogil()

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,6 +22,7 @@ from kmip_data.loader_arguments import check_numbers, check_together, refuse_oth
 from kmip_data.prefetch import ahead
 from kmip_data.sampling import BatchRule, cut_by_nodes
 from kmip_data.sharded import ShardedDataset
+from kmip_data.together import Helpers
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -54,10 +56,10 @@ class GraphLoader:
     seed
         Fixes the order of every epoch.
     num_threads
-        Background threads that gather whole batches.
+        Threads that gather a batch together, where it is large enough to be worth it.
     prefetch
-        Batches made before they are asked for (at least one a thread); 0 gathers each batch in the
-        calling thread when it is asked for.
+        Batches made before they are asked for, in the background; 0: each is made when it is asked
+        for, and the calling thread is one of the threads.
     drop_last
         Leave out the last batch where it is not full.
     pin_memory
@@ -247,14 +249,21 @@ class GraphLoader:
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
         batches = islice(self._batches(at.epoch), at.batches, None)
-        if self.prefetch:
-            depth = max(self.prefetch, self.num_threads)
-            made = ahead(batches, self._make, threads=self.num_threads, depth=depth)
-        else:
-            made = map(self._make, batches)
-        for batch in made:
-            at.batches += 1
-            yield batch
+        # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
+        whole = self._assembler is None
+        helpers = Helpers(0 if whole else self.num_threads - 1)
+        make = partial(self._make, helpers)
+        try:
+            if self.prefetch:
+                makers = self.num_threads if whole else 1
+                made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
+            else:
+                made = map(make, batches)
+            for batch in made:
+                at.batches += 1
+                yield batch
+        finally:
+            helpers.close()
         if self._running is at:
             self._running = None
 
@@ -284,7 +293,7 @@ class GraphLoader:
             if len(batch) == self.batch_size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, positions: NDArray[np.int64]) -> Batch:
+    def _make(self, helpers: Helpers, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,
@@ -292,6 +301,7 @@ class GraphLoader:
                 compact=self.compact,
                 pin=self._pin,
                 follow=self.follow_batch,
+                helpers=helpers,
             )
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
