@@ -52,12 +52,19 @@ def flat(batches):
 
 
 def threads():
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("kmip-data-ahead")}
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("kmip-data-")}
 
 
 # -- the batches ------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def always_shared(monkeypatch):
+    """Share out every batch, however small."""
+    monkeypatch.setattr("kmip_data.assemble._WORTH_SHARING", 0)
+
+
+@pytest.mark.usefixtures("always_shared")
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
 def test_batches_are_pygs(dataset, num_threads, prefetch):
@@ -87,6 +94,7 @@ def test_arguments_of_pyg(dataset, options):
         assert_same(batch, wanted)
 
 
+@pytest.mark.usefixtures("always_shared")
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("edge_lengths", [False, True])
 def test_every_kind_of_build(tmp_path, compression, edge_lengths):
@@ -95,9 +103,9 @@ def test_every_kind_of_build(tmp_path, compression, edge_lengths):
     )
     dataset = ShardedDataset(build, edge_lengths=edge_lengths)
     wanted = list(DataLoader(dataset, 4))
-    for batch, other in zip(GraphLoader(dataset, 4), wanted, strict=True):
+    for batch, other in zip(GraphLoader(dataset, 4, num_threads=3), wanted, strict=True):
         assert_same(batch, other)
-    for batch, other in zip(GraphLoader(dataset, 4, compact=True), wanted, strict=True):
+    for batch, other in zip(GraphLoader(dataset, 4, compact=True, num_threads=2), wanted, strict=True):
         assert_same(expand_edges(batch), other)
 
 
@@ -108,8 +116,11 @@ def test_a_selection_a_part_and_a_subset(build, dataset):
             assert_same(batch, wanted)
 
 
-def test_compact_batches(dataset):
-    for batch, wanted in zip(GraphLoader(dataset, 7, compact=True), DataLoader(dataset, 7), strict=True):
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_compact_batches(dataset, num_threads):
+    loader = GraphLoader(dataset, 7, compact=True, num_threads=num_threads)
+    for batch, wanted in zip(loader, DataLoader(dataset, 7), strict=True):
         assert "edge_index" not in batch
         assert batch.neighbor.dtype == torch.uint16
         assert batch.neighbor.shape == (batch.num_nodes, 4)
@@ -414,6 +425,7 @@ def wait_for_threads(before):
     return threads() - before
 
 
+@pytest.mark.usefixtures("always_shared")
 def test_threads_end_with_the_iteration(dataset):
     before = threads()
     for _ in range(3):
@@ -449,8 +461,10 @@ def test_an_error_comes_in_its_place_and_ends_the_threads(build):
     assert not wait_for_threads(before)
 
 
-def test_an_iteration_goes_on_in_a_forked_child(dataset):
-    loader = GraphLoader(dataset, 3, sampler=list(range(24)), num_threads=2, prefetch=4)
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_an_iteration_goes_on_in_a_forked_child(dataset, prefetch):
+    loader = GraphLoader(dataset, 3, sampler=list(range(24)), num_threads=2, prefetch=prefetch)
     wanted = [batch.x.sum().item() for batch in loader]
     iterator = iter(loader)
     found = [next(iterator).x.sum().item()]
