@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kmip_data.card import Card, Receipt
 from kmip_data.errors import UsageError
 from kmip_data.manifest import Manifest, load_manifest
-from kmip_data.record import GraphRecord
+from kmip_data.record import GraphRecord, Skipped
 from kmip_data.schema import Column, Schema
 
 
@@ -82,6 +82,18 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a pipeline adds to the card of a build: JSON-serialisable statistics and notes."""
+
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def _no_column(key: str) -> NDArray[Any]:
+    raise KeyError(key)
+
+
+@dataclass(frozen=True)
 class Records:
     """What split rules may know of all records of a build, in source order.
 
@@ -94,6 +106,8 @@ class Records:
     node_labels
         The labels of all nodes and their column, only where there is a single graph: its split may
         be one of nodes.
+    column
+        Reads a stored column of all records by its key (``node/x``), one row a node, edge or graph.
     """
 
     keys: list[str]
@@ -101,6 +115,7 @@ class Records:
     edges: NDArray[np.int64]
     classes: NDArray[np.int64]
     node_labels: tuple[NDArray[Any], Column] | None
+    column: Callable[[str], NDArray[Any]] = _no_column
 
 
 @dataclass(frozen=True)
@@ -163,8 +178,11 @@ class Pipeline(ABC, Generic[P, S]):
         """Deal the records to shards: cheap, deterministic, in source order, those of ``params.choose``."""
 
     @abstractmethod
-    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
-        """Yield the records of ``unit`` in order. Pure: no state but the arguments."""
+    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
+        """Yield the records of ``unit`` in order. Pure: no state but the arguments.
+
+        A :class:`~kmip_data.record.Skipped` in the place of a record is counted and listed on the card.
+        """
 
     @abstractmethod
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
@@ -174,9 +192,17 @@ class Pipeline(ABC, Generic[P, S]):
         build; a rule that reads raw files then raises :class:`RawNeededError`.
         """
 
+    def about(self, prepared: Prepared, params: P) -> About:
+        """Return what the card says besides the counts; nothing by default."""
+        return About()
+
     def default_splits(self) -> list[S]:
         """Splits that every build has, whatever is asked for; the first is the build's default."""
         return [cast("S", self.SplitParams())]
+
+    def class_names(self, params: P) -> Sequence[str]:
+        """Name of each class, by label: the manifest's, where no parameter changes their order."""
+        return self.manifest.class_names
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the build folder's name, e.g. ``["k32"]``."""

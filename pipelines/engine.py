@@ -81,9 +81,10 @@ def run_build(
         if not any("units" in entry for entry in run.journal.entries):
             run.journal.append({"units": len(units)})  # for `kmip-data list`
         results = run.build(units)
+        about = pipeline.about(run.prepared, params)
     ordered = [results[unit.index] for unit in units]
     card = finish_build(
-        pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression
+        pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression, about=about
     )
     remove_work(folder)
     if not quiet:

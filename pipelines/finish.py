@@ -20,7 +20,7 @@ from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, r
 from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.statistics import count_classes, summarise
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.identity import card_parameters, content_digest
 from kmip_data.pipelines.workers import Compression, UnitResult
 from kmip_data.schema import FORMAT_VERSION, Schema
@@ -40,8 +40,9 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     keys: list[str] = []
     nodes, edges, classes = [], [], []
     labels: NDArray[Any] | None = None
-    for file in files:
-        shard = Shard(folder / file)
+    paths = [folder / file for file in files]
+    for path in paths:
+        shard = Shard(path)
         keys += shard.keys
         nodes.append(np.diff(shard.node_ptr))
         edges.append(np.diff(shard.edge_ptr))
@@ -67,7 +68,18 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         np.concatenate(edges),
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
         (labels, label) if one_graph and labels is not None and label is not None else None,
+        lambda key: _read_column(paths, key),
     )
+
+
+def _read_column(paths: Sequence[Path], key: str) -> NDArray[Any]:
+    """Read a column of all records."""
+    from kmip_data.shards.reader import Shard
+
+    level = key.partition("/")[0]
+    shards = [Shard(path) for path in paths]
+    rows = [{"node": s.nodes, "edge": s.edges, "graph": s.graphs}[level] for s in shards]
+    return np.concatenate([shard.read(key, 0, count) for shard, count in zip(shards, rows, strict=True)])
 
 
 def nothing_to_build() -> DamagedInput:
@@ -169,6 +181,7 @@ def finish_build(
     *,
     key: str,
     compression: Compression,
+    about: About,
 ) -> Card:
     """Write splits, README and card for the shards of ``units`` (all of them, in order).
 
@@ -180,7 +193,9 @@ def finish_build(
     manifest = pipeline.manifest
     schema = pipeline.schema(params)
     records = read_records(folder, [unit.file for unit in units], schema)
-    statistics = summarise(unit.statistics for unit in units)
+    statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
+    if skipped := [entry for unit in units for entry in unit.skipped]:
+        statistics["skipped"] = skipped
     statistics["classes"] = {"total": statistics["classes"], "splits": {}}
     splits: dict[str, SplitEntry] = {}
     for asked in split_params:
@@ -192,7 +207,7 @@ def finish_build(
         statistics["classes"]["splits"][split.name] = classes
     graphs = len(records.keys)
     expected = manifest.expected.graphs
-    complete = not raw.sample and graphs == expected
+    complete = None if expected is None else not raw.sample and graphs == expected
     card = Card(
         dataset=manifest.name,
         manifest=manifest.file,
@@ -210,7 +225,7 @@ def finish_build(
         content_digest=content_digest(raw.members),
         data_schema=json.loads(schema.to_json()),
         default_split=next(iter(splits)),
-        class_names=list(manifest.class_names),
+        class_names=list(pipeline.class_names(params)),
         shards=[
             ShardEntry(
                 file=unit.file,
@@ -226,7 +241,12 @@ def finish_build(
         counts={name: statistics.pop(name) for name in ("graphs", "nodes", "edges")},
         statistics=statistics,
         versions=versions(),
-        notes=[*manifest.notes, *_notes(raw.sample, complete, graphs, expected)],
+        notes=[
+            *manifest.notes,
+            *about.notes,
+            *_notes(raw.sample, complete, graphs, expected),
+            *_skipped_note(skipped),
+        ],
     )
     for unit in units:
         protect(folder / unit.file)
@@ -248,9 +268,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def _notes(sample: bool, complete: bool, graphs: int, expected: int | None) -> list[str]:
+def _notes(sample: bool, complete: bool | None, graphs: int, expected: int | None) -> list[str]:
     if sample:
         return [f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."]
-    if expected is not None and not complete:
+    if complete is False:
         return [f"Partial: {graphs:,} of the {expected:,} graphs of the complete set."]
     return []
+
+
+def _skipped_note(skipped: Sequence[Sequence[str]]) -> list[str]:
+    if not skipped:
+        return []
+    shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
+    more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
+    return [f"Skipped {len(skipped):,} records that could not be built: {shown}{more}"]
