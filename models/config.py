@@ -59,7 +59,9 @@ class ModelConfig(BaseModel):
         default="relu",
         description="activation of the feed-forward block: relu (the code) or gelu (the paper)",
     )
-    head: Literal["node"] = Field(default="node", description="what is predicted: a class for each node")
+    head: Literal["node", "graph"] | None = Field(
+        default=None, description="what a prediction belongs to; none: what the targets belong to"
+    )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
     head_l2norm: bool = Field(
         default=True, description="rows scaled to length 1 inside the head (the code; the paper does not say)"
@@ -68,10 +70,10 @@ class ModelConfig(BaseModel):
     edge_encoder: Literal["dummy", "linear"] = Field(
         default="dummy", description="dummy: one learned vector for all edges; linear: of edge_attr"
     )
-    checkpoint_layers: bool = Field(
-        default=False,
-        description="recompute message passing in the backward pass: a fraction of the memory for about a"
-        " third more time; same result",
+    checkpoint_layers: bool | None = Field(
+        default=None,
+        description="recompute each layer in the backward pass, but for its search: a fraction of the memory"
+        " for about a third more time, same result; none: training does so where memory asks for it",
     )
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from kmip_data.models.heads import HEADS
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.registry import builder, register_model
 from kmip_data.models.search.registry import get_backend
 
@@ -42,14 +43,20 @@ class GPSNetwork(nn.Module):
         self.layers = nn.ModuleList(
             _gps_layer(config, last=number == config.layers - 1) for number in range(config.layers)
         )
-        self.head = HEADS[config.head](dim, num_classes, layers=config.head_layers, l2norm=config.head_l2norm)
+        self.checkpoint_layers = bool(config.checkpoint_layers)
+        self.head = HEADS[config.head or "node"](
+            dim, num_classes, layers=config.head_layers, l2norm=config.head_l2norm
+        )
 
     def forward(self, batch: Any) -> Tensor:
         """Logits (ΣN, num_classes) of a PyTorch Geometric batch (:func:`read_batch` says what it reads)."""
         graphs = read_batch(batch)
         x, e = self.node_encoder(graphs), self.edge_encoder(graphs)
         for layer in self.layers:
-            x, e = layer(x, e, graphs)
+            if self.checkpoint_layers and self.training:
+                x, e = recomputed(layer, x, e, graphs)
+            else:
+                x, e = layer(x, e, graphs)
         return self.head(x)  # type: ignore[no-any-return]
 
 
@@ -79,7 +86,6 @@ def _gps_layer(config: ModelConfig, *, last: bool) -> GPSLayer:
         norm=config.norm,
         activation=config.ffn_activation,
         add_local_input=config.local_residual == "outside",
-        recompute_local=config.checkpoint_layers,
     )
 
 

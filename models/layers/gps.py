@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.norms import NORMS, unchanged_statistics
+from kmip_data.models.layers.norms import NORMS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 
@@ -37,8 +35,6 @@ class GPSLayer(nn.Module):
         Of the feed-forward block.
     add_local_input
         Add x to what ``local`` gives before its norm.
-    recompute_local
-        Keep nothing of ``local`` for the backward pass but its input; run it again there.
     """
 
     def __init__(
@@ -51,7 +47,6 @@ class GPSLayer(nn.Module):
         norm: str,
         activation: Literal["relu", "gelu"] = "relu",
         add_local_input: bool = False,
-        recompute_local: bool = False,
     ) -> None:
         super().__init__()
         self.local, self.attention = local, attention
@@ -60,22 +55,12 @@ class GPSLayer(nn.Module):
         self.linear_out = nn.Linear(2 * dim, dim)
         self.dropout = nn.Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
-        self.add_local_input, self.recompute_local = add_local_input, recompute_local
+        self.add_local_input = add_local_input
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Nodes (N, d) and edge features to the same."""
         graphs = batch.graph, batch.num_graphs
-        if self.recompute_local and self.training:
-            local, e = checkpoint(
-                self.local,
-                x,
-                e,
-                batch.edges,
-                use_reentrant=False,
-                context_fn=lambda: (nullcontext(), unchanged_statistics()),
-            )
-        else:
-            local, e = self.local(x, e, batch.edges)
+        local, e = self.local(x, e, batch.edges)
         if self.add_local_input:
             local = local + x
         attended = x + self.dropout(self.attention(x, batch.ptr))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kmip_data.models.search.kept import kept_or
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.registry import choose
 
@@ -62,4 +63,4 @@ def topk_inner_product(
     problem = check_problem(queries, keys, k, query_ptr, key_ptr)
     # Autocast would turn the filters' products into half precision, below their proven margin.
     with torch.autocast(problem.device.type, enabled=False):
-        return choose(problem, backend).search(problem)  # type: ignore[no-any-return]
+        return kept_or(lambda: choose(problem, backend).search(problem))

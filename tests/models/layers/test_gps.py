@@ -7,9 +7,13 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.search import topk
+from kmip_data.models.search.registry import choose
 
 D = 6
 
@@ -72,17 +76,27 @@ def test_dropout_is_active_in_training_only() -> None:
     assert torch.equal(gps(*arguments)[0], gps(*arguments)[0])
 
 
-def test_recomputation_changes_neither_results_nor_gradients_nor_statistics() -> None:
+def test_recomputation_changes_neither_results_nor_gradients_nor_statistics(monkeypatch) -> None:
+    searches = []
+
+    def counted(problem, name):
+        searches.append(problem)
+        return choose(problem, name)
+
+    monkeypatch.setattr(topk, "choose", counted)
     states = []
     for recompute in (False, True):
-        gps = layer(Twice(), norm="batch", dropout=0.3, recompute_local=recompute)
+        gps = layer(Twice(), norm="batch", dropout=0.3)
         torch.manual_seed(4)
         gps.local = GatedGCN(D, dropout=0.3, residual=False)
+        gps.attention = KMIPAttention(D, heads=2, key_dim=3, k=4, dropout=0.2)
         graphs = batch()
         x = graphs.x.clone().requires_grad_()
         torch.manual_seed(8)
-        x_out, e_out = gps(x, torch.zeros(1, D), graphs)
+        arguments = x, torch.zeros(1, D), graphs
+        x_out, e_out = recomputed(gps, *arguments) if recompute else gps(*arguments)
         (x_out.square().sum() + e_out.sum()).backward()
         states.append([x_out, e_out, x.grad, *(p.grad for p in gps.parameters()), *gps.state_dict().values()])
     for a, b in zip(*states, strict=True):
         assert torch.equal(a, b)
+    assert len(searches) == 2  # one a layer, none for the second pass

@@ -1,0 +1,33 @@
+"""A layer that keeps its input alone for the backward pass, and runs again there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.norms import unchanged_statistics
+from kmip_data.models.search.kept import KeptSearches
+
+
+def recomputed(layer: nn.Module, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+    """``layer(x, e, batch)`` by activation checkpointing; same result and gradients, bit for bit.
+
+    The second pass draws the same dropout masks, leaves running statistics alone and takes over the
+    results of the first pass's searches.
+    """
+    searches = KeptSearches()
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        with unchanged_statistics(), searches.replaying():
+            yield
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return searches.recording(), again()
+
+    result: tuple[Tensor, Tensor] = checkpoint(layer, x, e, batch, use_reentrant=False, context_fn=contexts)
+    return result
