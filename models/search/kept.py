@@ -37,7 +37,7 @@ class KeptSearches:
         """Within it this thread's searches are answered by the kept ones, in the same order."""
         kept = iter(self._found)
 
-        def replay(search: Callable[[], Found]) -> Found:
+        def replay(_: Callable[[], Found]) -> Found:
             scores, indices = next(kept)
             return scores, indices.long()
 

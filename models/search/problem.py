@@ -27,6 +27,9 @@ class SearchProblem:
     query_ptr, key_ptr
         G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g + 1]`` and keys
         ``key_ptr[g]:key_ptr[g + 1]``.
+    hint
+        (H, N, h) int64, contiguous, on the same device: keys likely to be among the best, or None. Not
+        checked: entries may be negative, repeated, or rows that no query of the graph may see.
     """
 
     queries: Tensor
@@ -34,6 +37,7 @@ class SearchProblem:
     k: int
     query_ptr: tuple[int, ...]
     key_ptr: tuple[int, ...]
+    hint: Tensor | None = None
 
     @property
     def heads(self) -> int:
@@ -70,6 +74,7 @@ def check_problem(
     k: int,
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
+    hint: Tensor | None = None,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one."""
     _check_rows("queries", queries)
@@ -104,7 +109,12 @@ def check_problem(
         _check_finite("keys", keys)
     dtype = _WIDENED.get(queries.dtype, queries.dtype)
     return SearchProblem(
-        queries.detach().to(dtype).contiguous(), keys.detach().to(dtype).contiguous(), k, starts, key_starts
+        queries.detach().to(dtype).contiguous(),
+        keys.detach().to(dtype).contiguous(),
+        k,
+        starts,
+        key_starts,
+        None if hint is None else _check_hint(hint, queries),
     )
 
 
@@ -135,6 +145,25 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
                 found=f"{name}[{place - 1}] = {starts[place - 1]}, {name}[{place}] = {starts[place]}",
             )
     return starts
+
+
+def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
+    rows = tuple(queries.shape[:2])
+    if (
+        not isinstance(hint, Tensor)
+        or hint.ndim != 3
+        or tuple(hint.shape[:2]) != rows
+        or hint.dtype not in {torch.int32, torch.int64}
+        or hint.device != queries.device
+    ):
+        raise UsageError(
+            "hint is wrong",
+            expected=f"(heads, rows, h) = ({rows[0]}, {rows[1]}, h) int64 row numbers on {queries.device}",
+            found=f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
+            if isinstance(hint, Tensor)
+            else type(hint).__name__,
+        )
+    return hint.to(torch.int64).contiguous()
 
 
 def _check_rows(name: str, rows: Tensor) -> None:

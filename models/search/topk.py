@@ -22,6 +22,7 @@ def topk_inner_product(
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
     backend: str = "auto",
+    hint: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Search, for each query, the k keys of its graph with the largest inner product.
 
@@ -46,6 +47,11 @@ def topk_inner_product(
         Graphs may be empty.
     backend
         ``auto`` or a name that :func:`kmip_data.models.search.registry.backend_status` lists.
+    hint
+        (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of the
+        layer or the step before. They set where the search begins and never its result; negative
+        entries, repeated ones and those of other graphs are passed over, and so is the whole hint by a
+        backend that has no use for it.
 
     Returns
     -------
@@ -60,7 +66,7 @@ def topk_inner_product(
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
-    problem = check_problem(queries, keys, k, query_ptr, key_ptr)
+    problem = check_problem(queries, keys, k, query_ptr, key_ptr, hint)
     # Autocast would turn the filters' products into half precision, below their proven margin.
     with torch.autocast(problem.device.type, enabled=False):
         return kept_or(lambda: choose(problem, backend).search(problem))
