@@ -115,7 +115,7 @@ def summary(build: Build, split: str) -> str:
     """What was built, where it lies, its split, and what to do with it."""
     card = build.card
     kind = " sample (generated, not the real data)" if card.sample else ""
-    note = "" if card.sample or card.complete else "part of the published set"
+    note = "" if card.sample else card.extent
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
         for part, counts in parts_in_order(card.splits[split])

@@ -136,22 +136,12 @@ def split_parameters() -> dict[str, Any]:
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options on the line mean."""
+    from kmip_data import opening
     from kmip_data.home import open_target
     from kmip_data.manifest import dataset_names
 
-    given = record_parameters()
-    defaults: dict[str, Any] = {}
-    if target in dataset_names():
-        from kmip_data.manifest import load_manifest
-        from kmip_data.pipelines.base import load_pipeline
-        from kmip_data.pipelines.parameters import check_params
-
-        # As the cards have them: checked, normalised, as plain JSON values.
-        params = load_pipeline(load_manifest(target)).Params
-        values = check_params(params, given, target).model_dump(mode="json")
-        given = {name: values[name] for name in given}
-        defaults = params().model_dump(mode="json")
-    return open_target(target, home, given, defaults=defaults, sample=sample)
+    defaults = opening.record_parameters(target, {}) if target in dataset_names() else {}
+    return open_target(target, home, record_parameters(), defaults=defaults, sample=sample)
 
 
 def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:

@@ -111,9 +111,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(build.path), **card.model_dump()})
         return
-    kind = "a generated sample, not the real data" if card.sample else ""
-    if not card.sample and not card.complete:
-        kind = "part of the published set"
+    kind = "a generated sample, not the real data" if card.sample else card.extent
     click.echo(f"{card.dataset}: {card.title}{f' ({kind})' if kind else ''}\n")
     click.echo(
         facts(

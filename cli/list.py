@@ -98,7 +98,6 @@ def builds_table(builds: list[Build]) -> str:
     rows = []
     for build in builds:
         facts = build_facts(build)
-        note = "sample" if facts["sample"] else "" if facts["complete"] else "part of the published set"
         counts = [facts["counts"].get(name, 0) for name in ("graphs", "nodes", "edges")]
         rows.append(
             [
@@ -106,7 +105,7 @@ def builds_table(builds: list[Build]) -> str:
                 as_options(facts["parameters"]),
                 *counts,
                 human_bytes(facts["bytes"]),
-                note,
+                build.card.extent,
             ]
         )
     return table(["folder", "parameters", "graphs", "nodes", "edges", "disk", "note"], rows)

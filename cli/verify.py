@@ -17,6 +17,7 @@ from kmip_data.cli.options import (
 )
 from kmip_data.cli.output import print_json
 from kmip_data.errors import CheckFailed
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +89,7 @@ def command(
     if not report.ok:
         raise _failed(path, report, repaired=repaired if repair else None)
     if not as_json:
-        checked = ", ".join(f"{count:,} {what}" for what, count in report.checked.items())
+        checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         click.echo(f"{path} is sound: {checked}.")
 
 

@@ -70,7 +70,7 @@ class Card(_Strict):
     title: str
     key: str
     sample: bool = Field(description="generated in the upstream layout, not the real data")
-    complete: bool = Field(description="has the counts of the complete published set")
+    complete: bool | None = Field(description="has the counts of the published set; null: none was published")
     parameters: dict[str, Any]
     pipeline_version: int
     format_version: int
@@ -91,6 +91,13 @@ class Card(_Strict):
         default="",
         description="SHA-256 of this card without this field; filled by to_json, checked by verify",
     )
+
+    @property
+    def extent(self) -> str:
+        """``sample``, ``part of the published set``, or nothing to remark."""
+        if self.sample:
+            return "sample"
+        return "part of the published set" if self.complete is False else ""
 
     @property
     def schema_(self) -> Schema:
@@ -114,10 +121,11 @@ def read_card(folder: Path) -> Card:
 
     Raises
     ------
-    DamagedInput
-        There is no card (an unfinished build), or it does not follow the model.
     UsageError
-        A newer kmip-data wrote it: the build is sound and this version must leave it alone.
+        There is no card (an unfinished build); or a newer kmip-data wrote it: then the build is sound and
+        this version must leave it alone.
+    DamagedInput
+        The card does not follow the model.
     """
     path = folder / CARD_NAME
     try:
@@ -126,7 +134,7 @@ def read_card(folder: Path) -> Card:
         if not _is_newer(text):
             return Card.model_validate_json(text)
     except FileNotFoundError as error:
-        raise DamagedInput(
+        raise UsageError(
             f"{folder} is not a finished build.",
             expected=f"{CARD_NAME} in it",
             found="no such file",

@@ -90,6 +90,7 @@ def draw_html(
         text=escape(footer), xref="paper", yref="paper", x=0.5, y=0, yshift=-70, showarrow=False
     )
     page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="preview")
+    page = page.replace("<head>", f"<head><title>{escape(title)}</title>", 1)
     write_file(path, page.encode())
 
 

@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun, which is given in the singular.
+
+    >>> counted(1, "graph"), counted(1200, "graph")
+    ('1 graph', '1,200 graphs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def as_options(parameters: Mapping[str, Any]) -> str:
     """Parameters as options are typed, those that are unset left out.
 

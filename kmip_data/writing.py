@@ -79,7 +79,7 @@ def write_build(
         title=title,
         key=key,
         sample=False,
-        complete=False,
+        complete=None,
         parameters={"k": schema.k, "limit": None, "compression": compression},
         pipeline_version=1,
         format_version=FORMAT_VERSION,

@@ -37,6 +37,8 @@ def disk_error(error: OSError, path: Path, *, left: str = "nothing was left behi
         what, expected = f"The name {path} is too long for this file system.", "a shorter path"
     elif error.errno in {errno.ELOOP, errno.EMLINK}:
         what, expected = f"{path} is a symbolic link, and is not followed.", "a plain file, or none"
+    elif error.errno == errno.ENOENT:
+        what, expected = f"{path} cannot be made.", "a folder that can hold it"
     elif error.errno in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
         what, expected = f"Something else is in the way of {path}.", "a folder, or nothing, at that place"
     else:

@@ -21,6 +21,7 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import Manifest, unknown_name
+from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -37,7 +38,6 @@ from kmip_data.pipelines.text_lists import read_lines
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 
-PARTS = ("train", "val", "test")
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50
 SHORTEST_LINE = 14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size

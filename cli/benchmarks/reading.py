@@ -177,6 +177,7 @@ def _batches(
     for compact, target in ((False, 3 if threads == 1 else 5), (True, 15)):
         # Nothing is made ahead: with these threads alone, none beside the one that asks.
         loader = GraphLoader(dataset, BATCH, shuffle=True, compact=compact, num_threads=threads, prefetch=0)
+        what = f"batches of {BATCH}, shuffled{', compact' * compact}"
         sides = []
         for workers in (0, 2):
             other = DataLoader(
@@ -187,7 +188,7 @@ def _batches(
         theirs, workers, (ours, _, ratio, spread) = min(sides)
         found.append(
             Row(
-                what=f"batches of {BATCH}, shuffled{', compact' * compact}, threads: {threads}",
+                what=f"{what}, threads: {threads}",
                 against=f"PyG InMemoryDataset + DataLoader, the better of 0 and 2 workers ({workers})",
                 ours=ours / len(loader),
                 theirs=theirs / len(loader),
@@ -199,7 +200,38 @@ def _batches(
                 note=note,
             )
         )
+        found.append(_against_memory(loader, repeats, f"{what}, threads: {threads}"))
     return found
+
+
+def _against_memory(loader: Any, repeats: int, what: str) -> Row:
+    """The same batches against filling as many bytes with one value: what the memory itself allows."""
+    from kmip_data import buffers
+
+    batch = next(iter(loader))
+    sizes = [value.nbytes for value in batch.to_dict().values() if hasattr(value, "nbytes")]
+
+    def fill() -> None:
+        held: Any = None
+        for _ in range(len(loader)):
+            arrays = [buffers.empty((size,), np.dtype(np.uint8)) for size in sizes]
+            for array in arrays:
+                array.fill(1)
+            held = arrays  # one batch is alive while the next is made, as in a loop over a loader
+        del held
+
+    ours, theirs, ratio, spread = compare(partial(_use, loader), fill, repeats=repeats, warmup=2)
+    megabytes = sum(sizes) / 1e6
+    return Row(
+        what=what,
+        against=f"filling the {megabytes:.1f} MB of such a batch with one value, one thread",
+        ours=ours / len(loader),
+        theirs=theirs / len(loader),
+        unit="s",
+        ratio=ratio,
+        spread=spread,
+        note="nothing that writes whole batches can be much faster than filling their memory",
+    )
 
 
 def _use(batches: Iterable[Any]) -> None:

@@ -4,7 +4,7 @@ import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.opening import obtain, record_parameters
 
@@ -68,7 +68,7 @@ def test_no_match_names_the_command(home):
         kmip_data.open("s3di", home=home)
     with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
         kmip_data.open("s3dis", home=home, knn_rul=5)
-    with pytest.raises(DamagedInput, match="not a finished build"):
+    with pytest.raises(UsageError, match="not a finished build"):
         kmip_data.open(home / "built")
 
 

@@ -277,7 +277,7 @@ def test_a_broken_build(tmp_path, records):
     (other / "shards/00002.h5").unlink()
     with pytest.raises(DamagedInput):
         ShardedDataset(other)
-    with pytest.raises(DamagedInput, match="not a finished build"):
+    with pytest.raises(UsageError, match="not a finished build"):
         ShardedDataset(tmp_path)
 
 

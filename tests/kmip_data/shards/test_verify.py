@@ -15,7 +15,7 @@ import pytest
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_build, make_records
 
 from kmip_data.card import CARD_NAME, read_card
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import UsageError
 from kmip_data.shards import contents
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.splits import encode_node_split, encode_split
@@ -89,7 +89,7 @@ def test_small_blocks_give_the_same(build, monkeypatch):
 
 
 def test_folder_without_card(tmp_path):
-    with pytest.raises(DamagedInput, match="not a finished build"):
+    with pytest.raises(UsageError, match="not a finished build"):
         verify_build(tmp_path)
 
 
