@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from kmip_data.cli.command import Command
 from kmip_data.cli.dataset_command import complete_dataset
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import print_json
+from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
     from kmip_data.home import Home
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     examples=[
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
+        "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors --dump-graphs 2",
     ],
 )
 @click.argument("run")
@@ -32,21 +35,80 @@ if TYPE_CHECKING:
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where.  [default: as the run was trained]"
 )
+@click.option(
+    "--dump-qk",
+    "dump",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write queries, keys and values of every layer as safetensors.",
+)
+@click.option(
+    "--dump-part",
+    type=click.Choice(["train", "val", "test"]),
+    default="test",
+    show_default=True,
+    help="With --dump-qk: of which part.",
+)
+@click.option(
+    "--dump-graphs",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="With --dump-qk: of its first N graphs.",
+)
 @sample_option
 @home_option
 @json_option
 def command(
-    run: str, dataset: str | None, device: str | None, sample: bool, home: Home, as_json: bool
+    run: str,
+    dataset: str | None,
+    device: str | None,
+    dump: Path | None,
+    dump_part: str,
+    dump_graphs: int,
+    sample: bool,
+    home: Home,
+    as_json: bool,
 ) -> None:
     """Measure a trained model again.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split.
+    every part of the split. With --dump-qk, `kmip-data analyze` and `bench attention` can use what its
+    attention layers see.
     """
     from kmip_data.models.training.evaluate import evaluate
 
-    found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
+    if dump is not None and not dump.absolute().parent.is_dir():
+        raise UsageError(
+            "The file of --dump-qk cannot be written there.",
+            expected="a folder that exists",
+            found=str(dump.absolute().parent),
+            left="nothing was changed",
+            next="another --dump-qk",
+        )
+    source = {"target": dataset, "sample": sample, "home": home, "device": device}
+    found = evaluate(run, **source)
+    dumped: dict[str, object] = {}
+    if dump is not None:
+        from kmip_data.models.analysis.projections import write_projections
+        from kmip_data.models.analysis.recording import record_run
+
+        projections = record_run(run, part=dump_part, graphs=dump_graphs, **source)
+        write_projections(dump, projections)
+        dumped = {
+            "file": dump,
+            "part": dump_part,
+            "graphs": len(projections.sizes),
+            "layers": len(projections.layers),
+            "nodes": projections.ptr[-1],
+        }
     if as_json:
-        print_json(found.to_dict())
-    else:
-        click.echo(f"{found.table()}\nrun  {found.run}")
+        print_json({**found.to_dict(), **({"dump": dumped} if dumped else {})})
+        return
+    click.echo(f"{found.table()}\nrun  {found.run}")
+    if dumped:
+        click.echo(
+            f"dump  {dump}: {dumped['layers']} layers, {dumped['graphs']} graphs of {dump_part}, "
+            f"{dumped['nodes']:,} nodes"
+        )

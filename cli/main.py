@@ -37,6 +37,7 @@ COMMANDS = {
     "preview": ("preview", "Draw records of a build."),
     "train": ("train", "Train a model, building what is missing first."),
     "evaluate": ("evaluate", "Measure a trained model again."),
+    "analyze": ("analyze", "What attention does, on a trained run or on generated data."),
     "bench": ("bench", "Speed against the usual ways, as ratios measured here."),
     "doctor": ("doctor", "What this machine has, and what works on it."),
     "completion": ("completion", "Print the completion script of a shell."),

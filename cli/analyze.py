@@ -1,0 +1,34 @@
+"""``kmip-data analyze``: what attention does, on a trained run or on generated data."""
+
+from __future__ import annotations
+
+import click
+
+from kmip_data.cli.lazy import LazyGroup
+
+ANALYSES = {
+    "approximation": (
+        "analyses.approximation",
+        "How far k-MIP attention is from full attention, for each k.",
+    ),
+    "cumulative-weight": (
+        "analyses.cumulative_weight",
+        "Share of the attention weight that the k best keys hold.",
+    ),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_in=ANALYSES,
+    invoke_without_command=True,
+    examples=[
+        "kmip-data analyze approximation --gaussian --n 2500 --d 16",
+        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --min-nodes 1001",
+    ],
+)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """What attention does, on a trained run or on generated data."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,200 @@
+"""Record the queries, keys and values of a trained run's k-MIP layers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.errors import UsageError
+from kmip_data.home import Home
+from kmip_data.models.analysis.projections import Projections
+from kmip_data.models.attention.kmip import KMIPAttention
+
+Layer = tuple[Tensor, Tensor, Tensor]
+
+
+class Recorder:
+    """What :func:`recording` has seen so far, on the CPU."""
+
+    def __init__(self, layers: int, sizes: tuple[int, int | None]) -> None:
+        self._calls: list[list[Layer]] = [[] for _ in range(layers)]
+        self._least, self._most = sizes
+        self.sizes: list[int] = []  #: nodes of each graph recorded
+
+    def add(self, layer: int, projected: Layer, ptr: Sequence[int]) -> None:
+        """Take the rows of the graphs that have the right size; layer 0 counts them."""
+        graphs = [
+            (start, stop)
+            for start, stop in pairwise(ptr)
+            if self._least <= stop - start and (self._most is None or stop - start <= self._most)
+        ]
+        if graphs:
+            rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
+            queries, keys, values = (tensor.cpu()[:, rows] for tensor in projected)
+            self._calls[layer].append((queries, keys, values))
+        if layer == 0:
+            self.sizes += [stop - start for start, stop in graphs]
+
+    def projections(self, graphs: int | None = None, **about: Any) -> Projections:
+        """The first ``graphs`` graphs (default: all) of all forward passes, joined.
+
+        Raises
+        ------
+        UsageError
+            None was recorded.
+        """
+        if not self.sizes:
+            raise UsageError(
+                "There is no graph to record.",
+                expected=f"graphs of {self._least} to {self._most or 'any number of'} nodes",
+                found="none of that size",
+                left="nothing was written",
+                next="another part, or other sizes",
+            )
+        ptr = (0, *itertools.accumulate(self.sizes[:graphs]))
+        layers = []
+        for calls in self._calls:
+            queries, keys, values = (torch.cat(parts, 1)[:, : ptr[-1]] for parts in zip(*calls, strict=True))
+            layers.append((queries, keys, values))
+        return Projections(tuple(layers), ptr, about)
+
+
+@contextlib.contextmanager
+def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
+    """Record, while inside, what every :class:`KMIPAttention` of ``model`` projects its input to.
+
+    Rows are those of the nodes; with ``legacy_padding`` the padding, whose keys and values are the
+    biases, is left out.
+
+    Parameters
+    ----------
+    sizes
+        Least and largest number of nodes of the graphs that are recorded.
+
+    Raises
+    ------
+    UsageError
+        The model has no k-MIP attention.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
+    if not attentions:
+        raise UsageError(
+            "The model has no k-MIP attention to record.",
+            expected="a network with KMIPAttention layers",
+            found=type(model).__name__,
+            left="nothing was written",
+            next="take a run of the model gps-kmip",
+        )
+    recorder = Recorder(len(attentions), sizes)
+    numbers = {id(module): number for number, module in enumerate(attentions)}
+
+    def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        assert isinstance(module, KMIPAttention)
+        x = args[0] if args else options["x"]
+        ptr = args[1] if len(args) > 1 else options.get("ptr")
+        ptr = (0, len(x)) if ptr is None else ptr.tolist() if isinstance(ptr, Tensor) else ptr
+        queries, keys, values = (
+            linear(x).detach().view(len(x), module.heads, -1).transpose(0, 1)
+            for linear in (module.query, module.key, module.value)
+        )
+        recorder.add(numbers[id(module)], (queries, keys, values), ptr)
+
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in attentions]
+    try:
+        yield recorder
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def record_run(
+    run: str | os.PathLike[str],
+    *,
+    part: str = "test",
+    graphs: int = 10,
+    sizes: tuple[int, int | None] = (1, None),
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> Projections:
+    """Record the first ``graphs`` graphs of a part as the best weights of ``run`` see them, in eval mode.
+
+    Parameters
+    ----------
+    run, target, sample, home, device
+        As for :func:`kmip_data.models.training.evaluate.evaluate`.
+    part
+        ``train``, ``val`` or ``test``. A transductive run has one graph, whatever the part.
+    graphs
+        At most; fewer where the part has fewer.
+    sizes
+        Least and largest number of nodes of those graphs.
+
+    Raises
+    ------
+    UsageError
+        There is no such run, part or build, or the model has no k-MIP attention.
+    DamagedInput
+        The run is unfinished, or one of its files is damaged.
+    """
+    from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
+    from kmip_data.models.training.config import DataConfig
+    from kmip_data.models.training.data import open_data
+    from kmip_data.models.training.folders import CONFIG_NAME, find_run
+    from kmip_data.models.training.machine import autocast, choose_device
+    from kmip_data.models.training.module import TrainingModule
+    from kmip_data.models.training.overrides import read_config
+    from kmip_data.models.training.result import read_result
+
+    home = home or Home.locate()
+    folder = find_run(run, home)
+    config = read_config(folder / CONFIG_NAME)
+    result = read_result(folder)
+    if target is not None:
+        data_config = DataConfig(dataset=target, sample=sample, features=config.data.features)
+        config = config.model_copy(update={"data": data_config})
+    system = config.system.model_copy(update={"compile": False})  # compiled code would pass by the hooks
+    config = config.model_copy(update={"system": system})
+    data = open_data(config, home=home, required=(), build=False)
+    if part not in data.parts:
+        raise UsageError(
+            f"There is nothing to record in the part {part!r}.",
+            expected=" or ".join(data.parts),
+            found=part,
+            left="nothing was written",
+            next="name another part",
+        )
+    where = torch.device(choose_device(device or config.system.device).kind)
+    module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+    load_weights(module.model, folder / WEIGHTS)
+    module.to(where).eval()
+    with (
+        recording(module.model, sizes=sizes) as recorder,
+        torch.inference_mode(),
+        autocast(config.training.precision, where.type),
+    ):
+        for batch in data.loader(part):
+            module.model(batch.to(where))
+            if len(recorder.sizes) >= graphs:
+                break
+    card = data.build.card
+    return recorder.projections(
+        graphs,
+        run=str(folder),
+        model=result.model,
+        k=config.model.k,
+        dataset=card.dataset,
+        sample=card.sample,
+        build_key=card.key,
+        split=data.split_name,
+        part=part,
+        legacy_padding=config.model.legacy_padding,
+    )

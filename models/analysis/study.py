@@ -1,0 +1,179 @@
+"""A measure of attention over many layers and graphs: which ones, the figures, their summary."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kmip_data.errors import UsageError
+from kmip_data.models.analysis.approximation import approximation_error
+from kmip_data.models.analysis.cumulative_weight import cumulative_weight
+from kmip_data.models.analysis.projections import Projections, Sample
+from kmip_data.models.analysis.ranked import check_ks, paper_ks
+
+Curves = Mapping[str, NDArray[np.float64]]
+Measure = Callable[[Sample, Sequence[int]], Curves]
+
+APPROXIMATION = ("k-MIP", "as published", "random")
+CUMULATIVE_WEIGHT = ("k-MIP", "Gaussian")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which samples a study takes. The paper's: 50 graphs of more than 1,000 nodes, no first layer.
+
+    Attributes
+    ----------
+    layers
+        Counted from 0; ``None``: all but the first, whose input has many equal rows (the only one
+        where there is one).
+    graphs
+        The first so many of those large enough.
+    min_nodes, max_nodes
+        Sizes of graphs taken; the work grows with the square of the size unless ``queries`` is set.
+    queries
+        Measure this many random nodes of each graph, each against all keys; ``None``: all.
+    seed
+        Draws those nodes.
+    """
+
+    layers: tuple[int, ...] | None = None
+    graphs: int = 50
+    min_nodes: int = 1
+    max_nodes: int = 5000
+    queries: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Study:
+    """Curves over k for each sample.
+
+    Attributes
+    ----------
+    ks
+        Values of k.
+    samples
+        (layer, graph, nodes) of each sample.
+    curves
+        Name → (samples, len(ks)).
+    """
+
+    ks: tuple[int, ...]
+    samples: tuple[tuple[int, int, int], ...]
+    curves: Curves
+
+    def summary(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation (ddof 0) over graphs of the mean over layers, each (len(ks),)."""
+        graphs = np.array([graph for _, graph, _ in self.samples])
+        means = np.stack([self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)])
+        return means.mean(0), means.std(0)
+
+    def to_csv(self) -> str:
+        """One line for each sample and k."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["layer", "graph", "nodes", "k", *self.curves])
+        for number, sample in enumerate(self.samples):
+            for place, k in enumerate(self.ks):
+                values = [f"{self.curves[name][number, place]:.9g}" for name in self.curves]
+                writer.writerow([*sample, k, *values])
+        return text.getvalue()
+
+
+def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
+    """Independent standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys, values = torch.randn(3, heads, graphs * n, d, generator=generator)
+    ptr = tuple(range(0, graphs * n + 1, n))
+    return Projections(((queries, keys, values),), ptr, {"data": "Gaussian", "n": n, "d": d, "seed": seed})
+
+
+def run_study(
+    projections: Projections,
+    measure: Measure,
+    *,
+    choice: Choice | None = None,
+    ks: Sequence[int] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Study:
+    """Apply a measure to the chosen layers and graphs.
+
+    Parameters
+    ----------
+    measure
+        :func:`approximation` or :func:`weight_share`.
+    ks
+        Rising values of k; default: the paper's, up to the largest graph.
+    tell
+        Is told how far it is.
+
+    Raises
+    ------
+    UsageError
+        No graph or layer is as asked for.
+    """
+    choice = choice or Choice()
+    layers, graphs = _chosen(projections, choice)
+    sizes = projections.sizes
+    ks = check_ks(ks) if ks is not None else paper_ks(max(sizes[graph] for graph in graphs))
+    samples, found = [], []
+    generator = torch.Generator().manual_seed(choice.seed)
+    for number, sample in enumerate(projections.samples(layers, graphs)):
+        n = sample.keys.shape[1]
+        if choice.queries is not None and choice.queries < n:
+            rows = torch.randperm(n, generator=generator)[: choice.queries]
+            sample = sample._replace(queries=sample.queries[:, rows])  # noqa: PLW2901
+        found.append(measure(sample, ks))
+        samples.append((sample.layer, sample.graph, n))
+        if tell is not None:
+            tell(f"{number + 1} of {len(layers) * len(graphs)}: layer {sample.layer}, graph of {n:,} nodes")
+    curves = {name: np.stack([curve[name] for curve in found]) for name in found[0]}
+    return Study(ks, tuple(samples), curves)
+
+
+def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
+    """Distance to full attention: of k-MIP attention, as published, and of normal outputs."""
+    found = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
+    random = np.full(len(ks), found.random)
+    return dict(zip(APPROXIMATION, (found.error, found.published, random), strict=True))
+
+
+def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
+    """Cumulative attention weight: of the sample, and of Gaussian queries and keys of its size."""
+    generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
+    queries, keys = sample.queries[:1], sample.keys[:1]
+    normal = (torch.randn(rows.shape, generator=generator) for rows in (queries, keys))
+    curves = (cumulative_weight(sample.queries, sample.keys, ks), cumulative_weight(*normal, ks))
+    return dict(zip(CUMULATIVE_WEIGHT, curves, strict=True))
+
+
+def _chosen(projections: Projections, choice: Choice) -> tuple[list[int], list[int]]:
+    count = len(projections.layers)
+    layers = list(choice.layers if choice.layers is not None else range(min(1, count - 1), count))
+    if not layers or not all(0 <= layer < count for layer in layers):
+        raise UsageError(
+            "There is no such layer.",
+            expected=f"0 … {count - 1}",
+            found=", ".join(map(str, layers)) or "none",
+            left="nothing was written",
+            next="name other --layers",
+        )
+    sizes = projections.sizes
+    fit = [g for g, size in enumerate(sizes) if max(1, choice.min_nodes) <= size <= choice.max_nodes]
+    if not fit:
+        found = f"{len(sizes)} graphs of {min(sizes):,} to {max(sizes):,} nodes" if sizes else "no graph"
+        raise UsageError(
+            "No graph has the size asked for.",
+            expected=f"{choice.min_nodes:,} to {choice.max_nodes:,} nodes",
+            found=found,
+            left="nothing was written",
+            next="other --min-nodes and --max-nodes (with --queries 1000, a large graph takes less time)",
+        )
+    return layers, fit[: choice.graphs]

@@ -1,0 +1,107 @@
+"""``analyze`` and ``evaluate --dump-qk`` through the command line."""
+
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.shared import ROOT
+
+from kmip_data.cli.analyze import ANALYSES
+from kmip_data.cli.main import root
+from kmip_data.models.analysis.projections import read_projections
+
+QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "--set", "model.hidden_dim=8"]
+
+
+def test_gaussian_table_and_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = kmip("analyze", "approximation", "--gaussian", "--n", 40, "--d", 4, "--k", "1,10,40")
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[0].split() == ["k", "distance", "±", "normal", "outputs", "±"]
+    assert lines[3].split()[:2] == ["40", "0.0000"]
+    assert (tmp_path / "approximation.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,as published")
+    published = kmip(
+        "analyze", "approximation", "--gaussian", "--n", 40, "--d", 4, "--as-published", "--k", "1"
+    )
+    assert published.out.splitlines()[0].split()[:3] == ["k", "as", "published"]
+
+
+def test_json_and_prefix(tmp_path):
+    args = ["--gaussian", "--n", 30, "--graphs", 2, "--json", "-q", "--save", tmp_path / "mine"]
+    found = kmip("analyze", "cumulative-weight", *args).json
+    assert found["k"][-1] == 30
+    assert found["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
+    assert found["samples"] == 2
+    assert all(Path(path).is_file() for path in found["saved"])
+    assert found["curves"]["Gaussian"]["mean"][0] != found["curves"]["k-MIP"]["mean"][0]
+
+
+def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
+    build = make_build()
+    run = kmip("train", "--dataset", build.path, *QUICK, "--name", "mine", "--json").json["run"]
+    dump = tmp_path / "qk.safetensors"
+    outcome = kmip("evaluate", run, "--dump-qk", dump, "--dump-part", "train", "--dump-graphs", 2, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["dump"]["layers"] == 3
+    assert outcome.json["dump"]["graphs"] == 2
+    assert set(outcome.json["metrics"]) == {"train", "val", "test"}
+    found = read_projections(dump)
+    assert found.ptr[-1] == outcome.json["dump"]["nodes"]
+    assert found.about["part"] == "train"
+    assert found.about["sample"] is False
+    assert "dump" in kmip("evaluate", run, "--dump-qk", dump).out
+    assert read_projections(dump).about["part"] == "test"
+
+    of_run = kmip("analyze", "approximation", run, "--k", "1,2", "--json", "-q")
+    assert of_run.code == 0, of_run.err
+    assert (Path(run) / "approximation.png").is_file()
+    of_file = kmip("analyze", "approximation", "--qk", dump, "--k", "1,2", "--json", "-q", "--save",
+                   tmp_path / "a")  # fmt: skip
+    assert of_run.json["curves"] == of_file.json["curves"]
+    assert of_run.json["samples"] == 2 * 2  # layers 1 and 2 of both test graphs
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "word"),
+    [
+        (["approximation"], 2, "RUN, --qk FILE or --gaussian"),
+        (["approximation", "--gaussian", "--qk", "x"], 2, "--qk and --gaussian"),
+        (["approximation", "--qk", "x", "--n", "5"], 2, "--n shape generated data"),
+        (["approximation", "--gaussian", "--n", "9", "--k", "1-3"], 2, "no list of numbers"),
+        (["approximation", "--gaussian", "--n", "9", "--k", "0,1"], 2, "values of k"),
+        (["approximation", "--gaussian", "--n", "9", "--layers", "1"], 2, "no such layer"),
+        (["approximation", "--gaussian", "--n", "9", "--save", "/no/such/x"], 2, "cannot be saved there"),
+        (["approximation", "no-such-run"], 2, "no-such-run"),
+        (["approximation", "--qk", str(ROOT / "README.md")], 4, "cannot be read as projections"),
+        (["approximation", "--qk", "no-such-file"], 2, "no-such-file"),
+        (["aproximation"], 2, "Did you mean 'approximation'"),
+    ],
+)
+def test_wrong_usage(home, tmp_path, monkeypatch, args, code, word):
+    monkeypatch.chdir(tmp_path)
+    outcome = kmip("analyze", *args)
+    assert outcome.code == code, outcome.err
+    assert word in outcome.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_dump_into_no_folder_is_told_before_the_work(home):
+    outcome = kmip("evaluate", "no-such-run", "--dump-qk", "/no/such/folder/x")
+    assert outcome.code == 2
+    assert "--dump-qk" in outcome.err
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_help_has_examples_that_parse(name):
+    command = root.get_command(None, "analyze").get_command(None, name)
+    text = kmip("analyze", name, "--help").out
+    for example in command.examples:
+        assert f"  {example}\n" in text
+        command.make_context(name, example.split()[3:]).close()
+    assert command.help.splitlines()[0] == ANALYSES[name][1]
+    documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
+    for param in command.params:
+        for word in param.opts:
+            assert not word.startswith("--") or f"`{word}" in documented, f"{word} is not in docs/analysis.md"
