@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.gathered import attend_to_chosen
-from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.models.attention.operators import attend, search
 
 Pointers = Tensor | Sequence[int]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator] # loops over parts whose number depends on the data
 def kmip_attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     k: int,
-    *,
     query_ptr: Pointers | None = None,
+    *,
     key_ptr: Pointers | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
@@ -30,7 +29,10 @@ def kmip_attention(
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only.
+    Differentiable once in queries, keys and values, through the chosen pairs only. For the backward
+    pass it keeps, besides its operands, a weight and an index of each chosen pair; on the CPU gradients
+    have the same bits for any number of threads, on CUDA under
+    ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -56,19 +58,74 @@ def kmip_attention(
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
+    return attend_to_best(
+        queries,
+        keys,
+        values,
+        k,
+        query_ptr=query_ptr,
+        key_ptr=key_ptr,
+        dropout=dropout,
+        backend=backend,
+        repeat_first_key=repeat_first_key,
+    ).out
+
+
+class Attended(NamedTuple):
+    """What attention gives, and the pairs it ran over."""
+
+    out: Tensor  #: (H, N, v)
+    weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it
+    indices: Tensor  #: (H, N, k) int64 rows of the keys; −1: none
+
+
+def attend_to_best(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    k: int,
+    *,
+    query_ptr: Pointers | None = None,
+    key_ptr: Pointers | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+    repeat_first_key: bool = False,
+    hint: Tensor | None = None,
+) -> Attended:
+    """:func:`kmip_attention` with its weights and indices.
+
+    Parameters
+    ----------
+    hint
+        (H, N, k) indices of an earlier search over like operands; orders the work, changes nothing.
+    """
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
         raise UsageError(
             "values has the wrong shape",
             expected=f"({keys.shape[0]}, {keys.shape[1]}, v), one row for each key",
             found=str(tuple(values.shape)),
         )
-    scores, indices = topk_inner_product(
-        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
+    if values.device != keys.device or not values.is_floating_point():
+        raise UsageError(
+            "values and keys do not go together",
+            expected=f"floating-point values on {keys.device}, as the keys",
+            found=f"{values.dtype} on {values.device}",
+        )
+    scores, indices = search(
+        queries.detach(), keys.detach(), k, _tensor(query_ptr), _tensor(key_ptr), backend, hint
     )
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
-    keep = nn.functional.dropout(torch.ones_like(scores), dropout) if dropout > 0 else None
-    return attend_to_chosen(queries, keys, values, scores, indices, 1 / math.sqrt(queries.shape[2]), keep)
+    keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
+    # Kept until the backward pass: half the bytes, where every row has such a number.
+    small = indices.to(torch.int32) if keys.shape[1] < 2**31 else indices
+    scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
+    out, weights = attend(queries, keys, values, scores, small, scale, keep, kept_scale)
+    return Attended(out, weights, indices)
+
+
+def _tensor(ptr: Pointers | None) -> Tensor | None:
+    return ptr if ptr is None or isinstance(ptr, Tensor) else torch.tensor(ptr)
 
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,7 +221,6 @@ class KMIPAttention(nn.Module):
         Tensor
             (N, dim).
         """
-        ptr = (0, x.shape[0]) if ptr is None else ptr
         attended, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
         heads = kmip_attention(
             self._split(self.query(x)),
@@ -190,9 +246,10 @@ class KMIPAttention(nn.Module):
         )
 
 
-def _pad_to_longest(x: Tensor, ptr: Pointers) -> tuple[Tensor, list[int]]:
+@torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
+def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    starts = torch.as_tensor(ptr, device="cpu")
+    starts = torch.as_tensor((0, x.shape[0]) if ptr is None else ptr, device="cpu")
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0
     offset = torch.arange(len(counts)) * longest - starts[:-1]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from support.slow_models import full_attention, slow_attention, slow_padded_attention
+from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
@@ -92,21 +97,6 @@ def test_gradients_of_all_keys_are_those_of_full_attention() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
-def test_gathers_in_parts_change_nothing(monkeypatch) -> None:
-    from kmip_data.models.attention import gathered
-
-    results = []
-    for scratch in (gathered.SCRATCH, 1000):
-        monkeypatch.setattr(gathered, "SCRATCH", scratch)
-        torch.manual_seed(1)
-        inputs = [t.requires_grad_() for t in operands()]
-        out = kmip_attention(*inputs, 5, query_ptr=PTR)
-        out.square().sum().backward()
-        results.append([out, *(t.grad for t in inputs)])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_no_gathered_tensor_is_kept() -> None:
     kept: list[torch.Size] = []
 
@@ -121,11 +111,63 @@ def test_no_gathered_tensor_is_kept() -> None:
     assert sum(shape.numel() for shape in kept) == sum(t.numel() for t in inputs) + 2 * 2 * 40 * 5
 
 
+MEMORY = """
+import re, torch
+from pathlib import Path
+from kmip_data.models import kmip_attention
+
+def step(graphs):
+    ptr = torch.arange(graphs + 1) * 100
+    inputs = [torch.randn(1, graphs * 100, 10, requires_grad=True) for _ in range(3)]
+    kmip_attention(*inputs, 10, ptr).sum().backward()
+
+def resident(name):
+    return int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+step(10)  # compiles
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = resident("VmRSS")
+step(1000)
+print((resident("VmHWM") - before) / 100_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_training_step_takes_less_than_a_kilobyte_a_node() -> None:
+    root = Path(__file__).parents[3]
+    found = subprocess.run(
+        [sys.executable, "-c", MEMORY],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        timeout=120,
+    )
+    assert 300 < float(found.stdout) < 1000  # 10 wide operands, their gradients and 10 pairs: > 300 bytes
+
+
 def test_dropout_keeps_the_mean() -> None:
     q, key, v = operands(heads=1, rows=20)
     plain = kmip_attention(q, key, v, 10)
     many = kmip_attention(*(t.expand(2000, -1, -1) for t in (q, key, v)), 10, dropout=0.3)
     torch.testing.assert_close(many.mean(0, keepdim=True), plain, atol=0.08, rtol=0)
+
+
+def test_checkpointing_changes_nothing() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6, dropout=0.3)
+    results = []
+    for again in (False, True):
+        torch.manual_seed(3)
+        x = torch.randn(40, 8, requires_grad=True)
+        out = checkpoint(layer, x, torch.tensor(PTR), use_reentrant=False) if again else layer(x, PTR)
+        (grad,) = torch.autograd.grad(out.square().sum(), x)
+        results.append((out, grad))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_pointers_may_be_the_fifth_argument() -> None:
+    q, key, v = operands()
+    assert torch.equal(kmip_attention(q, key, v, 3, PTR), kmip_attention(q, key, v, 3, query_ptr=PTR))
 
 
 def test_dropout_is_off_in_eval() -> None:

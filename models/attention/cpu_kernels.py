@@ -1,0 +1,204 @@
+"""Attention over chosen pairs in compiled loops on the CPU: no gathered row is ever stored.
+
+Every sum runs in one order that no split of the work changes, so outputs and gradients have the same
+bits for any number of threads. A range counts the rows of all heads, one head after another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.compiled import njit_nogil
+from kmip_data.threads import for_ranges, num_threads
+
+Array = NDArray[Any]
+
+PAIRS_A_RANGE = 20_000  #: fewer are not worth handing to a thread
+
+# Sums may be reordered into vector lanes, always the same way; −inf stays −inf.
+_compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+
+
+def forward(values: Array, scores: Array, indices: Array, keep: Array, scale: float) -> tuple[Array, Array]:
+    """Softmax of the scores and the weighted sum of the chosen values.
+
+    Parameters
+    ----------
+    values
+        (H, M, v) float32 or float64.
+    scores, indices
+        (H, N, k) of that dtype, and int32 or int64 rows of ``values``; −1: no key.
+    keep
+        (H, N, k) bool, weights that are not set to zero after the softmax; of size 0: all.
+    scale
+        Factor of the scores in the softmax.
+
+    Returns
+    -------
+    out, weights
+        (H, N, v) and (H, N, k); the weights are those of the softmax.
+    """
+    heads, rows, k = indices.shape
+    out = np.empty((heads, rows, values.shape[2]), values.dtype)
+    weights = np.empty(indices.shape, values.dtype)
+    factor = values.dtype.type(scale)
+
+    def work(start: int, stop: int) -> None:
+        _forward(values, scores, indices, keep, factor, start, stop, weights, out)
+
+    for_ranges(work, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    return out, weights
+
+
+def backward(
+    grad: Array,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
+    scale: float,
+) -> tuple[Array, Array, Array]:
+    """Gradients of queries, keys and values from that of the output, (H, N, v).
+
+    Queries take theirs row by row. Keys and values are written by the thread that owns them: each
+    thread walks all pairs in order and adds those that chose one of its keys. That costs a comparison
+    a pair and thread, and neither locks nor a sorted copy of the pairs.
+    """
+    heads, rows, k = indices.shape
+    many = keys.shape[1]
+    factor = keys.dtype.type(scale)
+    grad_scores = np.empty(indices.shape, keys.dtype)
+    grad_queries = np.empty(queries.shape, keys.dtype)
+    grad_keys, grad_values = np.zeros(keys.shape, keys.dtype), np.zeros(values.shape, keys.dtype)
+
+    def of_queries(start: int, stop: int) -> None:
+        _backward_queries(
+            grad, keys, values, indices, weights, keep, factor, start, stop, grad_scores, grad_queries
+        )
+
+    def of_keys(start: int, stop: int) -> None:
+        _backward_keys(
+            grad, queries, indices, weights, keep, start, stop, grad_scores, grad_keys, grad_values
+        )
+
+    for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    # One range a thread, as each walks all pairs of the heads whose keys it owns.
+    pairs_a_key = max(1, rows * k // max(1, many))
+    grain = max(-(-heads * many // num_threads()), PAIRS_A_RANGE // pairs_a_key, 1)
+    for_ranges(of_keys, heads * many, grain=grain)
+    return grad_queries, grad_keys, grad_values
+
+
+@_compiled
+def _forward(
+    values: Array,
+    scores: Array,
+    indices: Array,
+    keep: Array,
+    scale: Any,
+    start: int,
+    stop: int,
+    weights: Array,
+    out: Array,
+) -> None:
+    _, rows, k = indices.shape
+    nothing = scale * 0
+    for flat in range(start, stop):
+        head, row = divmod(flat, rows)
+        largest = nothing - np.inf
+        for slot in range(k):
+            if indices[head, row, slot] >= 0:
+                largest = max(largest, scores[head, row, slot])
+        total = nothing
+        for slot in range(k):
+            weight = nothing
+            if indices[head, row, slot] >= 0:
+                weight = math.exp((scores[head, row, slot] - largest) * scale)
+            weights[head, row, slot] = weight
+            total += weight
+        out[head, row] = 0
+        for slot in range(k):
+            key = indices[head, row, slot]
+            if key < 0:
+                continue
+            weights[head, row, slot] /= total
+            if keep.shape[0] > 0 and not keep[head, row, slot]:
+                continue
+            for channel in range(out.shape[2]):
+                out[head, row, channel] += weights[head, row, slot] * values[head, key, channel]
+
+
+@_compiled
+def _backward_queries(
+    grad: Array,
+    keys: Array,
+    values: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
+    scale: Any,
+    start: int,
+    stop: int,
+    grad_scores: Array,
+    grad_queries: Array,
+) -> None:
+    _, rows, k = indices.shape
+    nothing = scale * 0
+    for flat in range(start, stop):
+        head, row = divmod(flat, rows)
+        mean = nothing
+        for slot in range(k):
+            product = nothing
+            key = indices[head, row, slot]
+            if key >= 0 and (keep.shape[0] == 0 or keep[head, row, slot]):
+                for channel in range(values.shape[2]):
+                    product += grad[head, row, channel] * values[head, key, channel]
+            grad_scores[head, row, slot] = product
+            mean += product * weights[head, row, slot]
+        grad_queries[head, row] = 0
+        for slot in range(k):
+            # A missing key has no weight, hence no gradient.
+            slope = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
+            grad_scores[head, row, slot] = slope
+            key = indices[head, row, slot]
+            if key >= 0:
+                for channel in range(keys.shape[2]):
+                    grad_queries[head, row, channel] += slope * keys[head, key, channel]
+
+
+@_compiled
+def _backward_keys(
+    grad: Array,
+    queries: Array,
+    indices: Array,
+    weights: Array,
+    keep: Array,
+    start: int,
+    stop: int,
+    grad_scores: Array,
+    grad_keys: Array,
+    grad_values: Array,
+) -> None:
+    _, rows, k = indices.shape
+    many = grad_keys.shape[1]
+    for head in range(start // many, (stop - 1) // many + 1):
+        first = max(start - head * many, 0)
+        last = min(stop - head * many, many)
+        for row in range(rows):
+            for slot in range(k):
+                key = indices[head, row, slot]
+                if key < first or key >= last:  # also where there is none: −1
+                    continue
+                slope = grad_scores[head, row, slot]
+                for channel in range(queries.shape[2]):
+                    grad_keys[head, key, channel] += slope * queries[head, row, channel]
+                if keep.shape[0] > 0 and not keep[head, row, slot]:
+                    continue
+                for channel in range(grad.shape[2]):
+                    grad_values[head, key, channel] += weights[head, row, slot] * grad[head, row, channel]

@@ -1,0 +1,198 @@
+"""Search and attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
+
+``torch.compile`` sees two opaque operators with known shapes and a gradient; nothing inside is traced,
+whose loops depend on the data. On the CPU compiled kernels do the work, elsewhere torch operations.
+"""
+
+# ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kmip_data.errors import UsageError
+from kmip_data.models.attention import gathered
+from kmip_data.models.search.topk import topk_inner_product
+
+NAMESPACE = "kmip_data"
+
+
+@torch.library.custom_op(f"{NAMESPACE}::search", mutates_args=())
+def search(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    query_ptr: Tensor | None,
+    key_ptr: Tensor | None,
+    backend: str,
+    hint: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """:func:`topk_inner_product`; not differentiable."""
+    more = {} if hint is None else {"hint": hint}
+    return topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend, **more)  # type: ignore[no-any-return]
+
+
+@search.register_fake
+def _(
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    query_ptr: Tensor | None,
+    key_ptr: Tensor | None,
+    backend: str,
+    hint: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    shape = (queries.shape[0], queries.shape[1], k)
+    return (
+        queries.new_empty(shape, dtype=_working(queries.dtype)),
+        queries.new_empty(shape, dtype=torch.int64),
+    )
+
+
+@torch.library.custom_op(f"{NAMESPACE}::attend", mutates_args=())
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scores: Tensor,
+    indices: Tensor,
+    scale: float,
+    keep: Tensor | None,
+    kept_scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Weigh the chosen values by the softmax of their scores.
+
+    Parameters
+    ----------
+    queries, keys, values
+        (H, N, d), (H, M, d) and (H, M, v).
+    scores, indices
+        (H, N, k) inner products and rows of ``keys`` (int32 or int64), as the search gives them;
+        index −1: no key. The scores are taken as they are, and differentiated as queries · keys.
+    scale
+        Factor of the scores in the softmax.
+    keep, kept_scale
+        (H, N, k) bool, the weights that dropout keeps, and their factor; None: all.
+
+    Returns
+    -------
+    out, weights
+        (H, N, v), dtype of ``values``; a row without any key is zero. (H, N, k), the softmax before
+        dropout, through which no gradient flows.
+    """
+    work = _working(values.dtype)
+    inputs = values.to(work), scores.to(work), indices, keep, scale
+    if _compiled(values):
+        from kmip_data.models.attention import cpu_kernels
+
+        out, weights = map(torch.from_numpy, cpu_kernels.forward(*map(_array, inputs)))
+    else:
+        out, weights = gathered.forward(*inputs)
+    if keep is not None:
+        out *= kept_scale
+    return out.to(values.dtype), weights
+
+
+@attend.register_fake
+def _(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scores: Tensor,
+    indices: Tensor,
+    scale: float,
+    keep: Tensor | None,
+    kept_scale: float,
+) -> tuple[Tensor, Tensor]:
+    out = values.new_empty((*indices.shape[:2], values.shape[2]))
+    return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
+
+
+@torch.library.custom_op(f"{NAMESPACE}::attend_backward", mutates_args=())
+def attend_backward(
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    scale: float,
+    keep: Tensor | None,
+    kept_scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
+    grad = grad if keep is None else grad * kept_scale
+    rows = (tensor.to(weights.dtype) for tensor in (grad, queries, keys, values))
+    inputs = *rows, indices, weights, keep, scale
+    grads: Any
+    if _compiled(values):
+        from kmip_data.models.attention import cpu_kernels
+
+        grads = map(torch.from_numpy, cpu_kernels.backward(*map(_array, inputs)))
+    else:
+        grads = gathered.backward(*inputs)
+    of_queries, of_keys, of_values = grads
+    return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
+
+
+@attend_backward.register_fake
+def _(
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    scale: float,
+    keep: Tensor | None,
+    kept_scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (queries, keys, values))  # type: ignore[return-value]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    queries, keys, values, _, indices, scale, keep, kept_scale = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(queries, keys, values, indices, output[1], keep)
+    ctx.scale, ctx.kept_scale = scale, kept_scale
+
+
+def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    queries, keys, values, indices, weights, keep = ctx.saved_tensors
+    grads = attend_backward(grad, queries, keys, values, indices, weights, ctx.scale, keep, ctx.kept_scale)
+    return *grads, None, None, None, None, None
+
+
+attend.register_autograd(_differentiate, setup_context=_save)
+
+
+def _refuse_vmap(*_: Any) -> Any:
+    raise UsageError(
+        "torch.func.vmap cannot run k-MIP attention",
+        expected="a call with all graphs in one tensor, (heads, rows, d), told apart by ptr",
+        found="a call inside vmap",
+        next="put the batch into the rows and pass ptr, or into the heads",
+    )
+
+
+for _operator in (search, attend, attend_backward):
+    _operator.register_vmap(_refuse_vmap)
+
+
+def _working(dtype: torch.dtype) -> torch.dtype:
+    """Half precision is computed in float32."""
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def _compiled(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and importlib.util.find_spec("numba") is not None
+
+
+def _array(value: Any) -> Any:
+    """NumPy's view of a tensor, laid out row by row; no mask is one of size 0."""
+    if value is None:
+        value = torch.empty((0, 0, 0), dtype=torch.bool)
+    return value.detach().contiguous().numpy() if isinstance(value, Tensor) else value

@@ -1,0 +1,113 @@
+"""Attention as operators: compiled kernels against torch operations, threads, compiled graphs, vmap."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kmip_data import threads
+from kmip_data.errors import UsageError
+from kmip_data.models.attention import cpu_kernels, gathered, operators
+from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+
+
+def problem(*, heads=2, rows=50, keys=30, dim=3, value_dim=5, k=4, dtype=torch.float32, seed=0):
+    """Operands, scores and indices with some slots missing and two rows without any key."""
+    g = torch.Generator().manual_seed(seed)
+    q, key, v = (
+        torch.randn(heads, n, d, generator=g, dtype=dtype)
+        for n, d in ((rows, dim), (keys, dim), (keys, value_dim))
+    )
+    indices = torch.randint(0, keys, (heads, rows, k), generator=g, dtype=torch.int32)
+    indices[:, :7, 2:] = -1
+    indices[:, 3:5] = -1
+    scores = (q[:, :, None] * key[torch.arange(heads)[:, None, None], indices.long()]).sum(-1)
+    scores[indices < 0] = -torch.inf
+    return q, key, v, scores, indices
+
+
+def run(arguments, keep=None, kept_scale=1.0):
+    """Output, weights and the three gradients of the operator."""
+    q, key, v, scores, indices = arguments
+    inputs = [t.detach().clone().requires_grad_() for t in (q, key, v)]
+    out, weights = operators.attend(*inputs, scores, indices, 0.6, keep, kept_scale)
+    return [out, weights, *torch.autograd.grad(out.sin().sum(), inputs)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_kernels_equal_torch_operations(dtype: torch.dtype, dropped: bool, monkeypatch) -> None:
+    arguments = problem(dtype=dtype)
+    keep = torch.rand(2, 50, 4, generator=torch.Generator().manual_seed(1)) > 0.4 if dropped else None
+    found = run(arguments, keep, 1.7)
+    monkeypatch.setattr(operators, "_compiled", lambda tensor: False)
+    monkeypatch.setattr(gathered, "SCRATCH", 1000)  # many parts
+    for a, b in zip(found, run(arguments, keep, 1.7), strict=True):
+        assert a.dtype == b.dtype
+        loose = dict(atol=0.03, rtol=0.03) if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(a, b, **loose)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_same_bits_for_any_number_of_threads(heads: int, monkeypatch) -> None:
+    monkeypatch.setattr(cpu_kernels, "PAIRS_A_RANGE", 1)
+    arguments = problem(heads=heads, rows=400, keys=37, k=9)
+    results = []
+    for count in (1, 2, 5):
+        threads.set_num_threads(count)
+        try:
+            results.append(run(arguments))
+        finally:
+            threads.set_num_threads(None)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_operators_keep_the_rules_of_torch(dtype: torch.dtype) -> None:
+    q, key, v, scores, indices = problem(dtype=dtype)
+    inputs = [t.requires_grad_() for t in (q, key, v)]
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    scores = scores.detach()
+    torch.library.opcheck(operators.attend, (*inputs, scores, indices, 0.6, None, 1.0), test_utils=checks)
+    ptr = torch.tensor([0, 10, 30])
+    plain = [t.detach() for t in (key, key)]
+    torch.library.opcheck(operators.search, (*plain, 4, ptr, None, "auto", None), test_utils=checks)
+
+
+def test_one_compiled_graph() -> None:
+    layer = KMIPAttention(8, heads=2, key_dim=3, k=6, dropout=0.2)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows, ptr in ((40, [0, 4, 40]), (31, [0, 10, 20, 31])):
+        x = torch.randn(rows, 8)
+        results = []
+        for call in (layer, compiled):
+            torch.manual_seed(1)
+            out = call(x, torch.tensor(ptr))
+            grads = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
+            results.append([out, *grads])
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_vmap_is_refused() -> None:
+    rows = torch.randn(2, 1, 5, 3)
+    with pytest.raises(UsageError, match="vmap") as caught:
+        torch.func.vmap(lambda row: kmip_attention(row, row, row, 3))(rows)
+    assert "ptr" in str(caught.value)
+
+
+def test_errors_pass_through_a_compiled_graph() -> None:
+    call = torch.compile(kmip_attention, fullgraph=True, backend="eager")
+    bad = torch.full((1, 4, 3), torch.nan)
+    with pytest.raises(UsageError, match="cannot be ranked"):
+        call(bad, bad, bad, 2)
+
+
+def test_no_second_derivative() -> None:
+    q, key, v, scores, indices = problem(dtype=torch.float64)
+    q.requires_grad_()
+    out, _ = operators.attend(q, key, v, scores, indices, 0.6, None, 1.0)
+    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError):
+        grad.sum().backward()
