@@ -36,6 +36,7 @@ DEV = [
     "hypothesis>=6.100",
     "import-linter>=2.0",
     "mypy>=1.11",
+    "pre-commit>=3.7",
     "pykdtree>=1.4",
     "pytest>=8",
     "pytest-timeout>=2.3",
