@@ -146,11 +146,10 @@ def record_run(
         The run is unfinished, or one of its files is damaged.
     """
     from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
-    from kmip_data.models.training.config import DataConfig
     from kmip_data.models.training.data import open_data
+    from kmip_data.models.training.fitting import module_for
     from kmip_data.models.training.folders import CONFIG_NAME, find_run
     from kmip_data.models.training.machine import autocast, choose_device
-    from kmip_data.models.training.module import TrainingModule
     from kmip_data.models.training.overrides import read_config
     from kmip_data.models.training.result import read_result
 
@@ -159,7 +158,9 @@ def record_run(
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
     if target is not None:
-        data_config = DataConfig(dataset=target, sample=sample, features=config.data.features)
+        data_config = config.data.model_copy(
+            update={"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+        )
         config = config.model_copy(update={"data": data_config})
     system = config.system.model_copy(update={"compile": False})  # compiled code would pass by the hooks
     config = config.model_copy(update={"system": system})
@@ -173,7 +174,7 @@ def record_run(
             next="name another part",
         )
     where = torch.device(choose_device(device or config.system.device).kind)
-    module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+    module = module_for(config, data)
     load_weights(module.model, folder / WEIGHTS)
     module.to(where).eval()
     with (
@@ -181,7 +182,8 @@ def record_run(
         torch.inference_mode(),
         autocast(config.training.precision, where.type),
     ):
-        for batch in data.loader(part):
+        ((_, batches),) = data.passes([part])
+        for batch in batches:
             module.model(batch.to(where))
             if len(recorder.sizes) >= graphs:
                 break

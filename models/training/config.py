@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +30,11 @@ class DataConfig(_Section):
     )
     features: str = Field(
         default="all", description="view of the node features, where the dataset has one (all: every column)"
+    )
+    coordinates: Literal["replace", "append", "none"] = Field(
+        default="replace",
+        description="cities: sinusoids in the place of longitude and latitude (the code, 67 columns),"
+        " beside them (the text, 69), or neither (35)",
     )
 
 
@@ -63,11 +68,17 @@ class TrainingConfig(_Section):
     )
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
-    loss: Literal["weighted_cross_entropy", "cross_entropy"] = Field(
-        default="weighted_cross_entropy", description="loss function"
+    loss: Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1"] | None = Field(
+        default=None, description="loss function; none: the usual one for the targets"
     )
-    metric: Literal["accuracy", "f1", "miou"] = Field(
-        default="accuracy", description="validation metric that chooses the best epoch"
+    metric: Literal["accuracy", "f1", "miou", "ap", "mae"] | None = Field(
+        default=None,
+        description="validation metric that chooses the best epoch; none: the usual one for the targets",
+    )
+    neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(),
+        description="one large graph: train on batch_size nodes at a time with at most so many sampled"
+        " neighbours a node in each of so many hops, such as [10, 10]; empty: on the whole graph",
     )
     eval_every: int = Field(
         default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"

@@ -12,8 +12,9 @@ import torch
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
-from kmip_data.models.training.config import DataConfig, RunConfig
-from kmip_data.models.training.data import RunData, open_data
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.data import open_data
+from kmip_data.models.training.fitting import module_for
 from kmip_data.models.training.folders import CONFIG_NAME, find_run
 from kmip_data.models.training.logs import quiet_lightning
 from kmip_data.models.training.machine import (
@@ -22,9 +23,10 @@ from kmip_data.models.training.machine import (
     is_out_of_memory,
     out_of_memory,
 )
-from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.models.training.module import evaluate_parts
 from kmip_data.models.training.overrides import read_config
 from kmip_data.models.training.result import RunResult, SplitUsed, read_result
+from kmip_data.models.training.run_data import RunData
 from kmip_data.models.training.table import metrics_table
 
 
@@ -70,7 +72,7 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
             metrics_table([self.metrics]),
-            f"{self.dataset}{sample}, split {self.split.name}; weights of epoch {epoch}; metrics in %",
+            f"{self.dataset}{sample}, split {self.split.name}; weights of epoch {epoch}",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -117,8 +119,8 @@ def evaluate(
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if target is not None:
-        other = DataConfig(dataset=target, sample=sample, features=config.data.features)
-        config = config.model_copy(update={"data": other})
+        other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+        config = config.model_copy(update={"data": config.data.model_copy(update=other)})
     data = open_data(config, home=home, required=(), build=False)
     _check_fit(data, result, own=target is None)
     with quiet_lightning():
@@ -140,11 +142,11 @@ def evaluate(
 def _measure(
     config: RunConfig, data: RunData, folder: Path, device: torch.device
 ) -> dict[str, dict[str, float]]:
-    module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+    module = module_for(config, data)
     load_weights(module.model, folder / WEIGHTS)
     try:
         module.to(device)
-        return {part: evaluate_part(module, part, data.loader(part), device) for part in data.parts}
+        return evaluate_parts(module, data, data.parts, device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -14,11 +14,16 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 
 from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.models.network import build_model
-from kmip_data.models.training.checkpoint import LAST, WEIGHTS, AtomicCheckpointIO, write_weights
+from kmip_data.models.training.checkpoint import (
+    LAST,
+    WEIGHTS,
+    AtomicCheckpointIO,
+    random_state,
+    set_random_state,
+    write_weights,
+)
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.curves import draw_curves
-from kmip_data.models.training.data import RunData
 from kmip_data.models.training.folders import CURVES_NAME
 from kmip_data.models.training.logs import build_logger, check_logger, quiet_lightning
 from kmip_data.models.training.machine import (
@@ -28,10 +33,11 @@ from kmip_data.models.training.machine import (
     peak_device_memory,
     peak_host_memory,
 )
-from kmip_data.models.training.memory import check_step_fits
-from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.models.training.memory import Estimate, plan_memory
+from kmip_data.models.training.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.recorder import Recorder
 from kmip_data.models.training.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
+from kmip_data.models.training.run_data import RunData
 from kmip_data.shards.writer import write_file
 
 TERMINATED = 143
@@ -42,21 +48,23 @@ def fit(
     data: RunData,
     folder: Path | None,
     device: Device,
+    memory: Estimate,
     *,
     tell: Callable[[str], None],
     quiet: bool = False,
 ) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    ``folder`` is ``None`` where another process of a distributed run made it.
+    ``folder`` is ``None`` where another process of a distributed run made it. The global random
+    generators are seeded for the run and afterwards as they were.
     """
-    with quiet_lightning(), _determinism(config.system.deterministic):
+    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators():
         seed_everything(config.training.seed, workers=False, verbose=False)
-        module = TrainingModule(config, in_channels=data.in_channels, num_classes=data.num_classes)
+        module = module_for(config, data, recompute=memory.recompute)
         recorder = Recorder(module, folder, data, config, quiet=quiet)
         trainer = _trainer(config, folder, device, recorder, data)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
-        for line in _announcement(config, data, folder, device, module, checkpoint):
+        for line in _announcement(config, data, folder, device, module, memory, checkpoint):
             tell(line)
         if device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -67,21 +75,41 @@ def fit(
             return _finish(config, data, folder, device, module, recorder, trainer)
 
 
-def check(config: RunConfig, data: RunData, device: Device) -> None:
-    """Find what cannot work before anything is written.
+def module_for(config: RunConfig, data: RunData, *, recompute: bool = False) -> TrainingModule:
+    """Return the network for ``data``, with new weights from the global generator."""
+    model = config.model.model_copy(update={"checkpoint_layers": recompute})
+    return TrainingModule(
+        config.model_copy(update={"model": model}),
+        task=data.task,
+        in_channels=data.in_channels,
+        edge_channels=data.edge_channels,
+    )
+
+
+def check(config: RunConfig, data: RunData, device: Device) -> Estimate:
+    """Find what cannot work before anything is written; return what the run will take of memory.
 
     Raises
     ------
     UsageError
         A logger, model or option is not there.
     OutOfResources
-        A step on the CPU will not fit into memory.
+        A step will not fit into memory.
     """
     check_logger(config.system.logger)
-    if device.kind == "cpu":
-        check_step_fits(config, data.largest_batch)
-    with torch.device("meta"):  # no memory, and no random numbers drawn
-        build_model(config.model, in_channels=data.in_channels, num_classes=data.num_classes)
+    with torch.device("meta"), _own_generators():  # no memory
+        module_for(config, data)
+    return plan_memory(config, data, device)
+
+
+@contextlib.contextmanager
+def _own_generators() -> Iterator[None]:
+    """Leave the global random generators as they were."""
+    before = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(before)
 
 
 def _trainer(
@@ -124,6 +152,7 @@ def _announcement(
     folder: Path | None,
     device: Device,
     module: TrainingModule,
+    memory: Estimate,
     checkpoint: Path | None,
 ) -> Iterator[str]:
     yield f"data: {data.description}"
@@ -135,6 +164,8 @@ def _announcement(
     yield f"schedule: {schedule.kind}, {epochs} epoch{'s' if epochs > 1 else ''}{shape}"
     many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
     yield f"device: {device.name} ({device.reason}){many}, precision {config.training.precision}"
+    again = "; layers are recomputed in the backward pass" if memory.recompute else ""
+    yield f"memory: {memory}{many and ' each'}{again}"
     if checkpoint is not None:
         yield f"run: {folder}, from its last checkpoint"
     else:
@@ -219,9 +250,7 @@ def _finish(
     module.model.load_state_dict(recorder.best_weights)
     root = trainer.strategy.root_device
     module.to(root)
-    metrics = {}
-    for part in data.parts:
-        metrics[part] = evaluate_part(module, part, data.loader(part), root)
+    metrics = evaluate_parts(module, data, data.parts, root)
     history = recorder.history
     result = RunResult(
         name=folder.name if folder is not None else "",
@@ -242,7 +271,7 @@ def _finish(
         versions=package_versions(),
         epochs=len(history),
         best_epoch=recorder.best_epoch,
-        metric=config.training.metric,
+        metric=recorder.metric,
         metrics=metrics,
         seconds=Seconds(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+from kmip_data.models.training.metrics import Kind
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -35,7 +36,8 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     Notes
     -----
     Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
-    code uses. The weights belong to a batch, so the loss depends on how graphs are batched.
+    code uses. The weights belong to a batch, so the loss depends on how graphs are batched; where the
+    batch is one graph with masks, they are counted over the nodes of the mask.
     """
     count = torch.bincount(target, minlength=logits.shape[-1])
     total = target.numel()
@@ -49,7 +51,51 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), target)
 
 
+def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known labels of the binary cross-entropy, in float32.
+
+    Parameters
+    ----------
+    logits, target
+        ``(N, T)``; targets 0 or 1, NaN where unknown. Without any known label the loss is 0.
+
+    Notes
+    -----
+    Source: ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
+    """
+    logits, target, known = _known(logits, target)
+    each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return (each * known).sum() / known.sum().clamp_min(1)
+
+
+def l1(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known targets of ``|prediction - target|``, both ``(N, T)``, in float32."""
+    logits, target, known = _known(logits, target)
+    return ((logits - target).abs() * known).sum() / known.sum().clamp_min(1)
+
+
+def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both as float32 of one shape, unknown targets as 0, and which are known."""
+    target = target.float().view(logits.shape)
+    known = ~target.isnan()
+    return logits.float(), target.masked_fill(~known, 0.0), known
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss function of ``(logits, target)`` and the targets it is for."""
+
+    compute: Callable[[Tensor, Tensor], Tensor]
+    kind: Kind
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Scalar float32."""
+        return self.compute(logits, target)
+
+
 LOSSES: dict[str, Loss] = {
-    "weighted_cross_entropy": weighted_cross_entropy,
-    "cross_entropy": cross_entropy,
+    "weighted_cross_entropy": Loss(weighted_cross_entropy, "single-label"),
+    "cross_entropy": Loss(cross_entropy, "single-label"),
+    "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
+    "l1": Loss(l1, "regression"),
 }

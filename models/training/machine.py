@@ -89,10 +89,11 @@ class Size:
         neighbor = getattr(batch, "neighbor", None)
         index = getattr(batch, "edge_index", None)
         edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
-        return cls(int(batch.num_graphs), int(batch.num_nodes), int(edges))
+        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
 
     def __str__(self) -> str:
-        return f"{self.graphs} graphs, {self.nodes:,} nodes, {self.edges:,} edges"
+        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
+        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)

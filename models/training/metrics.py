@@ -1,18 +1,22 @@
-"""Metrics by name, accumulated over a split as one confusion matrix."""
+"""Metrics by name, accumulated over a split."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric as Accumulator
 from torchmetrics.classification import MulticlassConfusionMatrix
+from torchmetrics.utilities import dim_zero_cat
 
-PARTS = ("train", "val", "test")  #: of a split, in the order in which they are shown
+if TYPE_CHECKING:
+    from kmip_data.models.training.tasks import Task
+
+Kind = Literal["single-label", "multilabel", "regression"]  #: of targets
 
 
 def accuracy(confusion: Tensor) -> Tensor:
@@ -42,19 +46,61 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
     return (numerator[present] / denominator[present]).mean()
 
 
+def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over labels of the average precision; labels that are nowhere positive are left out.
+
+    Parameters
+    ----------
+    rows
+        Scores and targets (0, 1, NaN for unknown), both ``(N, T)`` float64.
+
+    Notes
+    -----
+    A label equals scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as
+    in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
+    leaves out those that are positive everywhere, where the average precision is 1.
+    """
+    scores, targets = rows
+    found = []
+    for score, target in zip(scores.T, targets.T, strict=True):
+        known = ~target.isnan()
+        if bool((target[known] == 1).any()):
+            found.append(_average_precision(score[known], target[known]))
+    return torch.stack(found).mean() if found else torch.tensor(math.nan, dtype=torch.float64)
+
+
+def _average_precision(score: Tensor, target: Tensor) -> Tensor:
+    """Σ precision · gain in recall over the thresholds, equal scores being one threshold."""
+    score, order = score.sort(descending=True)
+    last = torch.cat([score[1:] != score[:-1], score.new_ones(1, dtype=torch.bool)])
+    hits = target[order].cumsum(0)[last]
+    precision = hits / (torch.arange(1, len(score) + 1, dtype=torch.float64)[last])
+    return (precision * torch.diff(hits, prepend=hits.new_zeros(1))).sum() / hits[-1]
+
+
+def mean_absolute_error(errors: Tensor) -> Tensor:
+    """Mean over targets of their mean absolute error; ``(2, T)`` sums of errors, and their numbers."""
+    known = errors[1] > 0
+    return (errors[0][known] / errors[1][known]).mean()
+
+
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is computed from the confusion matrix, and which end is better."""
+    """How a metric is computed from what is accumulated, and which end is better."""
 
-    compute: Callable[[Tensor], Tensor]  #: ``(C, C)`` float64, rows are labels, columns predictions
+    compute: Callable[[Any], Tensor]  #: of what the accumulator of its kind gives
     better: Literal["higher", "lower"]
     title: str
+    kind: Kind
+    percent: bool = True  #: whether people read it in percent
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(accuracy, "higher", "accuracy"),
-    "f1": Metric(macro_f1, "higher", "macro F1"),
-    "miou": Metric(mean_iou, "higher", "mIoU"),
+    "accuracy": Metric(accuracy, "higher", "accuracy", "single-label"),
+    "f1": Metric(macro_f1, "higher", "macro F1", "single-label"),
+    "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
+    "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
+    "mae": Metric(mean_absolute_error, "lower", "MAE", "regression", percent=False),
 }
 
 
@@ -80,7 +126,7 @@ class _MeanLoss(Accumulator):
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, loss: Tensor, rows: int) -> None:
+    def update(self, loss: Tensor, rows: int | Tensor) -> None:
         self.total += loss.double() * rows
         self.rows += rows
 
@@ -88,39 +134,103 @@ class _MeanLoss(Accumulator):
         return self.total / self.rows
 
 
+class _Confusion(MulticlassConfusionMatrix):  # type: ignore[misc] # torchmetrics is untyped
+    """``(C, C)`` float64, rows are labels, columns predictions: C² integers whatever the split's size."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes, validate_args=False)
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        super().update(logits.argmax(dim=-1), target)
+
+    def compute(self) -> Tensor:
+        return super().compute().double().cpu()  # type: ignore[no-any-return]
+
+
+class _Rows(Accumulator):
+    """Scores and targets of all rows, because a ranking needs all of them; ``(N, T)`` float64 each."""
+
+    full_state_update = False
+    scores: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, labels: int) -> None:
+        super().__init__()
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("targets", [], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        self.scores.append(logits.float())
+        self.targets.append(target.float().view(logits.shape))
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
+
+
+class _Errors(Accumulator):
+    """``(2, T)`` float64: for each target the sum of absolute errors, and how many are known."""
+
+    full_state_update = False
+    errors: Tensor
+
+    def __init__(self, targets: int) -> None:
+        super().__init__()
+        self.add_state("errors", torch.zeros(2, targets, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        error = (logits.double() - target.double().view(logits.shape)).abs()
+        known = ~error.isnan() | logits.isnan()  # a prediction of NaN is an error that counts
+        self.errors += torch.stack([error.masked_fill(~known, 0.0).sum(0), known.sum(0)])
+
+    def compute(self) -> Tensor:
+        return self.errors.cpu()
+
+
+_ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
+    "single-label": _Confusion,
+    "multilabel": _Rows,
+    "regression": _Errors,
+}
+
+
 class SplitMetrics(nn.Module):
-    """Loss and all metrics of one split, over all its rows (points) pooled.
+    """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
 
     The sums are torchmetrics states, so :meth:`compute` adds them over the processes of a
-    distributed run. Memory is C² integers, whatever the size of the split.
+    distributed run.
 
     Notes
     -----
-    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)`` and
-    ``jaccard_score(average="macro")`` on the concatenated predictions of the split
-    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches.
+    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)``,
+    ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels) and
+    ``mean_absolute_error`` on the concatenated predictions of the split (``graphgps/logger.py`` of the
+    paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being a known target.
     """
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__()
-        self.confusion = MulticlassConfusionMatrix(num_classes, validate_args=False)
+        self.kind = task.kind
+        self.rows = _ACCUMULATORS[task.kind](task.outputs)
         self.loss = _MeanLoss()
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
-        """Add a batch: ``logits`` (N, C), ``target`` (N,) int64, its scalar ``loss``."""
-        self.confusion.update(logits.argmax(dim=-1), target)
-        self.loss.update(loss.detach(), target.numel())
+        """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
+        self.rows.update(logits, target)
+        known = (~target.isnan()).sum() if target.is_floating_point() else target.numel()
+        self.loss.update(loss.detach(), known)
 
     def compute(self) -> dict[str, float]:
-        """``loss`` and every metric of :data:`METRICS`, then start anew."""
-        confusion = self.confusion.compute().double().cpu()
+        """``loss`` and every metric of the task's kind, then start anew."""
+        rows = self.rows.compute()
         values = {"loss": float(self.loss.compute())}
-        values |= {name: float(metric.compute(confusion)) for name, metric in METRICS.items()}
+        values |= {
+            name: float(metric.compute(rows)) for name, metric in METRICS.items() if metric.kind == self.kind
+        }
         self.reset()
         return values
 
     def reset(self) -> None:
         """Forget all batches."""
-        self.confusion.reset()
+        self.rows.reset()
         self.loss.reset()

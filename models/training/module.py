@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,40 +17,48 @@ from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.machine import Size, autocast
 from kmip_data.models.training.metrics import SplitMetrics
+from kmip_data.models.training.run_data import RunData
 from kmip_data.models.training.schedules import Schedule, build_schedule
+from kmip_data.models.training.tasks import Task, with_task
 
 
 class TrainingModule(LightningModule):
-    """A node classifier in training.
+    """A network in training.
 
     Parameters
     ----------
     config
-        The run.
+        The run, with loss and head written out.
+    task
+        What is predicted.
     in_channels
         Columns of ``x``.
-    num_classes
-        Number of classes C; labels are 0 … C-1.
+    edge_channels
+        Columns of ``edge_attr``, where there are any.
     """
 
     schedule: Schedule
     _optimiser: AdamW
 
-    def __init__(self, config: RunConfig, *, in_channels: int, num_classes: int) -> None:
+    def __init__(
+        self, config: RunConfig, *, task: Task, in_channels: int, edge_channels: int | None = None
+    ) -> None:
         super().__init__()
-        self.config = config
-        self.model = build_model(config.model, in_channels=in_channels, num_classes=num_classes)
+        self.config, self.task = with_task(config, task), task
+        self.model = build_model(
+            self.config.model, in_channels=in_channels, num_classes=task.outputs, edge_channels=edge_channels
+        )
         if config.system.compile:
             # In place, so that the names of the weights stay what they are without it.
             self.model.compile(dynamic=True)
-        self.loss = LOSSES[config.training.loss]
-        self.metrics = SplitMetrics(num_classes)
+        self.loss = LOSSES[str(self.config.training.loss)]
+        self.metrics = SplitMetrics(task)
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
         self._schedule_state: dict[str, Any] | None = None
         self.doing = "starting"  #: for errors
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Logits ``(N, C)`` and labels ``(N,)`` of the rows that count.
+        """Predictions (rows, outputs) and targets of every node, or graph, of a batch.
 
         Raises
         ------
@@ -68,7 +77,7 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
-        logits, target = self(batch)
+        logits, target = of_part(batch, "train", *self(batch))
         loss = self.loss(logits, target)
         if not torch.isfinite(loss):
             raise self.diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
@@ -111,27 +120,44 @@ class TrainingModule(LightningModule):
         self._schedule_state = checkpoint["schedule"]
 
 
-def evaluate_part(module: TrainingModule, part: str, loader: Any, device: torch.device) -> dict[str, float]:
-    """One pass over ``part`` in eval mode: its loss and metrics.
+def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of a part: those of its mask where the batch has masks, else all."""
+    mask = getattr(batch, f"{part}_mask", None)
+    return (logits, target) if mask is None else (logits[mask], target[mask])
 
-    Nothing random runs in eval mode, so the generators are as they were afterwards.
+
+def evaluate_parts(
+    module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
+) -> dict[str, dict[str, float]]:
+    """Measure ``parts`` in eval mode: part -> loss and metrics.
+
+    Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so the
+    generators are as they were afterwards.
 
     Raises
     ------
     CheckFailed
-        The loss is not finite.
+        A loss is not finite.
     """
-    module.doing = f"evaluating {part}"
+    found: dict[str, dict[str, float]] = {}
     training = module.training
     module.eval()
     try:
-        with torch.inference_mode(), autocast(module.config.training.precision, device.type):
-            for batch in loader:
-                logits, target = module(batch.to(device, non_blocking=True))
-                module.metrics.update(logits, target, module.loss(logits, target))
+        for together, batches in data.passes(parts):
+            module.doing = f"evaluating {', '.join(together)}"
+            metrics = {part: SplitMetrics(module.task).to(device) for part in together}
+            with torch.inference_mode(), autocast(module.config.training.precision, device.type):
+                for batch in batches:
+                    batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
+                    logits, target = module(batch)
+                    for part in together:
+                        rows = of_part(batch, part, logits, target)
+                        metrics[part].update(*rows, module.loss(*rows))
+            found |= {part: metrics[part].compute() for part in together}
     finally:
         module.train(training)
-    values = module.metrics.compute()
-    if not math.isfinite(values["loss"]):
-        raise module.diverged(f"The loss is {values['loss']}", f"the mean over {part}")
-    return values
+    for part in parts:
+        if not math.isfinite(found[part]["loss"]):
+            module.doing = f"evaluating {part}"
+            raise module.diverged(f"The loss is {found[part]['loss']}", f"the mean over {part}")
+    return {part: found[part] for part in parts}

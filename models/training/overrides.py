@@ -225,14 +225,22 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _type_name(field: FieldInfo) -> str:
-    from typing import Literal, get_args, get_origin
+    """Return the type in words, without the ``none`` that the default shows."""
+    from types import NoneType, UnionType
+    from typing import Literal, Union, get_args, get_origin
 
-    annotation = field.annotation
-    if get_origin(annotation) is Literal:
-        return " | ".join(str(value) for value in get_args(annotation))
-    if get_origin(annotation) is dict:
-        return "table"
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    kinds = [field.annotation]
+    if get_origin(field.annotation) in {Union, UnionType}:
+        kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+    names = []
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            names += [str(value) for value in get_args(kind)]
+        elif get_origin(kind) is not None:
+            names.append({dict: "table"}.get(get_origin(kind), "list"))
+        else:
+            names.append(kind.__name__ if isinstance(kind, type) else str(kind))
+    return " | ".join(names)
 
 
 def _shown(value: Any) -> str:
@@ -240,7 +248,7 @@ def _shown(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value).replace("'", '"')
+    return repr(list(value) if isinstance(value, tuple) else value).replace("'", '"')
 
 
 def key_value(config: RunConfig, path: str) -> Any:

@@ -23,11 +23,12 @@ from kmip_data.models.training.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.config import RunConfig
-from kmip_data.models.training.data import RunData
 from kmip_data.models.training.folders import METRICS_NAME
 from kmip_data.models.training.machine import is_main_process
-from kmip_data.models.training.metrics import METRICS, PARTS, is_better
-from kmip_data.models.training.module import TrainingModule, evaluate_part
+from kmip_data.models.training.metrics import METRICS, is_better
+from kmip_data.models.training.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run_data import RunData
+from kmip_data.parts import PARTS
 from kmip_data.progress import Progress
 from kmip_data.shards.writer import write_file
 
@@ -72,7 +73,7 @@ class Recorder(Checkpoint):
         self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
         self.writes = folder is not None and is_main_process()
         self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
-        self.metric = config.training.metric
+        self.metric = str(config.training.metric)
         self.history: list[Row] = []
         self.best_epoch: int | None = None
         self.best_weights: dict[str, Tensor] = {}
@@ -185,9 +186,10 @@ class Recorder(Checkpoint):
 
     def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}
-        for part in self.data.evaluated:
-            values = evaluate_part(self.module, part, self.data.loader(part), device)
-            row |= {f"{part}_{name}": value for name, value in values.items()}
+        for part, values in evaluate_parts(self.module, self.data, self.data.evaluated, device).items():
+            # "train" alone is what was measured while learning.
+            column = "train_eval" if part == "train" else part
+            row |= {f"{column}_{name}": value for name, value in values.items()}
         self._validation_loss = row["val_loss"]
         best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
         if is_better(self.metric, row[f"val_{self.metric}"], best):

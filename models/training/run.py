@@ -70,8 +70,8 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        check(seeded, data, device)
         seeded = data.pinned(seeded)
+        memory = check(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         folder = None
         if is_main_process():
@@ -83,7 +83,7 @@ def train(
                 exact=chosen is not None,
             )
             write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-        results.append(fit(seeded, data, folder, device, tell=tell, quiet=quiet))
+        results.append(fit(seeded, data, folder, device, memory, tell=tell, quiet=quiet))
         runs.append(folder or Path())  # another process of a distributed run wrote it
     return Summary(runs, results)
 
@@ -123,5 +123,6 @@ def resume(
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     data = open_data(config, home=home, quiet=quiet, **build_options)
-    check(config, data, device)
-    return Summary([folder], [fit(config, data, folder, device, tell=tell, quiet=quiet)])
+    config = data.pinned(config)
+    memory = check(config, data, device)
+    return Summary([folder], [fit(config, data, folder, device, memory, tell=tell, quiet=quiet)])

@@ -55,5 +55,5 @@ class Summary:
         return (
             f"{metrics_table([result.metrics for result in self.results])}\n"
             f"{first.dataset}{sample}, {first.model}, seed {seeds}; weights of epoch {best} of {first.epochs}"
-            f", the best by {METRICS[first.metric].title} on val; metrics in %"
+            f", the best by {METRICS[first.metric].title} on val"
         )

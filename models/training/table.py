@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from kmip_data.models.training.metrics import METRICS, PARTS
+from kmip_data.models.training.metrics import METRICS
+from kmip_data.parts import PARTS
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 
@@ -20,14 +21,16 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:
-    """Parts against metrics, in percent but for the loss; mean ± std where there are several runs."""
+    """Parts against metrics, shares in percent; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
-    titles = {"loss": "loss"} | {name: metric.title for name, metric in METRICS.items()}
+    titles = {"loss": "loss"} | {
+        name: f"{metric.title} [%]" if metric.percent else metric.title for name, metric in METRICS.items()
+    }
     parts = [part for part in PARTS if part in mean]
     names = [name for name in titles if name in mean[parts[0]]]
 
     def cell(part: str, name: str) -> str:
-        scale, digits = (1, 4) if name == "loss" else (100, 2)
+        scale, digits = (100, 2) if name in METRICS and METRICS[name].percent else (1, 4)
         text = f"{scale * mean[part][name]:.{digits}f}"
         return f"{text} ± {scale * std[part][name]:.{digits}f}" if len(runs) > 1 else text
 

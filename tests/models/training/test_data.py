@@ -9,8 +9,9 @@ from support.training_data import CLASSES, learnable_build, tiny_config
 
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
-from kmip_data.models.training.data import EpochBatches, open_data
+from kmip_data.models.training.data import open_data
 from kmip_data.models.training.evaluate import evaluate
+from kmip_data.models.training.many_graphs import EpochBatches
 from kmip_data.models.training.overrides import apply_overrides
 from kmip_data.models.training.presets import config_for, load_preset
 from kmip_data.models.training.run import train
@@ -29,7 +30,7 @@ def build_of(folder, columns, *, graphs=4, edges="index", labels=None, **options
     for graph in range(graphs):
         values = {}
         for column in columns:
-            rows = () if column.level == "graph" else (2,)
+            rows = () if column.level == "graph" else (2,)  # two nodes, two edges
             values[column.key] = np.zeros((*rows, *column.shape), column.stored)
         if labels is not None:
             values["node/y"] = np.full(2, labels[graph], np.uint8)
@@ -41,7 +42,8 @@ def build_of(folder, columns, *, graphs=4, edges="index", labels=None, **options
 
 
 GRAPH_Y = Column(key="graph/y", attribute="y", stored="uint8", presented="int64")
-REAL_Y = Column(key="node/y", attribute="y", stored="float32", presented="float32")
+EDGE_Y = Column(key="edge/y", attribute="y", stored="uint8", presented="int64")
+MANY_Y = Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2, 2))
 NO_SPLIT = {"parts": None}
 ONE_GRAPH = {"node_code": np.array([0, 1], np.uint8)}
 
@@ -50,12 +52,12 @@ ONE_GRAPH = {"node_code": np.array([0, 1], np.uint8)}
     ("columns", "options", "missing"),
     [
         ([Y], {}, "missing: node features x"),
-        ([X], {}, "missing: a whole-number class y for each node"),
-        ([X, GRAPH_Y], {}, "missing: a whole-number class y for each node"),
-        ([X, REAL_Y], {}, "missing: a whole-number class y for each node"),
+        ([X], {}, "missing: targets y of nodes or graphs"),
+        ([X, EDGE_Y], {}, "missing: targets y of nodes or graphs"),
+        ([X, MANY_Y], {}, "targets with several rows"),
         ([X, Y], {"edges": "none"}, "missing: edges"),
         ([X, Y], NO_SPLIT, "missing: a split"),
-        ([X, Y], {"graphs": 1, **ONE_GRAPH}, "missing: more than one graph"),
+        ([X, GRAPH_Y], {"graphs": 1, **ONE_GRAPH}, "one graph with one target"),
     ],
 )
 def test_data_that_are_not_for_this_are_refused(tmp_path, columns, options, missing):
@@ -97,7 +99,9 @@ def test_epochs_of_train_batches(tmp_path):
 def test_test_and_val_come_in_file_order_and_only_with_what_is_read(tmp_path):
     build = learnable_build(tmp_path / "build")
     data = open_data(tiny_config(build), home=Home(tmp_path))
-    (batch,) = data.loader("val")
+    ((parts, batches),) = data.passes(["val"])
+    (batch,) = batches
+    assert parts == ("val",)
     assert sorted(batch.keys()) == ["batch", "neighbor", "ptr", "x", "y"]
     assert data.num_classes == CLASSES
 
@@ -152,7 +156,7 @@ def test_a_folder_keeps_what_it_was_built_with(sample):
     assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 0}
     data = open_data(config.with_seed(5), home=sample)
     assert data.split_name == "upstream-area6-seed0"
-    with pytest.raises(UsageError, match="another k"):
+    with pytest.raises(UsageError, match="another build"):
         open_data(apply_overrides(config, ["data.parameters.k=32"]), home=sample)
 
 

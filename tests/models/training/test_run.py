@@ -329,7 +329,7 @@ def test_without_a_test_part(tmp_path):
         ({"training": {"precision": "16-mixed"}}, "does not train in 16-mixed"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
         ({"data": {"features": "position-color"}}, "no set of features called 'position-color'"),
-        ({"data": {"parameters": {"k": 5}}}, "another k"),
+        ({"data": {"parameters": {"k": 5}}}, "another build"),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
         ({"model": {"search": "fais"}}, "fais"),
     ],
@@ -370,9 +370,10 @@ def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd,
     assert lines[1].startswith("model: gps-kmip, ")
     assert lines[2] == "schedule: cosine_with_warmup, 3 epochs, 0 of them warm-up"
     assert lines[3] == "device: cpu (asked for), precision 32"
-    assert lines[4].startswith("run: ")
-    assert [line.split("  ")[0] for line in lines[5:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
-    assert "val accuracy" in lines[5]
+    assert lines[4].startswith("memory: about ")
+    assert lines[5].startswith("run: ")
+    assert [line.split("  ")[0] for line in lines[6:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
+    assert "val accuracy" in lines[6]
     assert [str(warning.message) for warning in recwarn] == []
 
 

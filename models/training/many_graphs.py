@@ -1,0 +1,116 @@
+"""Data of many graphs: batches of whole graphs, each part in batches of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from kmip_data.datasets import feature_views
+from kmip_data.home import Build
+from kmip_data.loader import GraphLoader
+from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.machine import Size
+from kmip_data.models.training.run_data import Pass, RunData, columns_read
+from kmip_data.schema import Column
+from kmip_data.sharded import ShardedDataset
+
+
+class EpochBatches:
+    """The train batches of the epoch at hand, in an order that depends on the seed and that epoch alone.
+
+    Lightning counts the epochs of a loader by how often it was iterated, resumed or not, and would
+    keep its position too; here an epoch is what has been trained before, and nothing else.
+
+    Parameters
+    ----------
+    epoch
+        Gives the number of finished epochs.
+    """
+
+    def __init__(self, loader: GraphLoader, epoch: Callable[[], int]) -> None:
+        self._loader, self._epoch = loader, epoch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._loader.set_epoch(self._epoch())
+        batches = iter(self._loader)
+        batch = next(batches, None)
+        while batch is not None:
+            # One ahead, so that the loader has ended before Lightning, which counts, drops it: a Ctrl-C
+            # that met its threads' end while it is being dropped would be lost.
+            following = next(batches, None)
+            yield batch
+            batch = following
+
+
+class ManyGraphs(RunData):
+    """A build of many graphs."""
+
+    unit = "graphs"
+
+    def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
+        options: dict[str, Any] = {
+            "split_name": split_name,
+            "views": feature_views(build.card.dataset, config.data.features),
+            "columns": columns_read(build),
+        }
+        self._whole = ShardedDataset(build, **options)
+        self._datasets: dict[str, ShardedDataset] = {}
+        self._options = options
+        super().__init__(build, split_name, config, required)
+
+    def _size(self, part: str, config: RunConfig) -> int:
+        if part not in self.split.parts:
+            return 0
+        self._datasets[part] = ShardedDataset(self.build, part, **self._options)
+        return len(self._datasets[part])
+
+    def _num_classes(self, column: Column) -> int:
+        return int(self._whole.num_classes)
+
+    @property
+    def in_channels(self) -> int:
+        """Columns of ``x``."""
+        return int(self._whole.num_node_features)
+
+    @property
+    def edge_channels(self) -> int | None:
+        """Columns of ``edge_attr``, ``None`` without."""
+        return int(self._whole.num_edge_features) or None
+
+    @property
+    def largest_batch(self) -> Size:
+        """Upper bound of a train batch: the largest graphs together."""
+        dataset, count = self._datasets["train"], self.config.training.batch_size
+        nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
+        return Size(len(nodes), sum(nodes), sum(edges))
+
+    @cached_property
+    def example(self) -> Any:
+        """The first train graph as a batch."""
+        dataset = self._datasets["train"]
+        compact = dataset.schema.edges == "neighbor"
+        return next(iter(GraphLoader(dataset[:1], 1, compact=compact, prefetch=0)))
+
+    def batches(self, epoch: Callable[[], int]) -> EpochBatches:
+        """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
+        training = self.config.training
+        loader = self.loader("train", shuffle=training.shuffle, seed=training.seed, even=True)
+        return EpochBatches(loader, epoch)
+
+    def passes(self, parts: Sequence[str]) -> list[Pass]:
+        """Each part in batches of its own, in file order."""
+        return [((part,), self.loader(part)) for part in parts]
+
+    def loader(self, part: str, **order: Any) -> GraphLoader:
+        """Batches of a part, in file order by default, each graph once over all processes."""
+        dataset = self._datasets[part]
+        return GraphLoader(
+            dataset,
+            self.config.training.batch_size,
+            compact=dataset.schema.edges == "neighbor",
+            **order,
+        )

@@ -1,0 +1,106 @@
+"""Batches of sampled neighbourhoods of one large graph, for cards on which the whole does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+
+class NeighborBatches:
+    """A pass over the chosen nodes, each batch with sampled neighbours, neighbours of these, and so on.
+
+    What PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``) draws,
+    without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
+    a resumed run goes on with the same batches.
+
+    Parameters
+    ----------
+    graph
+        ``x``, ``edge_index`` and whatever else has a row a node (``edge_attr``: a row an edge).
+    chosen
+        (N,) bool: the nodes to predict.
+    fanouts
+        Neighbours a node, at most, in each hop.
+    batch_size
+        Chosen nodes a batch.
+    epoch
+        Gives the number of finished epochs.
+    """
+
+    def __init__(
+        self,
+        graph: Data,
+        chosen: torch.Tensor,
+        *,
+        fanouts: Sequence[int],
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        epoch: Callable[[], int],
+    ) -> None:
+        self._graph, self._fanouts, self._size = graph, tuple(fanouts), batch_size
+        self._shuffle, self._seed, self._epoch = shuffle, seed, epoch
+        self._chosen = chosen.cpu().numpy().nonzero()[0]
+        target = graph.edge_index[1].cpu().numpy()
+        # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
+        self._edges = np.argsort(target, kind="stable")
+        self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=graph.num_nodes))])
+        self._source = graph.edge_index[0].cpu().numpy()
+
+    def __len__(self) -> int:
+        return -(-len(self._chosen) // self._size)
+
+    def __iter__(self) -> Iterator[Data]:
+        generator = np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
+        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
+        for start in range(0, len(order), self._size):
+            yield self.around(order[start : start + self._size], generator)
+
+    def around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
+        """Return the sampled graph around ``seeds``, which come first and make up its ``train_mask``."""
+        place = np.full(self._graph.num_nodes, -1, np.int64)
+        place[seeds] = np.arange(len(seeds))
+        nodes, edges, frontier = [seeds], [np.empty(0, np.int64)], seeds
+        count = len(seeds)
+        for fanout in self._fanouts:
+            sampled = self._sample(frontier, fanout, generator)
+            edges.append(sampled)
+            sources = self._source[sampled]
+            # In the order in which they are met, each once.
+            met, first = np.unique(sources[place[sources] < 0], return_index=True)
+            frontier = met[np.argsort(first)]
+            place[frontier] = count + np.arange(len(frontier))
+            count += len(frontier)
+            nodes.append(frontier)
+        return self._cut(np.concatenate(nodes), np.concatenate(edges), place, len(seeds))
+
+    def _sample(
+        self, nodes: NDArray[np.int64], fanout: int, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Incoming edges of ``nodes``, at most ``fanout`` of each, drawn without replacement."""
+        degree = self._start[nodes + 1] - self._start[nodes]
+        owner = np.repeat(np.arange(len(nodes)), degree)
+        first = np.concatenate([[0], np.cumsum(degree)[:-1]]) if len(degree) else degree
+        within = np.arange(len(owner)) - first[owner]
+        # A random order inside each node's edges; its first ones are taken.
+        order = np.lexsort((generator.random(len(owner)), owner))
+        taken = order[within < fanout]
+        found: NDArray[np.int64] = self._edges[self._start[nodes][owner[taken]] + within[taken]]
+        return found
+
+    def _cut(
+        self, nodes: NDArray[np.int64], edges: NDArray[np.int64], place: NDArray[np.int64], seeds: int
+    ) -> Data:
+        graph = self._graph
+        rows, columns = torch.from_numpy(nodes), torch.from_numpy(edges)
+        values: dict[str, Any] = {"x": graph.x[rows], "y": graph.y[rows]}
+        values["edge_index"] = torch.from_numpy(place)[graph.edge_index[:, columns]]
+        if graph.edge_attr is not None:
+            values["edge_attr"] = graph.edge_attr[columns]
+        values["train_mask"] = torch.arange(len(nodes)) < seeds
+        return Data(**values, n_id=rows)
