@@ -12,11 +12,25 @@ from torch_geometric.data import Data
 from kmip_data.card import CARD_NAME
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, open_target
-from kmip_data.opening import locate, obtain
+from kmip_data.manifest import unknown_name
+from kmip_data.opening import BUILD_OPTIONS, locate, obtain
 from kmip_data.schema import View
 from kmip_data.sharded import ShardedDataset
 
 Folder = str | os.PathLike[str]
+#: What every dataset class takes beside the parameters of its dataset.
+_ARGUMENTS: Final = (
+    "root",
+    "home",
+    "split",
+    "split_rule",
+    "features",
+    "edge_attr",
+    "transform",
+    "build",
+    "sample",
+)
+
 KnnRule = Literal["exact", "torch-cluster"]
 ShortGraphs = Literal["skip", "keep"] | None
 
@@ -119,7 +133,7 @@ class S3DIS(ShardedDataset):
         **build_options: Any,
     ) -> None:
         views = feature_views("s3dis", features)
-        found, split_name = _open(
+        found, split_name = open_dataset(
             "s3dis",
             root,
             home,
@@ -177,7 +191,7 @@ class ShapeNetPart(ShardedDataset):
         **build_options: Any,
     ) -> None:
         names = (categories,) if isinstance(categories, str) else tuple(categories or ())
-        found, split_name = _open(
+        found, split_name = open_dataset(
             "shapenet-part",
             root,
             home,
@@ -196,7 +210,7 @@ class ShapeNetPart(ShardedDataset):
         super().__init__(found, split, transform, split_name=split_name, edge_lengths=edge_attr)
 
 
-def _open(
+def open_dataset(
     name: str,
     root: Folder | None,
     home: Folder | Home | None,
@@ -210,6 +224,15 @@ def _open(
     """Return the build that the arguments of a dataset class mean, and the name of its split."""
     from kmip_data.pipelines.build import ensure_split
 
+    arguments = {*parameters, *split_parameters, *BUILD_OPTIONS, *_ARGUMENTS}
+    for option in build_options:
+        if option not in BUILD_OPTIONS:
+            raise unknown_name(
+                f"argument of the class of {name}",
+                option,
+                sorted(arguments),
+                command="help() on the class, in Python",
+            )
     if root is not None and home is not None:
         raise UsageError("root and home are the same thing.", expected="one of them", found="both")
     folder = Path(root).expanduser().absolute() if root is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -132,6 +133,10 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                     left="nothing was changed",
                     next=f"kmip-data verify {self.build.path}",
                 )
+            if not len(self._records):
+                sizes = ", ".join(f"{name} {len(records)}" for name, records in split.parts.items())
+                text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
+                warnings.warn(text, stacklevel=4)
 
     # -- what it is -------------------------------------------------------------------------------
 

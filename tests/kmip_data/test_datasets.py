@@ -152,3 +152,15 @@ def test_real_blocks(tmp_path):
         assert_same(batch, wanted)
     again = S3DIS(tmp_path, split="train", k=8, offline=True)  # the finished build is enough
     assert again.build.path == dataset.build.path
+
+
+def test_an_unknown_argument_names_the_nearest_of_all(tmp_path):
+    with pytest.raises(UsageError, match="Did you mean 'k'") as caught:
+        S3DIS(home=tmp_path, kk=3)
+    assert "test_area" in str(caught.value)
+
+
+def test_a_part_without_graphs_is_warned_about(tmp_path):
+    with pytest.warns(UserWarning, match="part of upstream of shapenet-part has no graphs"):
+        dataset = ShapeNetPart(home=tmp_path, split="val", sample=True, limit=1, quiet=True)
+    assert len(dataset) == 0
