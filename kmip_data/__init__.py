@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kmip_data.datasets import S3DIS, ShapeNetPart
+    from kmip_data.graph_datasets import PeptidesFunc, PeptidesStruct
     from kmip_data.lightning import GraphDataModule
     from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
     from kmip_data.opening import open_build as open  # noqa: A004
@@ -30,6 +31,8 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
 _PUBLIC = {
     "S3DIS": "kmip_data.datasets:S3DIS",
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
+    "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
+    "PeptidesStruct": "kmip_data.graph_datasets:PeptidesStruct",
     "ShardedDataset": "kmip_data.sharded:ShardedDataset",
     "GraphLoader": "kmip_data.loader:GraphLoader",
     "batch_neighbors": "kmip_data.loader:batch_neighbors",
@@ -43,6 +46,8 @@ __all__ = [
     "S3DIS",
     "GraphDataModule",
     "GraphLoader",
+    "PeptidesFunc",
+    "PeptidesStruct",
     "ShapeNetPart",
     "ShardedDataset",
     "__version__",

@@ -10,6 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was left out on purpose; the card counts and lists it.
+
+    Attributes
+    ----------
+    key
+        Upstream identity that the record would have had.
+    reason
+        One line that says what is wrong with it.
+    """
+
+    key: str
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphRecord:
     """One graph as numpy arrays.

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.disk import FULL, fsync_path
-from kmip_data.record import GraphRecord
+from kmip_data.record import GraphRecord, Skipped
 
 Compression = Literal["gzip", "zstd"] | None  #: as the shard writer takes it
 
@@ -74,6 +74,7 @@ class UnitResult:
     nodes: int
     edges: int
     statistics: dict[str, Any]
+    skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
 
     def to_json(self) -> dict[str, Any]:
         """For the journal; ``UnitResult(**entry)`` reads it."""
@@ -133,10 +134,11 @@ def build_unit(task: Task) -> UnitResult:
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
     place = _Place(task.unit)
+    skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
     with _explained(name, place):
         shard = writer.encode_shard(
-            _watched(task, statistics, place),
+            _watched(task, statistics, place, skipped),
             schema,
             dataset=name,
             build_key=task.key,
@@ -153,6 +155,7 @@ def build_unit(task: Task) -> UnitResult:
         nodes=shard.nodes,
         edges=shard.edges,
         statistics=statistics.to_json(),
+        skipped=skipped,
     )
 
 
@@ -169,10 +172,15 @@ class _Place:
         return f"unit {self.unit.name!r}, record {self.count}{after}"
 
 
-def _watched(task: Task, statistics: UnitStatistics, place: _Place) -> Iterator[GraphRecord]:
+def _watched(
+    task: Task, statistics: UnitStatistics, place: _Place, skipped: list[list[str]]
+) -> Iterator[GraphRecord]:
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         if task.stop.exists():
             raise StopRequestedError
+        if isinstance(record, Skipped):
+            skipped.append([record.key, record.reason])
+            continue
         yield record
         statistics.add(record)
         place.count += 1

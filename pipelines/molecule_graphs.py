@@ -1,0 +1,99 @@
+"""What the pipelines of molecules share: their parameters, columns, and how a SMILES becomes a record."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.pipelines.base import Params
+from kmip_data.pipelines.molecules import (
+    ATOM_FIELDS,
+    ATOM_SIZES,
+    BOND_FIELDS,
+    BOND_SIZES,
+    RefusedSmilesError,
+    read_smiles,
+    refused,
+)
+from kmip_data.record import GraphRecord, Skipped
+from kmip_data.schema import Column
+
+KEY_LENGTH = 8  #: digits of a row number
+
+
+class MoleculeParams(Params):
+    """Parameters of graphs made from SMILES."""
+
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="a SMILES that RDKit refuses: stop, or skip the record and list it on the card",
+    )
+
+
+def molecule_columns() -> tuple[Column, Column]:
+    """``x`` and ``edge_attr``: indices into lists of known values, one byte each."""
+    atoms = Column(
+        key="node/x",
+        attribute="x",
+        stored="uint8",
+        presented="int64",
+        shape=(len(ATOM_FIELDS),),
+        fields=ATOM_FIELDS,
+        low=0,
+        high=max(ATOM_SIZES) - 1,
+        doc="features of the Open Graph Benchmark, each an index",
+    )
+    bonds = Column(
+        key="edge/attr",
+        attribute="edge_attr",
+        stored="uint8",
+        presented="int64",
+        shape=(len(BOND_FIELDS),),
+        fields=BOND_FIELDS,
+        low=0,
+        high=max(BOND_SIZES) - 1,
+        doc="features of the Open Graph Benchmark, each an index",
+    )
+    return atoms, bonds
+
+
+def row_key(row: int) -> str:
+    """Key of the record of a row."""
+    return f"{row:06d}"
+
+
+def molecule_record(
+    row: int, smiles: str, columns: dict[str, NDArray[Any]], params: MoleculeParams, dataset: str
+) -> GraphRecord | Skipped:
+    """Return the record of one SMILES.
+
+    Parameters
+    ----------
+    columns
+        Its columns besides ``x`` and ``edge_attr``.
+
+    Raises
+    ------
+    DamagedInput
+        RDKit refuses the SMILES and ``params.on_error`` is ``stop``.
+    """
+    key = row_key(row)
+    try:
+        molecule = read_smiles(smiles)
+    except RefusedSmilesError as error:
+        if params.on_error == "skip":
+            return Skipped(key, f"{smiles[:80]}: {error}")
+        raise refused(key, smiles, error, dataset) from error
+    return GraphRecord(
+        key=key,
+        num_nodes=len(molecule.x),
+        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **columns},
+        edge_index=molecule.edge_index,
+    )
+
+
+def deal_rows(chosen: list[int] | range, per_unit: int) -> list[list[int]]:
+    """Cut rows into runs of ``per_unit``."""
+    return [list(chosen[at : at + per_unit]) for at in range(0, len(chosen), per_unit)]

@@ -1,0 +1,119 @@
+"""Sample peptides in the layout of peptides-func and peptides-struct: generated, never the real data.
+
+Chains of random amino acids are written as SMILES the way upstream writes them, with a D-residue, a
+charged side chain or an amide end here and there. Labels and targets follow from the residues, with some
+noise, so that they can be learned.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from kmip_data.pipelines.peptides import PeptidesPipeline
+
+DEFAULT_PEPTIDES = 64
+SHARES = (10_873, 2_331, 2_331)  #: train, val and test of the published set
+LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
+
+#: Side chains by one-letter code; glycine has none, proline closes a ring with the backbone.
+SIDE_CHAINS = {
+    "A": "C", "R": "CCCNC(=N)N", "N": "CC(N)=O", "D": "CC(=O)O", "C": "CS", "Q": "CCC(N)=O", "E": "CCC(=O)O",
+    "G": "", "H": "Cc1c[nH]cn1", "I": "[C@@H](C)CC", "L": "CC(C)C", "K": "CCCCN", "M": "CCSC",
+    "F": "Cc1ccccc1", "P": "", "S": "CO", "T": "[C@@H](C)O", "W": "Cc1c[nH]c2ccccc12", "Y": "Cc1ccc(O)cc1",
+    "V": "C(C)C",
+}  # fmt: skip
+CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
+
+
+def write_sample(
+    folder: Path, pipeline: PeptidesPipeline[object], *, peptides: int | None = None, seed: int = 0
+) -> None:
+    """Write the CSV and the split pickle of one of the two sets."""
+    from kmip_data.pipelines.peptides import LABELS, TARGETS
+
+    count = peptides or DEFAULT_PEPTIDES
+    rng = Generator(PCG64(seed))
+    chains = [_chain(rng) for _ in range(count)]
+    composition = np.array([[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float)
+    rows: list[Sequence[object]]
+    if len(pipeline.columns) == 1:
+        header = ["", "smiles", "peptide_seq", "labels", "identifier"]
+        labels = _labels(composition, len(LABELS), rng)
+        rows = [
+            (i, smiles(chain, rng), chain, str(labels[i].tolist()), 3 * i + 4)
+            for i, chain in enumerate(chains)
+        ]
+    else:
+        header = ["", "smiles", "peptide_seq", *TARGETS]
+        targets = _targets(composition, len(TARGETS), rng)
+        rows = [
+            (i, smiles(chain, rng), chain, *map(repr, targets[i].tolist())) for i, chain in enumerate(chains)
+        ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    (folder / pipeline.table).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    (folder / pipeline.lists).write_bytes(pickle.dumps(_lists(count, rng), protocol=4))
+
+
+def smiles(chain: str, rng: Generator) -> str:
+    """Write a chain of one-letter codes (small ones for D-residues) as SMILES, from its amine end."""
+    parts = []
+    for code in chain:
+        side = SIDE_CHAINS[code.upper()]
+        if code.upper() in CHARGED and rng.random() < 0.15:
+            side = CHARGED[code.upper()]
+        if code.upper() == "G":
+            parts.append("NCC(=O)")
+        elif code.upper() == "P":
+            parts.append("N1CCC[C@H]1C(=O)")
+        else:
+            parts.append(f"N[{'C@H' if code.islower() else 'C@@H'}]({side})C(=O)")
+    return "".join(parts) + ("N" if rng.random() < 0.3 else "O")
+
+
+def _chain(rng: Generator) -> str:
+    codes = list(SIDE_CHAINS)
+    # Few kinds of residues a peptide: compositions differ, as those of functions do.
+    weights = rng.dirichlet(np.full(len(codes), 0.35))
+    length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
+    chain = rng.choice(codes, size=length, p=weights)
+    small = rng.random(length) < 0.08
+    return "".join(code.lower() if low else str(code) for code, low in zip(chain, small, strict=True))
+
+
+def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
+    """At least one label a peptide; label i goes with what residues i and 19 − i outweigh."""
+    share = composition / composition.sum(axis=1, keepdims=True)
+    score = share[:, :count] + share[:, ::-1][:, :count] + rng.normal(0, 0.02, (len(share), count))
+    labels = (score > 0.16).astype(np.int64)
+    labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
+    return labels
+
+
+def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.float64]:
+    """Sums over the residues, standardised over all rows as upstream's are."""
+    weights = rng.normal(1.0, 0.4, (composition.shape[1], count))
+    raw = composition @ weights + rng.normal(0, 0.1, (len(composition), count))
+    if len(raw) < 2:
+        return raw * 0
+    scaled: NDArray[np.float64] = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)
+    return scaled
+
+
+def _lists(count: int, rng: Generator) -> dict[str, NDArray[np.int64]]:
+    """Deal the rows at random, about as the published split has them; no part is empty if there are three."""
+    order = rng.permutation(count)
+    val = max(1, round(count * SHARES[1] / sum(SHARES))) if count > 2 else 0
+    cuts = np.split(order, [count - 2 * val, count - val])
+    return {part: np.sort(rows) for part, rows in zip(("train", "val", "test"), cuts, strict=True)}
