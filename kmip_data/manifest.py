@@ -53,7 +53,7 @@ class Member(_Strict):
 class Content(_Strict):
     """How a local archive or folder is recognised, and the limits its members must keep."""
 
-    anchor: str = Field(description="path of a file that lies in the root of the data")
+    anchor: str = Field(description="path, or pattern, of a file that lies in the root of the data")
     members: tuple[Member, ...]
     max_total_bytes: int
     known_sha256: dict[str, Digest] = Field(
@@ -101,6 +101,9 @@ class Manifest(_Strict):
     expected: Expected = Expected()
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
     dataset_class: str = Field(description="public class in kmip_data")
+    recipe: bool = Field(
+        default=False, description="no dataset but a way to make one: each build has a name of its own"
+    )
     up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
     notes: tuple[str, ...] = ()
 

@@ -211,7 +211,7 @@ def build_raw(
                 compression=compression,
                 quiet=quiet,
             )
-        except DamagedInput:
+        except (DamagedInput, UsageError):
             if not any((folder / "shards").glob("*.h5")) and not (folder / CARD_NAME).exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -15,6 +15,7 @@ from kmip_data.pipelines.base import Pipeline, RawFolder
 from kmip_data.pipelines.disk import writing
 from kmip_data.pipelines.download_receipts import discard_download
 from kmip_data.pipelines.licences import show_licence
+from kmip_data.pipelines.package_files import is_packaged
 from kmip_data.pipelines.raw_copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw_inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw_samples import obtain_sample
@@ -92,7 +93,8 @@ def _obtain(request: Request, *, whole: bool) -> RawCopy:
     if not request.archives:
         if copy := _reuse(request, whole=whole):
             return copy
-        if request.offline and not request.folder.exists():
+        needed = [source for source in request.sources if not is_packaged(source)]
+        if request.offline and needed and not request.folder.exists():
             raise not_here(request, request.sources)
     with locked(request.folder, quiet=request.quiet):
         # Another process may have brought them in while this one waited.

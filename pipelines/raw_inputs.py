@@ -18,6 +18,7 @@ from kmip_data.pipelines.download_receipts import read_receipt
 from kmip_data.pipelines.fetch import fetch_source, unavailable
 from kmip_data.pipelines.folder_archive import BareFile, FolderArchive
 from kmip_data.pipelines.licences import require_agreement, show_licence
+from kmip_data.pipelines.package_files import find_packaged
 from kmip_data.pipelines.raw_copies import StoredSource
 from kmip_data.pipelines.recognition import Plan, recognise
 
@@ -191,6 +192,10 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
             stored = StoredSource(receipt=receipt, downloaded=True)
             return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
         request.say(f"{target} differs from its receipt and is downloaded again")
+    if packaged := find_packaged(source, dataset=manifest.name):
+        path, receipt = packaged
+        stored = StoredSource(receipt=receipt, downloaded=True)
+        return Input(source, _plan(BareFile(path), source, manifest, known=True), stored)
     if request.offline:
         raise not_here(request, missing)
     if request.quiet:

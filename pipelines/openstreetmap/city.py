@@ -1,0 +1,120 @@
+"""Build a city under a name of its own: ``kmip-data build city --name NAME``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.home import Build, Home
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.build import build_raw, check_params, ensure_split
+from kmip_data.pipelines.licences import show_licence
+from kmip_data.pipelines.openstreetmap.sources import CitySource, check_source, discard, obtain_city
+from kmip_data.pipelines.workers import Compression
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+def build_city(
+    name: str,
+    source: CitySource,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    split_parameters: Mapping[str, Any] | None = None,
+    home: Home | None = None,
+    offline: bool = False,
+    jobs: int | None = None,
+    output: Path | None = None,
+    compression: Compression = None,
+    quiet: bool = False,
+) -> Build:
+    """Return the finished build of a city, building it where it is missing.
+
+    Parameters
+    ----------
+    name
+        Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
+    source
+        What it is built from.
+    parameters, split_parameters, home, offline, jobs, output, compression, quiet
+        See :func:`kmip_data.pipelines.build.build_dataset`.
+
+    Raises
+    ------
+    UsageError
+        The name is taken or no name, there is not exactly one source, or an option is wrong.
+    SourceUnavailable, DamagedInput, OutOfResources
+        The source could not be had, cannot be built from, or the disk is full: nothing new is left.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+    >>> build = build_city("marais", CitySource(osm_file=Path("paris.osm.pbf")))  # doctest: +SKIP
+    """
+    check_name(name)
+    manifest = load_manifest("city").model_copy(update={"name": name})
+    pipeline = load_pipeline(manifest)
+    params = check_params(pipeline.Params, parameters or {}, "city")
+    split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")
+    check_source(source, parameters or {})
+    home = home or Home.locate()
+    if not quiet:
+        show_licence(manifest)
+    with signals.terminable():
+        copy, new = obtain_city(
+            manifest, source, home, network_type=params.network_type, offline=offline, quiet=quiet
+        )
+        try:
+            build = build_raw(
+                pipeline,
+                params,
+                split_params,
+                copy.raw_folder(),
+                home=home,
+                jobs=jobs,
+                output=output,
+                compression=compression,
+                quiet=quiet,
+            )
+        except (DamagedInput, UsageError) as error:
+            if new:
+                # What cannot be built from must not stay as if it could.
+                shutil.rmtree(copy.path, ignore_errors=True)
+                discard(home.raw / name)
+                error.parts["on disk"] = "nothing of it"
+            raise
+        ensure_split(build, split_params.model_dump(), quiet=quiet)
+    return build
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that another dataset has, or that could not be typed or be a folder.
+
+    Raises
+    ------
+    UsageError
+        With what is wrong.
+    """
+    if name.lower() in dataset_names() or name.lower() == "city":
+        raise UsageError(
+            f"{name!r} is the name of a dataset that kmip-data ships.",
+            expected="a name of your own",
+            found=name,
+            left="nothing was changed",
+            next=f"kmip-data build city --name my-{name.lower()}, or kmip-data build {name.lower()}",
+        )
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} cannot be the name of a city.",
+            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+            found=repr(name),
+            left="nothing was changed",
+            next="kmip-data build city --name marais --osm-file FILE",
+        )

@@ -1,0 +1,334 @@
+"""Read the streets and land-use areas of an OpenStreetMap file: PBF, XML, or either compressed.
+
+pyosmium (the C++ library libosmium) decodes the file, keeps the locations of its nodes and hands over
+only ways and relations tagged ``highway`` or ``landuse``, so that the Python part sees each street once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
+from kmip_data.pipelines.openstreetmap.streets import direction, is_street
+
+if TYPE_CHECKING:
+    import osmium
+
+#: How a file begins -> the format as libosmium names it, also the end of the file's name.
+_BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
+_XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
+UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
+_UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
+
+#: Tags whose values become features, in the order of ``Ways.tags``.
+VALUES: Final = ("highway", "lanes", "maxspeed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """The streets of a file, ordered by way number.
+
+    Attributes
+    ----------
+    ptr
+        (W + 1,) int64; way w has the node references ``ptr[w]:ptr[w + 1]``.
+    ref, x, y
+        (R,) int64 node numbers; int32 longitude and latitude in 1e-7 degrees.
+    known
+        (R,) bool, whether the node is in the file.
+    direction
+        (W,) int8, see :func:`~kmip_data.pipelines.openstreetmap.streets.direction`.
+    tags
+        Tag of :data:`VALUES` to (W,) int32, position of the way's value in ``values``, -1 without one.
+    values
+        Tag to its values, sorted.
+    """
+
+    ptr: NDArray[np.int64]
+    ref: NDArray[np.int64]
+    x: NDArray[np.int32]
+    y: NDArray[np.int32]
+    known: NDArray[np.bool_]
+    direction: NDArray[np.int8]
+    tags: Mapping[str, NDArray[np.int32]]
+    values: Mapping[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.direction)
+
+    @property
+    def cut(self) -> int:
+        """How many ways have a node that is not in the file."""
+        unknown = np.concatenate([[0], np.cumsum(~self.known)])
+        return int((unknown[self.ptr[1:]] > unknown[self.ptr[:-1]]).sum())
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What a file holds of a city."""
+
+    ways: Ways
+    land_use: LandUse
+
+
+def file_format(path: Path) -> str:
+    """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name.
+
+    Raises
+    ------
+    DamagedInput
+        It is none of them.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    if b"OSMHeader" in head[:20]:
+        return "osm.pbf"
+    for beginning, name in _BEGINNINGS:
+        if head.startswith(beginning):
+            return name
+    if head.lstrip().startswith(_XML_BEGINNINGS):
+        return "osm"
+    raise DamagedInput(
+        f"{path.name} is not an OpenStreetMap file.",
+        expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
+        found=f"a file that begins with {head[:16].decode('latin-1')!a}" if head else "an empty file",
+        left="nothing was built",
+        next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
+    )
+
+
+def read_extract(path: Path, network_type: str, workdir: Path) -> Extract:
+    """Read one file; the same content gives the same extract, whatever its format and order.
+
+    Parameters
+    ----------
+    workdir
+        For a sorted copy of a file in which ways come before their nodes, or elements twice.
+
+    Raises
+    ------
+    DamagedInput
+        It cannot be read to its end, or is no map of one point in time.
+    """
+    with _explained(path):
+        collected = _collect(path, network_type)
+        if collected.late or collected.repeated:
+            collected = _collect(_sorted_copy(path, workdir), network_type)
+        ways = collected.ways()
+        _check_numbers(ways, path)
+        rings = _member_rings(path, collected)
+        return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
+
+
+@dataclass
+class _Collected:
+    """What one pass over a file gives, in the file's order."""
+
+    locations: osmium.index.LocationTable
+    way: array[int] = field(default_factory=lambda: array("q"))
+    size: array[int] = field(default_factory=lambda: array("q"))
+    ref: array[int] = field(default_factory=lambda: array("q"))
+    x: array[int] = field(default_factory=lambda: array("i"))
+    y: array[int] = field(default_factory=lambda: array("i"))
+    direction: array[int] = field(default_factory=lambda: array("b"))
+    tags: dict[str, list[str]] = field(default_factory=lambda: {key: [] for key in VALUES})
+    closed: dict[int, tuple[str, NDArray[np.float64]]] = field(default_factory=dict)
+    open_areas: int = 0
+    relations: dict[int, tuple[str, list[int]]] = field(default_factory=dict)
+    repeated: bool = False
+
+    def add_street(self, way: osmium.osm.Way, tags: Mapping[str, str], network_type: str) -> None:
+        """Keep a way's nodes, direction and values."""
+        before = len(self.ref)
+        for node in way.nodes:
+            self.ref.append(node.ref)
+            self.x.append(node.x)
+            self.y.append(node.y)
+        self.way.append(way.id)
+        self.size.append(len(self.ref) - before)
+        self.direction.append(direction(tags, network_type))
+        for key, values in self.tags.items():
+            values.append(tags.get(key, ""))
+
+    def add_area(self, way: osmium.osm.Way, tags: Mapping[str, str]) -> None:
+        """Keep a closed way as an area."""
+        ring = _ring(way)
+        if tags.get("area") == "no" or way.nodes[0].ref != way.nodes[-1].ref or len(ring) < 4:
+            self.open_areas += 1
+        else:
+            self.repeated |= way.id in self.closed
+            self.closed[way.id] = tags["landuse"], ring
+
+    @property
+    def late(self) -> bool:
+        """Whether a node that a way lacked came after the way."""
+        lacking = np.frombuffer(self.x, np.int32) == _UNDEFINED
+        return any(_found(self.locations, int(ref)) for ref in np.frombuffer(self.ref, np.int64)[lacking])
+
+    def ways(self) -> Ways:
+        """Return the streets, ordered by number, without consecutive repetitions of a node."""
+        number = np.frombuffer(self.way, np.int64)
+        order = np.argsort(number, kind="stable")
+        size = np.frombuffer(self.size, np.int64)
+        start = np.cumsum(size) - size
+        size = size[order]
+        shift = np.repeat(start[order] - (np.cumsum(size) - size), size)
+        rows = np.arange(int(size.sum())) + shift
+        owner = np.repeat(np.arange(len(size)), size)
+        ref = np.frombuffer(self.ref, np.int64)[rows]
+        new = np.ones(len(ref), np.bool_)
+        new[1:] = (ref[1:] != ref[:-1]) | (owner[1:] != owner[:-1])
+        rows, owner = rows[new], owner[new]
+        x, y = (np.frombuffer(axis, np.int32)[rows] for axis in (self.x, self.y))
+        coded = {key: _coded([values[i] for i in order]) for key, values in self.tags.items()}
+        return Ways(
+            ptr=np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(size)))]),
+            ref=ref[new],
+            x=x,
+            y=y,
+            known=(x != _UNDEFINED) & (y != _UNDEFINED),
+            direction=np.frombuffer(self.direction, np.int8)[order],
+            tags={key: codes for key, (codes, _) in coded.items()},
+            values={key: values for key, (_, values) in coded.items()},
+        )
+
+
+def _collect(path: Path, network_type: str) -> _Collected:
+    import osmium
+
+    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path))).with_locations()
+    if processor.header.has_multiple_object_versions:
+        raise DamagedInput(
+            f"{path.name} is a history or change file.",
+            expected="a map of one point in time",
+            found="several versions of its elements",
+            left="nothing was built",
+            next="osmium time-filter makes a map of a history file",
+        )
+    processor.with_filter(osmium.filter.EntityFilter(osmium.osm.WAY | osmium.osm.RELATION))
+    processor.with_filter(osmium.filter.KeyFilter("highway", "landuse"))
+    found = _Collected(processor.node_location_storage)
+    seen: set[int] = set()
+    for element in processor:
+        tags = dict(element.tags)
+        if element.is_relation():
+            if "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}:
+                found.repeated |= element.id in found.relations
+                members = [member.ref for member in element.members if member.type == "w"]
+                found.relations[element.id] = tags["landuse"], members
+            continue
+        if len(element.nodes) < 2:
+            continue
+        if is_street(tags, network_type):
+            found.repeated |= element.id in seen
+            seen.add(element.id)
+            found.add_street(element, tags, network_type)
+        if "landuse" in tags:
+            found.add_area(element, tags)
+    return found
+
+
+def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.float64]]:
+    """Return the lines of the ways that relations are made of; ways that are not in the file are left out."""
+    import osmium
+
+    wanted = {member for _, members in collected.relations.values() for member in members}
+    if not wanted:
+        return {}
+    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
+    lines = {}
+    for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
+        places = [_found(collected.locations, node.ref) for node in way.nodes]
+        line = np.array([place or (np.nan, np.nan) for place in places], np.float64).reshape(-1, 2)
+        lines[way.id] = line
+    return lines
+
+
+def _found(locations: osmium.index.LocationTable, node: int) -> tuple[float, float] | None:
+    try:
+        place = locations.get(node)
+    except KeyError:
+        return None
+    return (place.x / UNITS_A_DEGREE, place.y / UNITS_A_DEGREE) if place.x != _UNDEFINED else None
+
+
+def _ring(way: osmium.osm.Way) -> NDArray[np.float64]:
+    """Return longitude and latitude of the nodes of a way, (n, 2); NaN where a node is not in the file."""
+    places = np.array([(node.x, node.y) for node in way.nodes], np.int64)
+    ring = places / UNITS_A_DEGREE
+    ring[(places == _UNDEFINED).any(axis=1)] = np.nan
+    return ring
+
+
+def _coded(values: list[str]) -> tuple[NDArray[np.int32], list[str]]:
+    """Return the position of each value among the sorted distinct ones, -1 for the empty string."""
+    distinct = sorted(set(values) - {""})
+    position = {"": -1, **{value: i for i, value in enumerate(distinct)}}
+    return np.array([position[value] for value in values], np.int32), distinct
+
+
+def _sorted_copy(path: Path, workdir: Path) -> Path:
+    """Write the newest version of each element: nodes, ways, relations, each by number."""
+    import osmium
+
+    target = workdir / "sorted.osm.pbf"
+    reader = osmium.MergeInputReader()
+    reader.add_file(str(path))
+    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
+        reader.apply(writer, simplify=True)
+    return target
+
+
+def _check_numbers(ways: Ways, path: Path) -> None:
+    outside = ways.known & (
+        (np.abs(ways.x.astype(np.int64)) > 180 * UNITS_A_DEGREE)
+        | (np.abs(ways.y.astype(np.int64)) > 90 * UNITS_A_DEGREE)
+    )
+    if outside.any():
+        at = int(outside.argmax())
+        place = f"{ways.x[at] / UNITS_A_DEGREE}, {ways.y[at] / UNITS_A_DEGREE}"
+        raise DamagedInput(
+            f"{path.name}: a node is not on the map.",
+            expected="longitude within ±180, latitude within ±90 degrees",
+            found=f"node {ways.ref[at]} at {place}",
+            left="nothing was built",
+            next="give an undamaged extract",
+        )
+    if (ways.ref <= 0).any():
+        raise DamagedInput(
+            f"{path.name} has elements that were never uploaded.",
+            expected="OpenStreetMap's numbers, from 1",
+            found=f"node {int(ways.ref.min())}",
+            left="nothing was built",
+            next="osmium renumber FILE -o OTHER gives them numbers",
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what libosmium raises into the error of a damaged file."""
+    try:
+        yield
+    except (RuntimeError, ValueError, UnicodeDecodeError, OverflowError) as error:
+        if isinstance(error, DamagedInput):
+            raise
+        raise DamagedInput(
+            f"{path.name} cannot be read to its end.",
+            expected="a whole OpenStreetMap file: PBF, or XML without a document type",
+            found=_first_line(error),
+            left="nothing was built",
+            next="get the extract again; `osmium fileinfo -e FILE` tells whether it is whole",
+        ) from error
+
+
+def _first_line(error: Any) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

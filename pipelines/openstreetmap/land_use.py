@@ -1,0 +1,136 @@
+"""Areas of land use, and the nearest one of each intersection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+
+if TYPE_CHECKING:
+    from shapely import Geometry
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandUse:
+    """Areas in OpenStreetMap's order: closed ways, then relations, each by number.
+
+    Attributes
+    ----------
+    value
+        Value of ``landuse`` of each area.
+    area
+        (A,) polygons and multipolygons in degrees.
+    incomplete
+        Areas that reach over the border of the file and were left out.
+    lines
+        Open ways tagged ``landuse`` (and those with ``area=no``): not areas.
+    """
+
+    value: list[str]
+    area: NDArray[Any]
+    incomplete: int = 0
+    lines: int = 0
+
+    def inside(self, polygon: Geometry) -> LandUse:
+        """Return the areas that meet ``polygon``, whole."""
+        import shapely
+
+        meets = shapely.intersects(self.area, polygon)
+        value = [value for value, kept in zip(self.value, meets, strict=True) if kept]
+        return LandUse(value=value, area=self.area[meets], incomplete=self.incomplete, lines=self.lines)
+
+
+def assemble(
+    closed: Mapping[int, tuple[str, NDArray[np.float64]]],
+    relations: Mapping[int, tuple[str, list[int]]],
+    lines: Mapping[int, NDArray[np.float64]],
+    open_ways: int,
+) -> LandUse:
+    """Make polygons of closed ways and of multipolygon relations.
+
+    Parameters
+    ----------
+    closed
+        Way number to land use and ring, (n, 2) degrees, NaN where a node is missing.
+    relations
+        Relation number to land use and the numbers of its member ways.
+    lines
+        Member way to its nodes; missing where the way is not in the file.
+    """
+    import shapely
+
+    value: list[str] = []
+    area: list[Any] = []
+    incomplete = 0
+    for number in sorted(closed):
+        use, ring = closed[number]
+        if np.isnan(ring).any():
+            incomplete += 1
+            continue
+        value.append(use)
+        area.append(shapely.Polygon(ring))
+    for number in sorted(relations):
+        use, members = relations[number]
+        rings = [lines.get(member) for member in members]
+        if not rings or any(ring is None or len(ring) < 2 or np.isnan(ring).any() for ring in rings):
+            incomplete += 1
+            continue
+        # Holes are found by nesting, whatever roles the members have.
+        built = shapely.build_area(shapely.MultiLineString([ring for ring in rings if ring is not None]))
+        if built.is_empty:
+            incomplete += 1
+            continue
+        value.append(use)
+        area.append(built)
+    array = np.empty(len(area), object)
+    array[:] = area
+    return LandUse(value=value, area=array, incomplete=incomplete, lines=open_ways)
+
+
+def nearest_land_use(
+    land_use: LandUse, lon: NDArray[np.float64], lat: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the position of the area nearest to each point, (N,) int64.
+
+    Distances are those of degrees on paper, without a limit, and 0 inside an area: upstream's
+    ``sjoin_nearest`` in EPSG:4326. Of areas equally near the first one in OpenStreetMap's order counts.
+    """
+    import shapely
+
+    tree = shapely.STRtree(land_use.area)
+    point, area = tree.query_nearest(shapely.points(lon, lat), all_matches=True)
+    nearest = np.full(len(lon), len(land_use.value), np.int64)
+    np.minimum.at(nearest, point, area)
+    return nearest
+
+
+def read_land_use(path: Path) -> LandUse:
+    """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file.
+
+    Raises
+    ------
+    DamagedInput
+        It is something else.
+    """
+    import shapely
+
+    try:
+        features = json.loads(path.read_bytes())["features"]
+        value = [str(feature["properties"]["landuse"]) for feature in features]
+        area = np.empty(len(features), object)
+        area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
+    except (ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
+        raise DamagedInput(
+            f"{path.name} has no areas of land use.",
+            expected="GeoJSON features with a property landuse",
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            left="nothing was built",
+        ) from error
+    return LandUse(value=value, area=area)

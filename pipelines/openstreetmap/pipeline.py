@@ -1,0 +1,126 @@
+"""The pipeline: a raw extract, street graph or archive of tensors to the one record of a city.
+
+Everything up to the tensors happens in ``prepare``, once; the record adds eccentricity and labels. Facts:
+``docs/cities.md``; deviations from City-Networks' own generator: ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.city_graph import (
+    CityParams,
+    CityTensors,
+    check_tensors,
+    city_record,
+    city_schema,
+    feature_statistics,
+)
+from kmip_data.pipelines.city_splits import CitySplitParams, city_split
+from kmip_data.pipelines.openstreetmap.area import parse_bbox
+from kmip_data.pipelines.openstreetmap.streets import NetworkType
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Schema
+
+#: Raw members beside the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
+_ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
+_TENSORS: Final = "tensors.npz"
+
+
+class OpenStreetMapParams(CityParams):
+    """Parameters that change the record."""
+
+    network_type: NetworkType = Field(
+        default="all",
+        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
+    )
+    bbox: str | None = Field(
+        default=None,
+        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
+    )
+
+    @field_validator("bbox")
+    @classmethod
+    def _box(cls, value: str | None) -> str | None:
+        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+
+
+class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
+    """The pipeline of ``manifests/datasets/helsinki.toml`` and of ``city.toml``, whatever name a city has."""
+
+    version = 1
+    Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
+    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+
+    def schema(self, params: OpenStreetMapParams) -> Schema:
+        """Columns of a city, with OpenStreetMap's numbers of the intersections."""
+        return city_schema(params, max_nodes=self.manifest.max_nodes, node_ids=True)
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write a generated city as an extract."""
+        from kmip_data.pipelines.samples.openstreetmap import write_sample
+
+        write_sample(folder / self.manifest.content.anchor, intersections=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
+        """Read the map and make the tensors of the city."""
+        from kmip_data.pipelines.openstreetmap.reading import read_city
+
+        tensors = read_city(raw, params, workdir)
+        check_tensors(tensors, self.manifest.name)
+        if tensors.num_nodes > self.manifest.max_nodes:
+            raise DamagedInput(
+                f"{self.manifest.name} is too large.",
+                expected=f"at most {self.manifest.max_nodes:,} intersections",
+                found=f"{tensors.num_nodes:,}",
+                left="nothing was built",
+                next="give a part of the map with --bbox",
+            )
+        arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
+        np.savez(workdir / _TENSORS, **arrays)
+        plan = {
+            "facts": dict(tensors.facts),
+            "warnings": list(tensors.warnings),
+            "features": feature_statistics(tensors),
+        }
+        return Prepared(workdir, plan)
+
+    def units(self, prepared: Prepared, params: OpenStreetMapParams) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(self, prepared: Prepared, unit: Unit, params: OpenStreetMapParams) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        with np.load(prepared.path / _TENSORS, allow_pickle=False) as stored:
+            tensors = CityTensors(**{name: stored[name] for name in stored.files})
+        if tensors.node_ids is None:  # published tensors do not have them
+            tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
+        key = self.manifest.name.encode("ascii", "replace").decode()[:64]
+        yield city_record(tensors, params, key=key, index_dtype=self.schema(params).index_dtype)
+
+    def about(self, prepared: Prepared, params: OpenStreetMapParams) -> About:
+        """Counts, vocabulary and what standardises the features; warnings as notes."""
+        plan = prepared.plan
+        return About({"city": plan["facts"], "features": plan["features"]}, plan["warnings"])
+
+    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
+        """Intersections at random, or blocks of the map."""
+        return city_split(records, params)
+
+    def name_parts(self, params: OpenStreetMapParams) -> list[str]:
+        """What deviates from the defaults."""
+        parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
+        return [*parts, *(["bbox"] if params.bbox else []), *params.name_parts]

@@ -1,0 +1,216 @@
+"""Bring in what a city is built from: one of four sources, and what narrows or names it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kmip_data.card import Receipt
+from kmip_data.errors import UsageError
+from kmip_data.home import Home, open_target
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.archives import fingerprint, open_archive, write_members
+from kmip_data.pipelines.disk import require_room, sha256_file, write_json, writing
+from kmip_data.pipelines.openstreetmap.extract import file_format
+from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, POLYGON, VOCABULARY
+from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
+from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, locked, staging, store
+from kmip_data.pipelines.recognition import recognise
+
+
+class CitySource(BaseModel):
+    """What a city is built from. Field descriptions are the command line's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    osm_file: Path | None = Field(
+        default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"
+    )
+    graphml: Path | None = Field(default=None, description="a street graph that OSMnx saved")
+    place: str | None = Field(
+        default=None, description="name of a place, such as 'Oslo, Norway', downloaded by OSMnx"
+    )
+    archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
+    polygon: Path | None = Field(default=None, description="GeoJSON file with the outline of the part meant")
+    vocabulary: str | None = Field(
+        default=None,
+        description="build whose categories the one-hot columns have, so that its models read this city",
+    )
+
+
+_ONE_OF: Final = {
+    "osm_file": "--osm-file",
+    "graphml": "--graphml",
+    "place": "--place",
+    "archive": "--archive",
+}
+
+
+def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
+    """Return which source it is, after checks that need no file.
+
+    Parameters
+    ----------
+    parameters
+        Those of the records that were given.
+
+    Raises
+    ------
+    UsageError
+        Not exactly one, or an option that means nothing with it.
+    """
+    given = [name for name in _ONE_OF if getattr(source, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "A city is built from one source.",
+            expected=f"one of {', '.join(_ONE_OF.values())}",
+            found=" and ".join(_ONE_OF[name] for name in given) or "none",
+            left="nothing was changed",
+            next="kmip-data build city --name NAME --osm-file FILE",
+        )
+    idle = {"network_type"} if given[0] == "graphml" else set()
+    if given[0] == "archive":
+        idle = {"network_type", "bbox", "polygon", "vocabulary"}
+    asked = {name for name, value in {**parameters, **source.model_dump()}.items() if value is not None}
+    if wrong := sorted(idle & asked):
+        made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
+        raise UsageError(
+            f"--{wrong[0].replace('_', '-')} has no effect with {_ONE_OF[given[0]]}: {made} already.",
+            expected="the source without it, or --osm-file",
+            found=", ".join(f"--{name.replace('_', '-')}" for name in wrong),
+            left="nothing was changed",
+            next="kmip-data build city --help",
+        )
+    return given[0]
+
+
+def obtain_city(
+    manifest: Manifest, source: CitySource, home: Home, *, network_type: str, offline: bool, quiet: bool
+) -> tuple[RawCopy, bool]:
+    """Return the raw copy of a city, brought in where it is missing, and whether it is new.
+
+    Raises
+    ------
+    UsageError
+        A file or a build that is named is not there, or no place has that name.
+    SourceUnavailable
+        A place is not here, and cannot be downloaded.
+    DamagedInput
+        A file is not what it should be.
+    OutOfResources
+        The disk is full.
+    """
+    folder = home.raw / manifest.name
+    words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
+    before = list_copies(folder)
+    if source.place is not None and (copy := _downloaded(before, source, network_type)):
+        return copy, False
+    try:
+        with locked(folder, quiet=quiet), staging(folder) as stage:
+            target = stage / "0"
+            receipts = _bring(source, manifest, target, network_type, offline=offline, quiet=quiet)
+            if source.polygon is not None:
+                receipts.append(_copy(_file(source.polygon, "--polygon"), target / POLYGON))
+            if words is not None:
+                write_json(target / VOCABULARY, words.model_dump(mode="json"))
+                receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
+            members = {
+                path.relative_to(target).as_posix(): sha256_file(path)[0]
+                for path in sorted(target.rglob("*"))
+                if path.is_file()
+            }
+            stored = [
+                StoredSource(receipt=receipt, downloaded=source.place is not None) for receipt in receipts
+            ]
+            copy = store(folder, target, members, stored, dataset=manifest.name)
+    except BaseException:
+        discard(folder)
+        raise
+    return copy, all(copy.path != known.path for known in before)
+
+
+def discard(folder: Path) -> None:
+    """Remove the raw folder of a city if nothing is left in it but its lock."""
+    if folder.is_dir() and not list_copies(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str) -> RawCopy | None:
+    """Return the sound copy of a place that was downloaded before."""
+    from kmip_data.pipelines.openstreetmap import place
+
+    if source.polygon is not None or source.vocabulary is not None:
+        return None
+    origin = place.origin(str(source.place), network_type)
+    for copy in copies:
+        if {entry.receipt.origin for entry in copy.receipt.sources} == {origin} and not copy.problems():
+            return copy
+    return None
+
+
+def _bring(
+    source: CitySource, manifest: Manifest, target: Path, network_type: str, *, offline: bool, quiet: bool
+) -> list[Receipt]:
+    """Write the members of the one source into the new folder ``target``."""
+    if source.archive is not None:
+        plan = recognise(open_archive(source.archive), manifest.content)
+        write_members(plan, target, quiet=quiet)
+        digest, size = fingerprint(plan)
+        name = source.archive.resolve().name
+        return [Receipt(name=name, origin=name, sha256=digest, bytes=size)]
+    with writing(target):
+        target.mkdir()
+    if source.osm_file is not None:
+        path = _file(source.osm_file, "--osm-file")
+        return [_copy(path, target / f"extract.{file_format(path)}")]
+    if source.graphml is not None:
+        return [_copy(_file(source.graphml, "--graphml"), target / GRAPHML)]
+    from kmip_data.pipelines.openstreetmap import place
+
+    name = str(source.place)
+    written = place.download(name, network_type, target, dataset=manifest.name, offline=offline)
+    return [_receipt(path, place.origin(name, network_type)) for path in written]
+
+
+def _file(path: Path, option: str) -> Path:
+    path = path.expanduser().absolute()
+    if not path.is_file():
+        raise UsageError(
+            f"There is no file {path}.",
+            expected=f"a file, as {option} names it",
+            found="a folder" if path.is_dir() else "nothing at that place",
+            left="nothing was changed",
+            next="kmip-data build city --help",
+        )
+    return path
+
+
+def _copy(path: Path, target: Path) -> Receipt:
+    with writing(target):
+        require_room(target.parent, path.stat().st_size, f"A copy of {path.name}")
+        shutil.copyfile(path, target)
+    return _receipt(target, path.resolve().name)
+
+
+def _receipt(path: Path, origin: str) -> Receipt:
+    digest, size = sha256_file(path)
+    return Receipt(name=path.name, origin=origin, sha256=digest, bytes=size)
+
+
+def _vocabulary(target: str, home: Home) -> Vocabulary:
+    """Return the vocabulary on the card of a build."""
+    build = open_target(target, home)
+    found = vocabulary_of_card(build.card.statistics)
+    if found is None:
+        raise UsageError(
+            f"The card of {build.path} has no vocabulary.",
+            expected="a city that was built from OpenStreetMap",
+            found=f"{build.card.dataset}; published cities do not carry theirs",
+            left="nothing was changed",
+            next="give another build as --vocabulary, or leave it out",
+        )
+    return found
