@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kmip_data.datasets import S3DIS, ShapeNetPart
-    from kmip_data.graph_datasets import PeptidesFunc, PeptidesStruct
+    from kmip_data.graph_datasets import LocalDegreeProfile, MalNetTiny, PeptidesFunc, PeptidesStruct
     from kmip_data.lightning import GraphDataModule
     from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
     from kmip_data.opening import open_build as open  # noqa: A004
@@ -31,6 +31,8 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
 _PUBLIC = {
     "S3DIS": "kmip_data.datasets:S3DIS",
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
+    "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
+    "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
     "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
     "PeptidesStruct": "kmip_data.graph_datasets:PeptidesStruct",
     "ShardedDataset": "kmip_data.sharded:ShardedDataset",
@@ -46,6 +48,8 @@ __all__ = [
     "S3DIS",
     "GraphDataModule",
     "GraphLoader",
+    "LocalDegreeProfile",
+    "MalNetTiny",
     "PeptidesFunc",
     "PeptidesStruct",
     "ShapeNetPart",

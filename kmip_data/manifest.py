@@ -146,3 +146,22 @@ def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip
         left="nothing was changed",
         next=command,
     )
+
+
+def no_recipe(manifest: Manifest) -> Manifest:
+    """Return ``manifest``, or refuse that of a recipe: what it makes has a name and a source of its own.
+
+    Raises
+    ------
+    UsageError
+        It is one.
+    """
+    if manifest.recipe and manifest.name == manifest.file:
+        raise UsageError(
+            f"{manifest.name!r} is no dataset but makes one.",
+            expected="the name that a build was given",
+            found=manifest.name,
+            left="nothing was changed",
+            next=f"kmip-data build {manifest.name} --help",
+        )
+    return manifest

@@ -56,8 +56,7 @@ def recognise(archive: Archive, content: Content) -> Plan:
     wanted = sum(member.max_count for member in content.members)
     limits = Limits(entries=10_000 + 4 * wanted, bytes=4 * content.max_total_bytes)
     entries = archive.files(limits)
-    end = f"/{content.anchor}"
-    roots = [e.name[: -len(content.anchor)] for e in entries if f"/{e.name}".endswith(end)]
+    roots = _roots(entries, content.anchor)
     plans, faults = [], []
     for root in roots[:_MAX_ROOTS]:
         plan = Plan(archive, root, _select(entries, root, content))
@@ -88,6 +87,15 @@ def recognise(archive: Archive, content: Content) -> Plan:
             f"and the others declare {plan.bytes} bytes, and {content.max_total_bytes} are allowed",
         )
     return plan
+
+
+def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
+    """Return the folders, each once, below which a file lies at ``anchor``."""
+    pattern = anchor.split("/")
+    depth = len(pattern)
+    split = [entry.name.split("/") for entry in entries]
+    found = [parts[:-depth] for parts in split if _matches(parts[-depth:], pattern)]
+    return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
 
 
 def _select(entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:

@@ -1,0 +1,98 @@
+"""Sample call graphs in the layout of MalNet-Tiny: generated, never the real data.
+
+Functions are numbered as they are met; calls go mostly to a few popular functions, and how many, how
+popular and how deep differs by the type of the app, so that types can be learned. As in the published
+graphs, some numbers are missing, some functions call themselves, and some do nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+DEFAULT_GRAPHS = 50
+FAMILIES = {
+    "addisplay": "kuguo",
+    "adware": "airpush",
+    "benign": "benign",
+    "downloader": "jiagu",
+    "trojan": "artemis",
+}
+#: Functions, least and most; calls a function; how unevenly calls are spread; share of leaves.
+KINDS = {
+    "addisplay": (150, 500, 1.7, 1.5, 0.3),
+    "adware": (600, 1_200, 1.9, 1.2, 0.3),
+    "benign": (300, 1_800, 2.4, 0.9, 0.2),
+    "downloader": (40, 160, 1.3, 1.8, 0.5),
+    "trojan": (100, 700, 1.5, 1.0, 0.6),
+}
+SHARES = (3_500, 500, 1_000)  #: train, val and test of the published set
+
+
+def write_sample(folder: Path, *, graphs: int | None = None, seed: int = 0) -> None:
+    """Write the graphs, as many of each type as can be, and the split lists."""
+    count = graphs or DEFAULT_GRAPHS
+    rng = Generator(PCG64(seed))
+    names: dict[str, list[str]] = {kind: [] for kind in FAMILIES}
+    for i in range(count):
+        kind = list(FAMILIES)[i % len(FAMILIES)]
+        digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
+        name = f"{kind}/{FAMILIES[kind]}/{digest}"
+        path = folder / f"{name}.edgelist"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_text(_edges(kind, rng), digest), encoding="ascii", newline="\n")
+        names[kind].append(name)
+    (folder / "type").mkdir()
+    for part, listed in _lists(names, rng).items():
+        text = "".join(f"{name}\n" for name in listed)
+        (folder / "type" / f"{part}.txt").write_text(text, encoding="ascii", newline="\n")
+
+
+def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
+    """Make the calls of one app, (2, E), each once, in the order of the callers."""
+    low, high, calls, unevenness, leaves = KINDS[kind]
+    functions = int(rng.integers(low, high + 1))
+    numbers = np.sort(rng.permutation(functions + functions // 12 + 1)[:functions])
+    popularity = (1.0 + np.arange(functions)) ** -unevenness
+    popularity = rng.permutation(popularity / popularity.sum())
+    active = rng.random(functions) >= leaves
+    degree = np.where(active, 1 + rng.poisson(calls / (1 - leaves), functions), 0)
+    source = np.repeat(np.arange(functions), degree)
+    target = rng.choice(functions, len(source), p=popularity)
+    # Each calls one near it, too: the graph hangs together.
+    near = np.arange(1, functions)
+    source = np.concatenate([source, near])
+    target = np.concatenate([target, near - 1 - rng.integers(0, np.minimum(near, 8))])
+    alone = rng.permutation(functions)[: 1 + functions // 200]  # recursive functions
+    source, target = np.concatenate([source, alone]), np.concatenate([target, alone])
+    lonely = functions + functions // 12 + 1  # calls itself and nothing else
+    pairs = np.unique(np.stack([numbers[source], numbers[target]]), axis=1)
+    return np.concatenate([pairs, [[lonely], [lonely]]], axis=1) if rng.random() < 0.3 else pairs
+
+
+def _text(edges: NDArray[np.int64], digest: str) -> str:
+    nodes = len(np.unique(edges))
+    header = (
+        "# Directed graph (each unordered pair of nodes is saved once)\n"
+        "# Function call graph of malicious Android APK\n"
+        f"# SHA-256: {digest}\n"
+        f"# Nodes: {nodes}, Edges: {edges.shape[1]}\n"
+        "# FromNodeId\tToNodeId\n"
+    )
+    return header + "".join(f"{u}\t{v}\n" for u, v in edges.T.tolist())
+
+
+def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:
+    """Deal each type to the parts by the published shares; a part is empty only where there are few."""
+    parts: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for position in range(max(map(len, names.values()))):
+        place = (position * 3) % 10  # 7 of 10 to train, 1 to val, 2 to test, spread
+        part = "val" if place == 3 else "test" if place in {6, 9} else "train"
+        parts[part] += [listed[position] for listed in names.values() if position < len(listed)]
+    for listed in parts.values():
+        rng.shuffle(listed)
+    return parts
