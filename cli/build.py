@@ -11,6 +11,7 @@ from kmip_data.cli.dataset_command import (
     DatasetCommand,
     check_dataset,
     complete_dataset,
+    recipe_sources,
     record_parameters,
     split_parameters,
 )
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
 @click.command(
     cls=DatasetCommand,
     splits=True,
+    sources=True,
     examples=[
         "kmip-data build s3dis --k 32 --jobs 8",
         "kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip",
         "kmip-data build shapenet-part --category Chair --category Lamp --accept-license",
         "kmip-data build s3dis --sample --limit 100",
+        "kmip-data build city --name marais --osm-file paris.osm.pbf",
     ],
 )
 @click.argument("name", shell_complete=complete_dataset)
@@ -73,27 +76,52 @@ def command(
     `kmip-data build s3dis --help` shows them.
     """
     check_dataset(name)
+    from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
-    build = build_dataset(
-        name,
-        parameters=record_parameters(),
-        split_parameters=split_parameters(),
-        home=home,
-        archives=archives,
-        offline=offline,
-        accept_license=accept_license,
-        sample=sample,
-        jobs=jobs,
-        output=output,
-        compression=compression,
-        quiet=quiet,
-    )
+    options: dict[str, Any] = {
+        "parameters": record_parameters(),
+        "split_parameters": split_parameters(),
+        "home": home,
+        "offline": offline,
+        "jobs": jobs,
+        "output": output,
+        "compression": compression,
+        "quiet": quiet,
+    }
+    if load_manifest(name).recipe:
+        build = _build_recipe(archives, sample=sample, **options)
+    else:
+        build = build_dataset(
+            name, archives=archives, accept_license=accept_license, sample=sample, **options
+        )
     split = ensure_split(build, split_parameters())
+    for warning in build.card.statistics.get("city", {}).get("warnings", ()):
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(result(build, split))
     else:
         click.echo(summary(build, split))
+
+
+def _build_recipe(archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
+    """Build a city under the name and from the source on the line."""
+    from kmip_data.errors import UsageError
+    from kmip_data.pipelines.openstreetmap.city import build_city, source_of
+
+    given = recipe_sources()
+    name = given.pop("name", None)
+    if name is None or sample or len(archives) > 1:
+        raise UsageError(
+            "A city is built under a name of its own, from one source of its own.",
+            expected="--name NAME and one of --osm-file, --graphml, --place, --archive",
+            found="--sample" if sample else "no --name" if name is None else "several archives",
+            left="nothing was changed",
+            next="kmip-data build helsinki --sample" if sample else "kmip-data build city --help",
+        )
+    if archives:
+        given["archive"] = archives[0]
+    return build_city(name, source_of(given), **options)
 
 
 def result(build: Build, split: str) -> dict[str, Any]:

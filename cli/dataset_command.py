@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RECORDS = "kmip_data.parameters"  #: key in ``ctx.meta``: parameters of records that were given
 SPLITS = "kmip_data.split_parameters"  #: key in ``ctx.meta``: parameters of the split that were given
+SOURCES = "kmip_data.sources"  #: key in ``ctx.meta``: what a recipe builds from, as given
 _OPTIONS = "kmip_data.dataset_options"
 _DATASET = "kmip_data.dataset"
 
@@ -29,11 +30,14 @@ class DatasetCommand(Command):
     ----------
     splits
         Take the parameters of the split too.
+    sources
+        Take what a recipe (``city``) builds from, and the name of what is built, too.
     """
 
-    def __init__(self, *args: Any, splits: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.splits = splits
+        self.sources = sources
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options and those of the dataset, before ``--help``."""
@@ -53,16 +57,20 @@ class DatasetCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the dataset on the line, then parse with its options."""
-        target = self._target_on(ctx, args)
-        name = _dataset_of(target) if target is not None else None
+        target, home = self._target_on(ctx, args), self._value_on(ctx, args, "--home")
+        name = _dataset_of(target, home) if target is not None else None
         if name is not None:
             from kmip_data.cli.parameters import options_of
             from kmip_data.manifest import load_manifest
             from kmip_data.pipelines.base import load_pipeline
 
-            pipeline = load_pipeline(load_manifest(name))
+            manifest = load_manifest(name)
+            pipeline = load_pipeline(manifest)
             ctx.meta[_DATASET] = name
-            ctx.meta[_OPTIONS] = options_of(pipeline.Params, RECORDS)
+            ctx.meta[_OPTIONS] = [
+                *(_recipe_options() if self.sources and manifest.recipe else []),
+                *options_of(pipeline.Params, RECORDS),
+            ]
             if self.splits:
                 ctx.meta[_OPTIONS] += options_of(pipeline.SplitParams, SPLITS)
         try:
@@ -74,7 +82,13 @@ class DatasetCommand(Command):
             raise
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
-        """Return what stands where the dataset belongs: ``--dataset``, or the first argument.
+        """Return what stands where the dataset belongs: ``--dataset``, or the first argument."""
+        if any(isinstance(param, click.Argument) for param in self.params):
+            return self._value_on(ctx, args, None)
+        return self._value_on(ctx, args, "--dataset")
+
+    def _value_on(self, ctx: click.Context, args: list[str], wanted: str | None) -> str | None:
+        """Return the value of an option on the line; with ``None`` the first argument.
 
         Options of datasets are not known yet, so one that is unknown is taken to have a value.
         """
@@ -84,35 +98,69 @@ class DatasetCommand(Command):
             if isinstance(param, click.Option)
             for name in (*param.opts, *param.secondary_opts)
         }
-        takes_argument = any(isinstance(param, click.Argument) for param in self.params)
         words = iter(args)
         for word in words:
             if not word.startswith("-"):
-                if takes_argument:
+                if wanted is None:
                     return word
                 continue
             name, given, value = word.partition("=")
             option = known.get(name)
             if not given and (word.startswith("--") if option is None else not option.is_flag):
                 value = next(words, "")
-            if name == "--dataset":
+            if name == wanted:
                 return value
         return None
 
 
-def _dataset_of(target: str) -> str | None:
-    """Return the shipped dataset that TARGET names, or whose build folder it is."""
+def _dataset_of(target: str, home: str | None) -> str | None:
+    """Return the shipped dataset that TARGET names, or whose build it is, or the recipe of such a build."""
     from kmip_data.card import CARD_NAME
     from kmip_data.manifest import dataset_names
 
-    names = dataset_names()
-    if target in names:
+    if target in dataset_names():
         return target
+    card = Path(target) / CARD_NAME
+    if os.sep in target or card.is_file():
+        return _manifest_on(card)
+    from kmip_data.home import Home
+
+    cards = sorted(Home.locate(home).built.glob(f"*/{CARD_NAME}"))
+    return next(filter(None, (_manifest_on(card, dataset=target) for card in cards)), None)
+
+
+def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
+    """Return the shipped manifest that a card names, if it is one of ``dataset``."""
+    from kmip_data.manifest import dataset_names
+
     try:
-        found = json.loads((Path(target) / CARD_NAME).read_bytes()).get("dataset")
-    except (ValueError, OSError, AttributeError):
-        return None  # no folder, or a card with something wrong, which the command itself says
-    return found if found in names else None
+        card = json.loads(path.read_bytes())
+        found = card["manifest"] if dataset in (None, card["dataset"]) else None
+    except (ValueError, OSError, KeyError, TypeError):
+        return None  # no card, or something wrong in it, which the command itself says
+    return found if found in dataset_names() else None
+
+
+def _recipe_options() -> list[click.Option]:
+    """Return ``--name`` and what a city can be built from; ``--archive`` all commands have."""
+    from kmip_data.cli.parameters import options_of
+    from kmip_data.pipelines.openstreetmap.city_source import CitySource
+
+    name = click.Option(
+        ["--name", "recipe_name"], metavar="NAME", expose_value=False, callback=_keep_name,
+        help="name of the dataset that is built: what other commands call it",
+    )  # fmt: skip
+    return [name, *(option for option in options_of(CitySource, SOURCES) if option.name != "archive")]
+
+
+def _keep_name(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta.setdefault(SOURCES, {})["name"] = value
+
+
+def recipe_sources() -> dict[str, Any]:
+    """Return ``name`` and what a recipe builds from, as given on the line."""
+    return dict(click.get_current_context().meta.get(SOURCES, {}))
 
 
 def check_dataset(name: str) -> None:

@@ -44,10 +44,10 @@ def command(
     A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
     build on a compute node with --offline.
     """
-    from kmip_data.manifest import load_manifest
+    from kmip_data.manifest import load_manifest, no_recipe
     from kmip_data.pipelines.raw import fetch_dataset
 
-    manifest = load_manifest(name)
+    manifest = no_recipe(load_manifest(name))
     options: dict[str, Any] = {"archives": archives, "offline": offline, "accept_license": accept_license}
     receipts = fetch_dataset(manifest, home, quiet=quiet, **options)
     folder = home.raw / manifest.name

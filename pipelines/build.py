@@ -11,7 +11,7 @@ from typing import Any
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import load_manifest, no_recipe
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import (
     Params,
@@ -102,7 +102,7 @@ def build_dataset(
     OutOfResources
         Disk or memory ran out; the next call goes on.
     """
-    pipeline = load_pipeline(load_manifest(name))
+    pipeline = load_pipeline(no_recipe(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if compression not in {None, "gzip", "zstd"}:

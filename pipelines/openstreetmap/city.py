@@ -15,7 +15,8 @@ from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
 from kmip_data.pipelines.licences import show_licence
-from kmip_data.pipelines.openstreetmap.sources import CitySource, check_source, discard, obtain_city
+from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
+from kmip_data.pipelines.openstreetmap.sources import discard, obtain_city
 from kmip_data.pipelines.workers import Compression
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -92,6 +93,11 @@ def build_city(
             raise
         ensure_split(build, split_params.model_dump(), quiet=quiet)
     return build
+
+
+def source_of(values: Mapping[str, Any]) -> CitySource:
+    """Return a checked source from plain values, as a command line has them."""
+    return check_params(CitySource, values, "city")
 
 
 def check_name(name: str) -> None:

@@ -192,10 +192,8 @@ def simplify(graph: StreetGraph) -> StreetGraph:
     ptr = np.searchsorted(graph.source[order[first]], np.arange(n + 1))
     path_ptr, steps, last, passed = follow_streets(ptr, graph.target[order[first]], endpoints(graph))
     streets = _join(graph, path_ptr, order[first][steps], last)
-    if passed.any():
-        straight = np.flatnonzero(~(passed[graph.source] | passed[graph.target]))
-        streets = _concatenate(graph.edges(straight), streets)
-    graph = streets.nodes(~passed)
+    straight = np.flatnonzero(~(passed[graph.source] | passed[graph.target]))
+    graph = _concatenate(graph.edges(straight), streets).nodes(~passed)
     component = components(graph.num_nodes, graph.source, graph.target)
     with_endpoint = np.zeros(graph.num_nodes, np.bool_)
     with_endpoint[component[endpoints(graph)]] = True

