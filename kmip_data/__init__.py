@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kmip_data.datasets import S3DIS, ShapeNetPart
-    from kmip_data.graph_datasets import LocalDegreeProfile, MalNetTiny, PeptidesFunc, PeptidesStruct
+    from kmip_data.graph_datasets import (
+        CIFAR10Superpixels,
+        LocalDegreeProfile,
+        MalNetTiny,
+        PeptidesFunc,
+        PeptidesStruct,
+    )
     from kmip_data.lightning import GraphDataModule
     from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
     from kmip_data.opening import open_build as open  # noqa: A004
@@ -31,6 +37,7 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
 _PUBLIC = {
     "S3DIS": "kmip_data.datasets:S3DIS",
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
+    "CIFAR10Superpixels": "kmip_data.graph_datasets:CIFAR10Superpixels",
     "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
     "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
     "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
@@ -46,6 +53,7 @@ _PUBLIC = {
 
 __all__ = [
     "S3DIS",
+    "CIFAR10Superpixels",
     "GraphDataModule",
     "GraphLoader",
     "LocalDegreeProfile",

@@ -185,3 +185,46 @@ class MalNetTiny(ShardedDataset):
             **build_options,
         )
         super().__init__(found, split, transform, split_name=split_name)
+
+
+class CIFAR10Superpixels(ShardedDataset):
+    """CIFAR10 as graphs of up to 150 superpixels: 45,000, 5,000 and 10,000 pictures of ten classes.
+
+    Items are ``Data(x=[N, 5], edge_index=[2, E], edge_attr=[E, 1], y=[1], pos=[N, 2])``; ``x`` has the mean
+    colour and the position, as GraphGPS and the k-MIP code feed them, ``edge_attr`` the similarity of the
+    two superpixels, and every node has eight out-edges.
+
+    Parameters
+    ----------
+    root, home, split, transform, build, sample, limit, **build_options
+        See :class:`~kmip_data.datasets.S3DIS`.
+
+    Examples
+    --------
+    >>> from kmip_data import CIFAR10Superpixels
+    >>> dataset = CIFAR10Superpixels(split="test")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        home: Folder | Home | None = None,
+        split: str | None = "train",
+        transform: Callable[[Data], Data] | None = None,
+        build: bool = True,
+        sample: bool = False,
+        limit: int | None = None,
+        **build_options: Any,
+    ) -> None:
+        found, split_name = open_dataset(
+            "cifar10",
+            root,
+            home,
+            {"limit": limit},
+            {},
+            build=build,
+            sample=sample,
+            **build_options,
+        )
+        super().__init__(found, split, transform, split_name=split_name)

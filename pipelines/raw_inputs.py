@@ -77,7 +77,8 @@ def _content(manifest: Manifest, source: Source) -> Content:
 def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool = False) -> Plan:
     """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
     content = _content(manifest, source)
-    if source.container == "file" and not isinstance(archive, FolderArchive):
+    bare = source.container == "file" or archive.path.name == content.anchor
+    if bare and not isinstance(archive, FolderArchive):
         # As it is, also where it could be opened: a .pt file is a zip.
         archive = BareFile(archive.path, content.anchor if known else None)
     return recognise(archive, content)

@@ -1,0 +1,265 @@
+"""CIFAR10 superpixels (benchmarking-gnns): pictures as graphs of up to 150 superpixels.
+
+Raw layout: one file written by ``torch.save``, a list of three lists (train, val, test) of dictionaries with
+``x`` [N, 3], ``pos`` [N, 2], ``edge_index`` [2, E], ``edge_attr`` [E] and ``y`` [1]. Facts and deviations:
+``docs/datasets/cifar10.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.base import (
+    Params,
+    Pipeline,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
+from kmip_data.pipelines.point_graphs import advised
+from kmip_data.pipelines.torch_files import read_torch_file
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema, View
+
+FILE: Final = "CIFAR10_v2.pt"
+PARTS: Final = ("train", "val", "test")
+NUM_CLASSES: Final = 10
+RECORDS_PER_UNIT: Final = 2_000  #: about 20 MB a shard
+KEY_LENGTH: Final = 16
+_PIECES: Final = ("x", "edge_index", "edge_attr", "y", "node_ptr", "edge_ptr")
+
+
+class CIFAR10Params(Params):
+    """Parameters that change the records."""
+
+
+class CIFAR10SplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["upstream"] = Field(
+        default="upstream", description="the three lists of the published file"
+    )
+
+
+class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
+    """The pipeline of ``manifests/datasets/cifar10.toml``."""
+
+    version = 1
+    Params: ClassVar[type[CIFAR10Params]] = CIFAR10Params
+    SplitParams: ClassVar[type[CIFAR10SplitParams]] = CIFAR10SplitParams
+
+    def schema(self, params: CIFAR10Params) -> Schema:
+        """Colour and position as one feature, similarities, and the class of the picture."""
+        features = Column(
+            key="node/x",
+            attribute="x",
+            stored="float32",
+            presented="float32",
+            shape=(5,),
+            fields=("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32"),
+            doc="mean colour of the superpixel, then its centre",
+        )
+        similarity = Column(
+            key="edge/attr",
+            attribute="edge_attr",
+            stored="float32",
+            presented="float32",
+            shape=(1,),
+            fields=("similarity",),
+            doc="exp(-(distance of the centres / width)²): near superpixels have large values",
+        )
+        label = Column(
+            key="graph/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=NUM_CLASSES - 1,
+            num_classes=NUM_CLASSES,
+            doc="class of the picture",
+        )
+        return Schema(
+            columns=(features, similarity, label),
+            views=(View(attribute="pos", source="node/x", start=3, stop=5),),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            key_length=KEY_LENGTH,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated pictures in the upstream layout."""
+        from kmip_data.pipelines.samples.cifar10 import write_sample
+
+        write_sample(folder, pictures=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: CIFAR10Params, workdir: Path) -> Prepared:
+        """Cut the file, which must be read as a whole, into arrays that workers map."""
+        with advised(self.manifest.name):
+            lists = read_torch_file(raw.path / FILE)
+            if not isinstance(lists, list | tuple) or len(lists) != len(PARTS):
+                raise DamagedInput(
+                    f"{FILE} is not the superpixels of CIFAR10.",
+                    expected="a list of three lists of graphs",
+                    found=f"{type(lists).__name__} of {np.size(lists) if lists is None else len(lists)}",
+                )
+            sizes = {}
+            for part, graphs in zip(PARTS, lists, strict=True):
+                if not isinstance(graphs, list | tuple):
+                    raise DamagedInput(
+                        f"{FILE}: {part} is no list.",
+                        expected="a list of graphs",
+                        found=type(graphs).__name__,
+                    )
+                checked = [
+                    check_graph(graph, f"{FILE}, {part} {i}", self.manifest.max_nodes)
+                    for i, graph in enumerate(graphs)
+                ]
+                write_pieces(workdir / part, checked)
+                sizes[part] = len(checked)
+        return Prepared(workdir, {"sizes": sizes})
+
+    def units(self, prepared: Prepared, params: CIFAR10Params) -> list[Unit]:
+        """Deal the graphs of each part."""
+        sizes = prepared.plan["sizes"]
+        chosen = params.choose(sum(sizes.values()))
+        units: list[Unit] = []
+        first = 0
+        for part in PARTS:
+            rows = [position - first for position in chosen if first <= position < first + sizes[part]]
+            for at in range(0, len(rows), RECORDS_PER_UNIT):
+                some = rows[at : at + RECORDS_PER_UNIT]
+                name = f"{part} {some[0]} to {some[-1]}"
+                units.append(Unit(len(units), name, {"part": part, "rows": some}))
+            first += sizes[part]
+        return units
+
+    def records(self, prepared: Prepared, unit: Unit, params: CIFAR10Params) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in the order of the file."""
+        part = unit.items["part"]
+        pieces = {
+            name: np.load(prepared.path / part / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            for name in _PIECES
+        }
+        for row in unit.items["rows"]:
+            nodes, edges = (
+                slice(int(pieces[pointer][row]), int(pieces[pointer][row + 1]))
+                for pointer in ("node_ptr", "edge_ptr")
+            )
+            yield GraphRecord(
+                key=f"{part}/{row:06d}",
+                num_nodes=nodes.stop - nodes.start,
+                columns={
+                    "node/x": np.array(pieces["x"][nodes]),
+                    "edge/attr": np.array(pieces["edge_attr"][edges]),
+                    "graph/y": np.array(pieces["y"][row]),
+                },
+                edge_index=np.array(pieces["edge_index"][:, edges]),
+            )
+
+    def split(self, records: Records, params: CIFAR10SplitParams, raw: Path | None) -> Split:
+        """Each record's key begins with its part."""
+        parts: dict[str, list[int]] = {part: [] for part in PARTS}
+        for position, key in enumerate(records.keys):
+            parts[key.partition("/")[0]].append(position)
+        return Split("upstream", "upstream", {}, parts, "the lists of the raw file, in their order")
+
+
+PIPELINE = CIFAR10Pipeline
+
+
+def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of one graph as they are stored.
+
+    Returns
+    -------
+    dict
+        ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
+
+    Raises
+    ------
+    DamagedInput
+        An array is missing, has another shape or type, is not finite or leads out of the graph.
+    """
+    if not isinstance(graph, Mapping):
+        raise DamagedInput(f"{where}: no graph.", expected="a dictionary", found=type(graph).__name__)
+    x = _array(graph, "x", "f", (None, 3), where)
+    pos = _array(graph, "pos", "f", (len(x), 2), where)
+    edges = _array(graph, "edge_index", "iu", (2, None), where)
+    attr = _array(graph, "edge_attr", "f", None, where).reshape(-1, 1)
+    y = _array(graph, "y", "iu", None, where).reshape(-1)
+    for holds, expected, found in (
+        (len(x) <= max_nodes, f"at most {max_nodes} nodes", f"{len(x)}"),
+        (len(attr) == edges.shape[1], "a similarity for each edge", f"{len(attr)} of {edges.shape[1]}"),
+        (
+            not edges.size or (edges.min() >= 0 and edges.max() < len(x)),
+            f"edges between nodes 0 to {len(x) - 1}",
+            f"{edges.min(initial=0)} to {edges.max(initial=0)}",
+        ),
+        (
+            len(y) == 1 and y.min(initial=0) >= 0 and y.max(initial=0) < NUM_CLASSES,
+            "one class, 0 to 9",
+            f"{y[:4]}",
+        ),
+        (all(np.isfinite(values).all() for values in (x, pos, attr)), "finite numbers", "NaN or infinity"),
+    ):
+        if not holds:
+            raise DamagedInput(f"{where}: not a graph of superpixels.", expected=expected, found=found)
+    return {
+        "x": np.concatenate([x, pos], axis=1, dtype=np.float32),
+        "edge_index": edges.astype(np.uint16),
+        "edge_attr": attr.astype(np.float32),
+        "y": y[0].astype(np.uint8),
+    }
+
+
+def _array(
+    graph: Mapping[str, Any], name: str, kinds: str, shape: Sequence[int | None] | None, where: str
+) -> NDArray[Any]:
+    """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
+    value = graph.get(name)
+    array = np.asarray(value) if isinstance(value, np.ndarray | int) else None
+    fits = array is not None and array.dtype.kind in kinds
+    if fits and array is not None and shape is not None:
+        fits = array.ndim == len(shape) and all(
+            want in {None, have} for want, have in zip(shape, array.shape, strict=True)
+        )
+    if not fits or array is None:
+        wanted = "floats" if kinds == "f" else "whole numbers"
+        raise DamagedInput(
+            f"{where}: wrong {name!r}.",
+            expected=wanted + ("" if shape is None else f" of shape {[n or 'any' for n in shape]}"),
+            found="nothing" if array is None else f"{array.dtype} of shape {list(array.shape)}",
+        )
+    return array
+
+
+def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Join the arrays of graphs into one file each, with the first row of every graph."""
+    folder.mkdir()
+    counts = {
+        "node_ptr": [len(graph["x"]) for graph in graphs],
+        "edge_ptr": [graph["edge_index"].shape[1] for graph in graphs],
+    }
+    for name, sizes in counts.items():
+        np.save(
+            folder / f"{name}.npy", np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+        )
+    empty: dict[str, NDArray[Any]] = {
+        "x": np.empty((0, 5), np.float32),
+        "edge_index": np.empty((2, 0), np.uint16),
+        "edge_attr": np.empty((0, 1), np.float32),
+    }
+    for name, none in empty.items():
+        joined = np.concatenate([none, *(graph[name] for graph in graphs)], axis=int(name == "edge_index"))
+        np.save(folder / f"{name}.npy", joined)
+    np.save(folder / "y.npy", np.array([graph["y"] for graph in graphs], np.uint8))

@@ -1,0 +1,94 @@
+"""Write nested containers of arrays as ``torch.save`` does, without torch, for samples."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_STORAGES: Final = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+}
+
+
+def write_torch_file(path: Path, value: Any) -> None:
+    """Write lists, tuples, dicts with text as keys, text, whole numbers, ``None`` and arrays (as tensors).
+
+    ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
+    """
+    pickled = _Pickle()
+    pickled.put(value)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        members = {"data.pkl": pickled.finish(), "byteorder": b"little"}
+        members |= {f"data/{key}": array.tobytes() for key, array in enumerate(pickled.storages)}
+        for name, data in {**members, "version": b"3\n"}.items():
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
+
+
+class _Pickle:
+    """A pickle of protocol 2 that is being written; tensors become references to storages."""
+
+    def __init__(self) -> None:
+        self._out = io.BytesIO()
+        self._out.write(b"\x80\x02")
+        self.storages: list[NDArray[Any]] = []
+
+    def finish(self) -> bytes:
+        """Return the bytes."""
+        return self._out.getvalue() + b"."
+
+    def put(self, value: Any) -> None:
+        """Write one value."""
+        write = self._out.write
+        if value is None:
+            write(b"N")
+        elif isinstance(value, bool):
+            write(b"\x88" if value else b"\x89")
+        elif isinstance(value, int):
+            write(b"\x8a\x08" + struct.pack("<q", value))
+        elif isinstance(value, str):
+            text = value.encode()
+            write(b"X" + struct.pack("<I", len(text)) + text)
+        elif isinstance(value, np.ndarray):
+            self._put_tensor(value)
+        elif isinstance(value, dict):
+            write(b"}(")
+            for key, item in value.items():
+                self.put(key)
+                self.put(item)
+            write(b"u")
+        elif isinstance(value, list | tuple):
+            write(b"](" if isinstance(value, list) else b"(")
+            for item in value:
+                self.put(item)
+            write(b"e" if isinstance(value, list) else b"t")
+        else:
+            msg = f"cannot write a {type(value).__name__}"
+            raise TypeError(msg)
+
+    def _put_tensor(self, array: NDArray[Any]) -> None:
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        write = self._out.write
+        write(b"ctorch._utils\n_rebuild_tensor_v2\n((")
+        self.put("storage")
+        write(b"ctorch\n" + _STORAGES[array.dtype.name].encode() + b"\n")
+        for part in (str(len(self.storages)), "cpu", array.size):
+            self.put(part)
+        write(b"tQ")
+        self.put(0)
+        self.put(array.shape)
+        self.put(tuple(step // array.itemsize for step in array.strides))
+        self.put(False)
+        write(b"ccollections\nOrderedDict\n)RtR")
+        self.storages.append(array)
