@@ -1,0 +1,179 @@
+"""Eccentricity of every node inside its own neighbourhood: the labels of City-Networks come from it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.progress import Progress
+from kmip_data.threads import for_ranges
+
+LANES: Final = 32  #: nodes searched for at once; measured: 16 take 1.4 times as long, 64 0.85 times
+REACH: Final = 4 * LANES  #: nodes looked at for a group
+SLICE: Final = 2_048  #: groups between two looks at the clock and at Ctrl-C
+GRAIN: Final = 16  #: fewest groups worth a thread
+
+
+def local_eccentricity(
+    edge_index: ArrayLike,
+    edge_length: ArrayLike,
+    num_nodes: int,
+    hops: int = 16,
+    *,
+    directed: bool = False,
+    quiet: bool = False,
+) -> NDArray[np.float32]:
+    """Return the longest shortest path from each node inside the ball of ``hops`` around it.
+
+    The ball of a node holds every node that at most ``hops`` edges lead to; paths use edges between
+    nodes of the ball only. What ``networkx.eccentricity(ball, node, weight="length")`` gives for each
+    ball, cut out by ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added
+    in float64 from the node outwards, and the result is rounded to float32 once.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) integers. The graph is undirected: an edge may be given in one direction or in both. Of
+        several edges between two nodes, in whichever direction, the last one's length counts, as in a
+        ``networkx.Graph``; self loops do not count.
+    edge_length
+        (E,) lengths of the edges, finite and not negative, in any unit; taken as float64.
+    num_nodes
+        Number of nodes N.
+    hops
+        Radius of the balls, 0 or more.
+    directed
+        The ball of a node holds the nodes from which at most ``hops`` edges, in their direction, lead
+        *to* it; paths inside the ball still use edges both ways. City-Networks' first files were made
+        so, of directed graphs.
+    quiet
+        No progress on stderr.
+
+    Returns
+    -------
+    (N,) float32, in the unit of the lengths; 0 for a node without neighbours.
+
+    Raises
+    ------
+    UsageError
+        Shapes or ``hops`` are wrong.
+    DamagedInput
+        An edge leads nowhere, or a length is negative or not finite.
+
+    Examples
+    --------
+    >>> local_eccentricity([[0, 1], [1, 2]], [5.0, 7.0], num_nodes=3, hops=1)
+    array([5., 7., 7.], dtype=float32)
+    """
+    index, length = _checked(edge_index, edge_length, num_nodes, hops)
+    if num_nodes == 0:
+        return np.zeros(0, np.float32)
+    from kmip_data.graphs._ball_groups import group_nodes
+    from kmip_data.graphs._ball_sweeps import search_groups
+
+    rows = _rows(index, length, num_nodes, directed=directed)
+    order, starts = np.empty(num_nodes, np.int32), np.empty(num_nodes + 1, np.int64)
+    groups = group_nodes(rows.pointer, rows.neighbor, LANES, REACH, order, starts)
+    # Numbered in this order, what a search needs lies together in memory.
+    number = np.empty(num_nodes, np.int32)
+    number[order] = np.arange(num_nodes, dtype=np.int32)
+    rows = _renumber(rows, order, number)
+    farthest = np.zeros(num_nodes)
+    with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
+        for first in range(0, groups, SLICE):
+            last = min(first + SLICE, groups)
+            for_ranges(
+                lambda a, b, at=first: search_groups(  # type: ignore[misc]
+                    *rows, starts, hops, LANES, farthest, at + a, at + b
+                ),
+                last - first,
+                grain=GRAIN,
+            )
+            progress.update(int(starts[last] - starts[first]))
+    out = np.empty(num_nodes, np.float32)
+    out[order] = farthest
+    return out
+
+
+def _checked(
+    edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    index, length = np.asarray(edge_index), np.asarray(edge_length, dtype=np.float64)
+    if index.size == 0:
+        index = index.reshape(2, 0).astype(np.int64)
+    if index.ndim != 2 or len(index) != 2 or index.dtype.kind not in "iu" or length.shape != index.shape[1:]:
+        raise UsageError(
+            "Edges and lengths do not fit.",
+            expected="edge_index of integers, (2, E), and edge_length, (E,)",
+            found=f"{index.dtype} {index.shape} and {length.shape}",
+        )
+    if hops < 0 or not 0 <= num_nodes < 2**31:
+        raise UsageError(
+            "hops and num_nodes must not be negative, num_nodes below 2³¹.",
+            found=f"hops = {hops}, num_nodes = {num_nodes}",
+        )
+    if index.size and (index.min() < 0 or index.max() >= num_nodes):
+        raise DamagedInput(
+            "An edge leads to a node that is not there.",
+            expected=f"nodes 0 to {num_nodes - 1}",
+            found=f"{index.min()} to {index.max()}",
+        )
+    if not (np.isfinite(length) & (length >= 0)).all():
+        wrong = int((~(np.isfinite(length) & (length >= 0))).argmax())
+        raise DamagedInput(
+            "A length is negative or not finite.",
+            expected="0 or more",
+            found=f"{length[wrong]} at edge {wrong}",
+        )
+    return index.astype(np.int64, copy=False), length
+
+
+class _Rows(NamedTuple):
+    """A graph in compressed rows, each pair of neighbours once in each direction."""
+
+    pointer: NDArray[np.int64]
+    neighbor: NDArray[np.int32]
+    length: NDArray[np.float64]
+    step: NDArray[np.float32]  #: 1, or infinity where no edge leads from the node of the row to the neighbour
+
+
+def _rows(index: NDArray[np.int64], length: NDArray[np.float64], n: int, *, directed: bool) -> _Rows:
+    pair = index[0] * n + index[1]
+    step = np.ones(len(length), np.float32)
+    if not (np.diff(pair) > 0).all() or not _is_symmetric(index, length):
+        kept = np.flatnonzero(index[0] != index[1])
+        source, target = index[:, kept]
+        pair = np.concatenate([source * n + target, target * n + source])
+        order = np.argsort(pair, kind="stable")
+        pair = pair[order]
+        first = np.flatnonzero(np.diff(pair, prepend=-1))
+        step = np.ones(2 * len(kept), np.float32)
+        step[len(kept) :] = np.inf if directed else 1
+        if len(first):
+            length = length[np.maximum.reduceat(np.concatenate([kept, kept])[order], first)]
+            step = np.minimum.reduceat(step[order], first)
+        else:
+            length = length[kept]
+        index = np.stack(np.divmod(pair[first], n))
+    pointer = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(index[0], minlength=n), out=pointer[1:])
+    return _Rows(pointer, index[1].astype(np.int32), length, step)
+
+
+def _is_symmetric(index: NDArray[np.int64], length: NDArray[np.float64]) -> bool:
+    """Whether sorted, distinct edges have their reverse, of the same length, and none is a self loop."""
+    back = np.argsort(index[1], kind="stable")  # the reversed edges, sorted
+    same = (index[0, back] == index[1]) & (index[1, back] == index[0]) & (length[back] == length)
+    return bool(same.all()) and not bool((index[0] == index[1]).any())
+
+
+def _renumber(rows: _Rows, order: NDArray[np.int32], number: NDArray[np.int32]) -> _Rows:
+    """Return the rows in ``order``, with neighbours called by their ``number``."""
+    count = np.diff(rows.pointer)[order]
+    pointer = np.zeros_like(rows.pointer)
+    np.cumsum(count, out=pointer[1:])
+    edge = np.arange(len(rows.neighbor)) + np.repeat(rows.pointer[order] - pointer[:-1], count)
+    return _Rows(pointer, number[rows.neighbor[edge]], rows.length[edge], rows.step[edge])
