@@ -64,6 +64,7 @@ setup(
         "kmip_data": ["py.typed"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
+        "kmip_data.manifests.results": ["*.toml"],
     },
     include_package_data=False,
     install_requires=[

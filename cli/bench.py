@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
@@ -14,34 +15,119 @@ from kmip_data.cli.output import print_json, table
 if TYPE_CHECKING:
     from kmip_data.cli.benchmarks import Row
 
+quick_option = click.option(
+    "--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast."
+)
+markdown_option = click.option(
+    "--markdown", is_flag=True, help="Print the table as docs/performance.md has it."
+)
 
-@click.command(cls=Command, examples=["kmip-data bench all", "kmip-data bench knn --quick"])
-@click.argument("what", default="all")
-@click.option("--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast.")
-@click.option("--markdown", is_flag=True, help="Print the table as docs/performance.md has it.")
-@json_option
-@quiet_option
-def command(what: str, quick: bool, markdown: bool, as_json: bool, quiet: bool) -> None:
+
+class Topics(Command, click.Group):
+    """`all` and each module of ``cli/benchmarks`` as a command.
+
+    A topic exports ``rows(quick=...)``; one with options of its own exports ``command`` besides.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """`all` first."""
+        return ["all", *topic_names()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The topic's own command, or one that prints its rows."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        if cmd_name != "all":
+            own: click.Command | None = getattr(_topic(cmd_name), "command", None)
+            if own is not None:
+                return own
+        return _rows_command(cmd_name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `all` where no topic is named."""
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["all", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the topic, or raise an error that names the nearest one."""
+        from kmip_data.manifest import unknown_name
+
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            raise unknown_name("benchmark", args[0], names, command="kmip-data bench --help")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the topics without importing any."""
+        with formatter.section("Topics"):
+            formatter.write_text(", ".join(self.list_commands(ctx)))
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Complete the names of topics; a Tab imports none."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def topic_names() -> list[str]:
+    """Topics there are, sorted."""
+    from kmip_data.cli import benchmarks
+
+    return sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
+
+
+def _topic(name: str) -> Any:
+    return importlib.import_module(f"kmip_data.cli.benchmarks.{name}")
+
+
+@click.group(
+    cls=Topics,
+    examples=[
+        "kmip-data bench all",
+        "kmip-data bench knn --quick",
+        "kmip-data bench attention --max-n 1e4 --methods auto,naive,symbolic --save attention",
+    ],
+)
+def command() -> None:
     """Speed against the usual ways, as ratios measured here.
 
-    WHAT is `all` or one topic; both sides of a row run in turn in the same process, so that a
-    busy machine slows both. Ratios above the target are met.
+    Name `all` or one topic; both sides of a row run in turn in the same process, so that a busy
+    machine slows both. Ratios above the target are met. `kmip-data bench attention --help` has options
+    of its own.
     """
-    import importlib
 
-    from kmip_data.cli import benchmarks
-    from kmip_data.manifest import unknown_name
 
-    topics = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
-    if what != "all" and what not in topics:
-        raise unknown_name("benchmark", what, ["all", *topics], command="kmip-data bench --help")
-    machine = machine_line()
-    found: list[tuple[str, Row]] = []
-    for topic in topics if what == "all" else [what]:
-        if not quiet:
-            click.echo(f"{topic} …", err=True)
-        module = importlib.import_module(f"kmip_data.cli.benchmarks.{topic}")
-        found += [(topic, row) for row in module.rows(quick=quick)]
+def _rows_command(what: str) -> click.Command:
+    """Return the command that measures and prints the rows of one topic, or of all."""
+
+    @click.command(what, cls=Command, examples=[f"kmip-data bench {what}", f"kmip-data bench {what} --quick"])
+    @quick_option
+    @markdown_option
+    @json_option
+    @quiet_option
+    def rows_of_topic(quick: bool, markdown: bool, as_json: bool, quiet: bool) -> None:
+        """Measure and print the rows of the table."""
+        machine = machine_line()
+        found: list[tuple[str, Row]] = []
+        for topic in topic_names() if what == "all" else [what]:
+            if not quiet:
+                click.echo(f"{topic} …", err=True)
+            found += [(topic, row) for row in _topic(topic).rows(quick=quick)]
+        print_rows(found, machine, quick=quick, markdown=markdown, as_json=as_json)
+
+    return rows_of_topic
+
+
+def print_rows(
+    found: list[tuple[str, Row]], machine: str, *, quick: bool, markdown: bool, as_json: bool
+) -> None:
+    """Print (topic, row) pairs as a table, as lines of docs/performance.md, or as JSON."""
     if as_json:
         rows = [{"topic": topic, **row.as_dict()} for topic, row in found]
         print_json({"machine": machine, "quick": quick, "rows": rows})

@@ -65,7 +65,8 @@ class Projections:
 def write_projections(path: str | os.PathLike[str], projections: Projections) -> None:
     """Write one safetensors file, complete or not at all.
 
-    Its tensors are ``layer<l>/queries``, ``…/keys``, ``…/values`` and ``ptr`` (int64); the header's metadata hold ``format``, ``version`` and ``about`` (JSON).
+    Its tensors are ``layer<l>/queries``, ``…/keys``, ``…/values`` and ``ptr`` (int64); the metadata of
+    its header hold ``format``, ``version`` and ``about`` (JSON).
     """
     from safetensors.torch import save_file
 

@@ -1,0 +1,1 @@
+"""Result tables of the paper, as data. Never ours."""

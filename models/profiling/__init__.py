@@ -1,0 +1,1 @@
+"""The paper's efficiency experiment on this machine: methods of attention against the number of nodes."""

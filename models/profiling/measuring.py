@@ -1,0 +1,213 @@
+"""Measure one cell in this process: the times of its runs and the most memory one took.
+
+By default each run has inputs of its own, drawn before the clock starts and put where they are needed;
+memory is measured in a run of its own, after the peak was reset. The ``published`` protocol follows the
+paper's code instead: one stream of inputs seeded once; on a GPU the gradients travel to the CPU inside
+the backward time; the search and what follows are timed apart; chunks fill all free memory; the peak is
+a running maximum over the whole process. Both leave out the first run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from kmip_data.models.profiling.approximate import recall
+from kmip_data.models.profiling.cells import Cell
+from kmip_data.models.profiling.methods import Inputs, Method, attend_gathered
+from kmip_data.models.profiling.published import Setting
+from kmip_data.models.profiling.workload import Source, pad
+from kmip_data.models.training.machine import peak_host_memory
+
+T = TypeVar("T")
+CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time, corrected protocol
+DEAR = 5.0  #: seconds of a run from which none is made for memory alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How often and how a cell is run."""
+
+    repeats: int = 5
+    seed: int = 0
+    time_limit: float = 60.0  #: seconds; dear cells are repeated as often as fits, once at least
+    memory_limit: int | None = None  #: bytes
+    published: bool = False
+
+
+class Measurer:
+    """Measures cells on one device; keeps the state that the published protocol shares among them."""
+
+    def __init__(self, source: Source, protocol: Protocol, device: torch.device) -> None:
+        self.source, self.protocol, self.device = source, protocol, device
+        self._base = _resident_bytes()
+        self.source.reseed(protocol.seed)
+
+    def cell(self, method: Method, setting: Setting, n: int) -> Cell:
+        """Run ``method`` on n nodes; errors, memory errors too, are the caller's."""
+        protocol = self.protocol
+        runs = [self._run(method, setting, n, 0)]  # compiles, fills caches; not counted
+        repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, sum(runs[0])))))
+        peak: int | None = None
+        for number in range(1, repeats + 1):
+            alone = sum(runs[0]) < DEAR
+            watch = _Peak(self.device) if number == repeats and not alone and not protocol.published else None
+            runs.append(self._run(method, setting, n, number, watch))
+            peak = watch.bytes if watch is not None else peak
+        if protocol.published:
+            peak = self._running_peak()
+        elif peak is None:
+            watch = _Peak(self.device)
+            self._run(method, setting, n, repeats + 1, watch)
+            peak = watch.bytes
+        counted = runs[1:]
+        return Cell(
+            method=method.name,
+            setting=setting,
+            n=n,
+            status="ok",
+            forward=tuple(forward for forward, _ in counted),
+            backward=tuple(backward for _, backward in counted) if setting == "training" else (),
+            peak_bytes=peak,
+            recall=self._recall(method, n) if setting == "inference" else None,
+            published=protocol.published,
+        )
+
+    def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Inputs:
+        """Inputs of one run, ready on the device."""
+        if not self.protocol.published:
+            self.source.reseed(hash((self.protocol.seed, n, number)) & 0x7FFF_FFFF)
+        literal = self.protocol.published and self.device.type == "cuda"
+        work = self.source.draw(n, torch.device("cpu") if literal else self.device)
+        inputs: Inputs = pad(work) if method.padded else work
+        tensors = [tensor.to(method.dtype).requires_grad_(training) for tensor in inputs.tensors]
+        if literal:  # leaves on the CPU: gradients will travel back to them
+            tensors = [tensor.to(self.device) for tensor in tensors]
+        names = ("queries", "keys", "values")
+        return type(inputs)(**{**vars(inputs), **dict(zip(names, tensors, strict=True))})
+
+    def chunk(self) -> int:
+        """Bytes of scores at a time."""
+        if not self.protocol.published:
+            return CHUNK.get(self.device.type, CHUNK["cpu"])
+        if self.device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self.device)[0] / 1.05)
+        return int(max(CHUNK["cpu"], (self.protocol.memory_limit or 2**30) / 2.1))
+
+    def _run(
+        self, method: Method, setting: Setting, n: int, number: int, watch: _Peak | None = None
+    ) -> tuple[float, float]:
+        """Seconds of a forward pass and of a backward pass (0 in inference)."""
+        training = setting == "training"
+        inputs = self.inputs(method, n, number, training=training)
+        chunk = self.chunk()
+        gc.collect()
+        if watch is not None:
+            watch.start(inputs)
+        with torch.set_grad_enabled(training):
+            forward, out = self._forward(method, inputs, chunk)
+        backward = 0.0
+        if training:
+            if self.protocol.published:
+                backward, _ = self.timed(lambda: out.sum().backward())  # type: ignore[no-untyped-call]
+            else:
+                ones = torch.ones_like(out)
+                backward, _ = self.timed(lambda: out.backward(ones))
+        if watch is not None:
+            watch.stop()
+        return forward, backward
+
+    def _forward(self, method: Method, inputs: Inputs, chunk: int) -> tuple[float, Tensor]:
+        if not self.protocol.published or method.search is None or method.fused:
+            return self.timed(lambda: method.attend(inputs, chunk))
+        search = method.search
+        first, indices = self.timed(lambda: search(inputs, chunk))
+        gc.collect()
+        second, out = self.timed(lambda: attend_gathered(inputs, indices, chunk))
+        return first + second, out
+
+    def timed(self, function: Callable[[], T]) -> tuple[float, T]:
+        """Seconds until the device has done what ``function`` asks for, and its result."""
+        self._wait()
+        start = time.perf_counter()
+        result = function()
+        self._wait()
+        return time.perf_counter() - start, result
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _recall(self, method: Method, n: int) -> float | None:
+        if method.exact or method.search is None:
+            return None
+        inputs = self.inputs(method, n, 1, training=False)
+        indices = method.search(inputs, self.chunk())
+        return recall(inputs.queries[0], inputs.keys[0], indices[0])
+
+    def _running_peak(self) -> int | None:
+        if self.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self.device))
+        return peak_host_memory() - self._base
+
+
+class _Peak:
+    """Most memory between ``start`` and ``stop``, inputs counted; ``None`` where the system cannot say."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._base = 0
+        self.bytes: int | None = None
+
+    def start(self, inputs: Inputs) -> None:
+        """Reset the peak; ``inputs`` are there already and count."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            return
+        _give_free_memory_back()
+        try:
+            Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now what is resident
+        except OSError:
+            self._base = -1
+            return
+        size = sum(tensor.numel() * tensor.element_size() for tensor in inputs.tensors)
+        self._base = _status("VmRSS") - size
+
+    def stop(self) -> None:
+        """Read the peak."""
+        if self._device.type == "cuda":
+            self.bytes = int(torch.cuda.max_memory_allocated(self._device))
+        elif self._base >= 0:
+            self.bytes = max(0, _status("VmHWM") - self._base)
+
+
+def _give_free_memory_back() -> None:
+    """Let the allocator return what it kept, so that taking it again is seen."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def _resident_bytes() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _status(name: str) -> int:
+    """Bytes of a field of ``/proc/self/status``."""
+    for line in Path("/proc/self/status").read_text("ascii", errors="replace").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,213 @@
+"""Queries, keys and values to time attention on: generated, or those of a trained run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kmip_data.errors import UsageError
+
+KINDS = ("gaussian", "sphere", "clustered")
+CLUSTERS = 64  #: centres of ``clustered``
+NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is measured, apart from the number of nodes. The defaults are the paper's.
+
+    Attributes
+    ----------
+    heads, d, value_dim, k
+        H, length of queries and keys, length of values, keys a query attends to.
+    data
+        ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows about 64
+        common centres) or ``trained:FILE`` (a file of ``kmip-data evaluate --dump-qk``: its largest
+        graph, cut to the first N rows; it sets H, d and the length of values).
+    graph_sizes
+        Sizes of the graphs of a ragged batch; ``None``: one graph.
+    """
+
+    heads: int = 1
+    d: int = 10
+    value_dim: int = 10
+    k: int = 10
+    data: str = "gaussian"
+    graph_sizes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One set of inputs: (H, N, d), (H, N, d), (H, N, v), float32, and where graphs begin."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    ptr: tuple[int, ...]
+    k: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values."""
+        return self.queries, self.keys, self.values
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The same inputs with every graph padded to the largest: (G, H, n, d), (G, H, n, d), (G, H, n, v).
+
+    ``real`` (G, n) tells nodes from padding, which is zero; ``None`` where nothing was padded.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    real: Tensor | None
+    k: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values."""
+        return self.queries, self.keys, self.values
+
+
+def pad(work: Workload) -> Padded:
+    """Pad a workload; k is at most the size of the smallest graph, so that no slot stays empty."""
+    sizes = torch.tensor(work.ptr).diff()
+    least, most, count = int(sizes.min()), int(sizes.max()), len(sizes)
+    k = min(work.k, least)
+    if least == most:
+        dense = (tensor.unflatten(1, (count, most)).transpose(0, 1).contiguous() for tensor in work.tensors)
+        return Padded(*dense, None, k)
+    real = torch.arange(most) < sizes[:, None]
+    real = real.to(work.queries.device)
+    padded = []
+    for tensor in work.tensors:
+        rows = tensor.new_zeros(count, most, tensor.shape[0], tensor.shape[2])
+        rows[real] = tensor.transpose(0, 1)
+        padded.append(rows.transpose(1, 2).contiguous())
+    return Padded(padded[0], padded[1], padded[2], real, k)
+
+
+class Source:
+    """Draws workloads of one shape, each call another; a seed gives the same sequence.
+
+    Raises
+    ------
+    UsageError
+        The data are not known, or the file has fewer rows than wanted.
+    """
+
+    def __init__(self, shape: Shape, *, seed: int = 0) -> None:
+        check_data(shape.data)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._trained: tuple[Tensor, Tensor, Tensor] | None = None
+        if shape.data.startswith("trained:"):
+            self._trained = _largest_graph(shape.data.removeprefix("trained:"))
+            queries, _, values = self._trained
+            sizes = {"heads": queries.shape[0], "d": queries.shape[2], "value_dim": values.shape[2]}
+            shape = replace(shape, **sizes)
+        self.shape = shape
+
+    @property
+    def largest(self) -> int | None:
+        """Most nodes it can give; ``None``: any number."""
+        return None if self._trained is None else self._trained[0].shape[1]
+
+    def reseed(self, seed: int) -> None:
+        """Begin another sequence."""
+        self._generator.manual_seed(seed)
+
+    def draw(self, n: int, device: torch.device) -> Workload:
+        """Inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
+        shape = self.shape
+        ptr = (0, n) if shape.graph_sizes is None else _pointers(shape.graph_sizes)
+        if self._trained is not None:
+            if n > self._trained[0].shape[1]:
+                raise UsageError(
+                    f"{shape.data} has not that many rows.",
+                    expected=f"at most {self._trained[0].shape[1]}",
+                    found=str(n),
+                    next="a smaller --max-n, or dump a run on larger graphs",
+                )
+            queries, keys, values = (tensor[:, :n].contiguous() for tensor in self._trained)
+        else:
+            queries, keys = self._rows(n), self._rows(n)
+            values = self._normal(n, shape.value_dim)
+        return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
+
+    def _normal(self, n: int, width: int) -> Tensor:
+        return torch.randn(self.shape.heads, n, width, generator=self._generator)
+
+    def _rows(self, n: int) -> Tensor:
+        rows = self._normal(n, self.shape.d)
+        if self.shape.data == "sphere":
+            return rows / rows.norm(dim=-1, keepdim=True)
+        if self.shape.data == "clustered":
+            # The same centres for queries and keys, whatever was drawn before.
+            generator = torch.Generator().manual_seed(0)
+            centres = torch.randn(CLUSTERS, self.shape.d, generator=generator)
+            which = torch.randint(CLUSTERS, rows.shape[:2], generator=self._generator)
+            return centres[which] + NOISE * rows
+        return rows
+
+
+def check_data(data: str) -> None:
+    """Raise :class:`UsageError` where ``data`` is none of the kinds."""
+    kind, _, file = data.partition(":")
+    if data not in KINDS and not (kind == "trained" and file):
+        raise UsageError(
+            f"There are no data called {data!r}.",
+            expected=", ".join([*KINDS, "trained:FILE"]),
+            found=data,
+            left="nothing was measured",
+            next="kmip-data evaluate RUN --dump-qk FILE writes a file for trained:FILE",
+        )
+
+
+def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
+    """The paper's grid ⌊10^(i/2)⌋ between two sizes.
+
+    >>> sizes_up_to(1e4)
+    [100, 316, 1000, 3162, 10000]
+    """
+    first, last = (2 * math.log10(size) for size in (smallest, largest))
+    return [int(10 ** (i / 2) + 1e-9) for i in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
+
+
+def graph_sizes(text: str, *, seed: int = 0) -> tuple[int, ...]:
+    """``2000x150`` (graphs × nodes) or ``2000x50..250`` (sizes drawn evenly) as a list of sizes."""
+    count, _, size = text.partition("x")
+    low, _, high = size.partition("..")
+    numbers = [count, low, high or low]
+    if not all(number.isdecimal() and 0 < int(number) <= 10**8 for number in numbers) or int(low) > int(
+        high or low
+    ):
+        raise UsageError(
+            "--graphs is no number and size of graphs.",
+            expected="GRAPHSxNODES, such as 2000x150 or 2000x50..250",
+            found=text,
+            left="nothing was measured",
+            next="kmip-data bench attention --graphs 2000x150 --k 15",
+        )
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(int(low), int(high or low) + 1, (int(count),), generator=generator)
+    return tuple(drawn.tolist())
+
+
+def _pointers(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (0, *torch.tensor(sizes).cumsum(0).tolist())
+
+
+def _largest_graph(path: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of the last layer on the largest graph of a file."""
+    from kmip_data.models.analysis.projections import read_projections
+
+    found = read_projections(Path(path).expanduser())
+    graph = max(range(len(found.sizes)), key=lambda g: found.sizes[g])
+    sample = next(found.samples([len(found.layers) - 1], [graph]))
+    return sample.queries, sample.keys, sample.values
