@@ -53,7 +53,7 @@ class NeighborBatches:
         self._source = graph.edge_index[0].cpu().numpy()
 
     def __len__(self) -> int:
-        return -(-len(self._chosen) // self._size)
+        return (len(self._chosen) + self._size - 1) // self._size
 
     def __iter__(self) -> Iterator[Data]:
         generator = np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))

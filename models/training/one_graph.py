@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from kmip_data.cities import city_inputs, is_city
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
-from kmip_data.models.training.city_features import city_features
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.neighbors import NeighborBatches
@@ -27,9 +27,15 @@ class OneGraph(RunData):
     unit = "nodes"
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
-        dataset = ShardedDataset(build, split_name=split_name, columns=columns_read(build))
-        self.graph: Data = city_features(dataset[0], build, split_name, config.data.coordinates)
-        self._dataset = dataset
+        city = is_city(build.card)
+        columns = columns_read(build) + ["coordinate_encoding"] * city
+        self._dataset = ShardedDataset(build, split_name=split_name, columns=columns)
+        self.graph: Data = self._dataset[0]
+        if city:
+            encoding = self.graph.coordinate_encoding.numpy()
+            x = city_inputs(self.graph.x.numpy(), encoding, build.card, config.data.coordinates)
+            self.graph.x = torch.from_numpy(x)
+            del self.graph.coordinate_encoding
         super().__init__(build, split_name, config, required)
         if self.task.level != "node":
             raise UsageError(
@@ -119,9 +125,3 @@ class _Whole:
 
     def __iter__(self) -> Iterator[Any]:
         yield self._graph
-
-
-def rows_of(batch: Any, part: str) -> torch.Tensor | None:
-    """Mask (N,) of the rows of a batch that belong to a part; ``None``: all."""
-    mask: torch.Tensor | None = getattr(batch, MASKS[part], None) if part in MASKS else None
-    return mask
