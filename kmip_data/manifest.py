@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kmip_data.errors import DamagedInput, UsageError
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class _Strict(BaseModel):
@@ -34,6 +35,9 @@ class Mirror(_Strict):
     url: str
     bytes: int | None = None
     sha256: Digest | None = None
+    git_blob: GitBlob | None = Field(
+        default=None, description="SHA-1 of 'blob <size>\\0' and the bytes, by which git names a file"
+    )
     note: str = ""
 
 
@@ -56,6 +60,10 @@ class Content(_Strict):
     anchor: str = Field(description="path, or pattern, of a file that lies in the root of the data")
     members: tuple[Member, ...]
     max_total_bytes: int
+    older: dict[str, str] = Field(
+        default_factory=dict,
+        description="name of a file that only an older generation of the data has -> what that is",
+    )
     known_sha256: dict[str, Digest] = Field(
         default_factory=dict, description="member path -> digest in the complete published set"
     )

@@ -107,6 +107,26 @@ def sha256_file(path: Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
+def git_blob(path: Path) -> str:
+    """Return the name that git gives the content of a file: SHA-1 of its size and its bytes.
+
+    Raises
+    ------
+    DamagedInput
+        It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            digest = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest()
+
+
 def unreadable(path: Path, error: OSError) -> KmipDataError:
     """Return our error for a file that is there but cannot be read."""
     return DamagedInput(

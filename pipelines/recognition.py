@@ -145,7 +145,10 @@ def _not_recognised(
     tops = Counter(name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries))
     shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
     what = f"{archive.path} is not the data that were expected."
-    if faults:
+    ends = (entry.name.rpartition("/")[2] for entry in entries)
+    if older := [content.older[name] for name in ends if name in content.older]:
+        what = f"{archive.path} holds an older generation of the data: {older[0]}"
+    elif faults:
         what = f"{archive.path} does not hold the members that were expected."
         shown = f"{'; '.join(faults)}; in all: {shown}"
     elif isinstance(archive, BareFile):

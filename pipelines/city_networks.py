@@ -1,0 +1,287 @@
+"""City-Networks: Paris, Shanghai, Los Angeles and London from the authors' tensors.
+
+Raw layout of ``NAME.tar.gz``: one folder with ``node_features_augmented.pt`` float32 [N, 37],
+``edge_indices.pt`` int64 [2, E], ``edge_features.pt`` float32 [E, 25] (its first columns are length and
+speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt`` float32 [N] and
+``{train,valid,test}_mask.pt`` bool [N]. Facts and deviations: ``docs/datasets/city-networks.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.city_graph import (
+    FEATURES,
+    NODE_FEATURES,
+    CityParams,
+    CityTensors,
+    check_tensors,
+    city_record,
+    city_schema,
+    symmetrise,
+)
+from kmip_data.pipelines.city_splits import TEST, TRAIN, VAL, CitySplitParams, city_split, split_codes
+from kmip_data.pipelines.city_storage import about_city, load_city, store_city
+from kmip_data.pipelines.point_graphs import advised
+from kmip_data.pipelines.torch_files import read_tensor
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Schema
+
+LABELS: Final = "10-chunk_16-hop_node_labels.pt"
+DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
+ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
+MASKS: Final = {"train_mask.pt": TRAIN, "valid_mask.pt": VAL, "test_mask.pt": TEST}
+CLASSES: Final = 10
+DIRECTED_WARNING: Final = (
+    "The archive is of the time when the graphs were directed: made undirected by the authors' rule and "
+    "split by theirs. Its eccentricities and labels are of the directed graph."
+)
+
+
+class Constants(NamedTuple):
+    """What the k-MIP code has for a city: ranges of the train nodes, and some of their means as printed."""
+
+    longitude: tuple[float, float]
+    latitude: tuple[float, float]
+    means: Mapping[int, str]  #: column -> decimal number
+
+
+#: ``graphgps/encoder/city_networks_encoder.py``; the ranges are float32 numbers.
+CONSTANTS: Final[Mapping[str, Constants]] = {
+    "paris": Constants(
+        (2.226167917251587, 2.4697108268737793),
+        (48.81593322753906, 48.90190124511719),
+        {2: "3.2222", 12: "31.304", 13: "25.179"},
+    ),
+    "shanghai": Constants(
+        (120.85847473144531, 121.96424102783203),
+        (30.700109481811523, 31.857986450195312),
+        {2: "2.8890", 12: "168.83", 13: "36.067"},
+    ),
+    "la": Constants(
+        (-118.66815185546875, -118.15784454345703),
+        (33.84650421142578, 34.33503341674805),
+        {2: "2.8899", 12: "65.346", 13: "33.122"},
+    ),
+    "london": Constants(
+        (-0.5015630125999451, 0.3162260949611664),
+        (51.28840255737305, 51.689353942871094),
+        {2: "2.7004", 12: "44.827", 13: "33.014"},
+    ),
+}
+
+
+class CityNetworksPipeline(Pipeline[CityParams, CitySplitParams]):
+    """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}.toml``."""
+
+    version = 1
+    Params: ClassVar[type[CityParams]] = CityParams
+    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+
+    def schema(self, params: CityParams) -> Schema:
+        """Columns of a city; the published files have no numbers of OpenStreetMap."""
+        return city_schema(params, max_nodes=self.manifest.max_nodes)
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write a generated city in the upstream layout."""
+        from kmip_data.pipelines.samples.city_networks import write_sample
+
+        write_sample(folder / self.manifest.name, nodes=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
+        """Read the tensors and check them against what is published."""
+        with advised(self.manifest.name):
+            tensors = read_city_archive(raw.path)
+            if tensors.facts["layout"] != "undirected" or tensors.facts["split"] != "the authors'":
+                raise _older(self.manifest.name, tensors.facts)
+            if not raw.sample:
+                check_published(tensors, self.manifest)
+                differences = compare_constants(tensors, self.manifest.name)
+                facts = {**tensors.facts, "constants_that_differ": differences}
+                tensors = replace(tensors, facts=facts)
+            return store_city(tensors, workdir)
+
+    def units(self, prepared: Prepared, params: CityParams) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(self, prepared: Prepared, unit: Unit, params: CityParams) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        index_dtype = self.schema(params).index_dtype
+        yield city_record(load_city(prepared), params, key=self.manifest.name, index_dtype=index_dtype)
+
+    def about(self, prepared: Prepared, params: CityParams) -> About:
+        """Counts, and what standardises the features."""
+        return about_city(prepared)
+
+    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
+        """Intersections at random, as published, or blocks of the map."""
+        return city_split(records, params)
+
+    def name_parts(self, params: CityParams) -> list[str]:
+        """What deviates from the defaults."""
+        return params.name_parts
+
+
+PIPELINE = CityNetworksPipeline
+
+
+def read_city_archive(folder: Path) -> CityTensors:
+    """Read the tensors of one city, from today's layout or from that of the directed graphs.
+
+    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where
+    they are there; masks are compared with the authors' split.
+
+    Parameters
+    ----------
+    folder
+        Holds the ``.pt`` files, in itself.
+
+    Returns
+    -------
+    CityTensors
+        Its ``facts``: ``layout`` (``undirected``, or ``directed`` as found), ``split`` (``the authors'``,
+        ``another`` or ``none``), ``edges_found``, ``self_loops``.
+
+    Raises
+    ------
+    DamagedInput
+        A file is missing, cannot be read, or does not fit the others.
+    """
+    features = read_tensor(_there(folder, "node_features_augmented.pt"), "float32", (None, len(FEATURES)))
+    n = len(features)
+    index = read_tensor(_there(folder, "edge_indices.pt"), "int64", (2, None))
+    edge_features = read_tensor(
+        _there(folder, "edge_features.pt"), "float32", (index.shape[1], len(FEATURES) - NODE_FEATURES)
+    )
+    if index.size and not 0 <= index.min() <= index.max() < n:
+        raise DamagedInput(
+            "edge_indices.pt: an edge leads nowhere.",
+            expected=f"intersections 0 to {n - 1}",
+            found=f"{index.min()} to {index.max()}",
+        )
+    both, street = symmetrise(index, edge_features[:, :2], n)
+    undirected = np.array_equal(both, index)
+    eccentricity, labels = _published_labels(folder, n)
+    tensors = CityTensors(
+        features=features,
+        edge_index=both,
+        edge_length=street[:, 0],
+        edge_speed=street[:, 1],
+        eccentricity=eccentricity,
+        labels=labels,
+        facts={
+            "layout": "undirected" if undirected else "directed",
+            "split": _compare_masks(folder, n),
+            "edges_found": int(index.shape[1]),
+            "self_loops": int((index[0] == index[1]).sum()),
+        },
+        warnings=() if undirected else (DIRECTED_WARNING,),
+    )
+    check_tensors(tensors, folder.name)
+    return tensors
+
+
+def check_published(tensors: CityTensors, manifest: Manifest) -> None:
+    """Compare the counts of a city with the published ones.
+
+    Raises
+    ------
+    DamagedInput
+        They differ: it is another city, or another generation of the file.
+    """
+    n, expected = tensors.num_nodes, manifest.expected
+    sizes = np.bincount(split_codes(n), minlength=3).tolist()
+    labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
+    classes = np.bincount(labels, minlength=CLASSES)
+    found = {"intersections": n, "edges": tensors.edge_index.shape[1]}
+    wanted = {"intersections": expected.avg_nodes, "edges": expected.avg_edges}
+    for part, size in zip(("train", "val", "test"), sizes, strict=True):
+        found[part], wanted[part] = size, expected.splits["random-seed0"][part]
+    chunk = n // CLASSES + 1
+    found |= {f"class {c}": int(count) for c, count in enumerate(classes)}
+    wanted |= {f"class {c}": min(chunk, n - c * chunk) for c in range(CLASSES)}
+    wrong = [name for name, count in wanted.items() if found[name] != count]
+    if wrong:
+        raise DamagedInput(
+            f"These are not the published tensors of {manifest.title}.",
+            expected=", ".join(f"{name} {wanted[name]:,.0f}" for name in wrong),
+            found=", ".join(f"{name} {found[name]:,}" for name in wrong),
+        )
+
+
+def compare_constants(tensors: CityTensors, name: str) -> list[str]:
+    """Return which of the authors' constants the train nodes do not have, as sentences; none for all."""
+    if name not in CONSTANTS:
+        return []
+    train = tensors.features[split_codes(tensors.num_nodes) == TRAIN]
+    constants = CONSTANTS[name]
+    differences = []
+    for column, (low, high) in enumerate((constants.longitude, constants.latitude)):
+        found = float(train[:, column].min()), float(train[:, column].max())
+        if found != (low, high):
+            differences.append(f"{FEATURES[column]}: {found[0]} to {found[1]}, not {low} to {high}")
+    for column, printed in constants.means.items():
+        mean = float(train[:, column].astype(np.float64).mean())
+        unit = 10.0 ** -len(printed.partition(".")[2])
+        if abs(mean - float(printed)) > unit:
+            differences.append(f"mean of {FEATURES[column]}: {mean:.6g}, not {printed}")
+    return differences
+
+
+def _there(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.is_file():
+        raise DamagedInput(f"{name} is missing.", expected="the tensors of one city", found="no such file")
+    return path
+
+
+def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
+    """Return eccentricities and labels where the archive has both."""
+    names = [name for name in (LABELS, DIRECTED_LABELS) if (folder / name).is_file()]
+    if not names or not (folder / ECCENTRICITIES).is_file():
+        return None, None
+    eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
+    labels = read_tensor(folder / names[0], "int64", (n,))
+    order = np.lexsort((eccentricity, labels))
+    in_order = bool((np.diff(eccentricity[order]) >= 0).all())  # False where one is not a number, too
+    if labels.min(initial=0) < 0 or labels.max(initial=0) >= CLASSES or not in_order:
+        raise DamagedInput(
+            f"{names[0]} does not fit {ECCENTRICITIES}.",
+            expected=f"labels 0 to {CLASSES - 1}, larger ones for larger eccentricities",
+            found=f"labels {labels.min(initial=0)} to {labels.max(initial=0)}"
+            + ("" if in_order else ", in another order than the eccentricities"),
+        )
+    return eccentricity, labels
+
+
+def _compare_masks(folder: Path, n: int) -> str:
+    """Return whether the masks are the split that the authors' rule gives."""
+    if not all((folder / name).is_file() for name in MASKS):
+        return "none"
+    codes = split_codes(n)
+    same = all(
+        np.array_equal(read_tensor(folder / name, "bool", (n,)), codes == MASKS[name]) for name in MASKS
+    )
+    return "the authors'" if same else "another"
+
+
+def _older(name: str, facts: Mapping[str, Any]) -> DamagedInput:
+    graph = f"a graph that is {facts['layout']}"
+    split = {"none": "without masks", "another": "with another split"}.get(facts["split"], "with its split")
+    return DamagedInput(
+        f"This is an older generation of {name}: the authors have changed the files since.",
+        expected="an undirected graph with the masks of its split, as published since 2025-03-05",
+        found=f"{graph}, {split}",
+        next=f"kmip-data build {name}, or, to take it as it is: "
+        f"kmip-data build city --name my-{name} --archive PATH",
+    )

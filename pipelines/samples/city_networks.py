@@ -1,0 +1,107 @@
+"""A generated city in the layout of City-Networks: never real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+from kmip_data.graphs.eccentricity import local_eccentricity
+from kmip_data.pipelines.city_graph import (
+    FEATURES,
+    NODE_FEATURES,
+    chunk_labels,
+    mean_over_streets,
+    symmetrise,
+)
+from kmip_data.pipelines.city_splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.samples.torch_writer import write_torch_file
+
+DEFAULT_NODES: Final = 2_000
+WEST, SOUTH = 10.0, 50.0  #: corner of the city, degrees
+STEP: Final = 0.001  #: between crossings, degrees
+KEPT: Final = 0.67  #: share of the sides of the grid that are streets
+DEGREE: Final = np.array([71_500.0, 111_200.0])  #: metres of a degree of longitude and latitude there
+CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
+
+
+def write_sample(folder: Path, *, nodes: int | None = None, seed: int = 0) -> None:
+    """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
+
+    Streets are longer in the east, so that labels can be learned from the place.
+
+    Parameters
+    ----------
+    nodes
+        Intersections, at least 30; 2,000 by default.
+    """
+    n = max(30, DEFAULT_NODES if nodes is None else nodes)
+    rng = Generator(PCG64(seed))
+    lon_lat, streets = _network(n, rng)
+    length = np.linalg.norm((lon_lat[streets[0]] - lon_lat[streets[1]]) * DEGREE, axis=1)
+    columns = [length * rng.uniform(1.0, 1.4, len(length)), rng.choice([20.0, 30.0, 50.0], len(length))]
+    columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
+    edge_index, edge_features = symmetrise(streets, np.column_stack(columns).astype(np.float32), n)
+    street_count = np.bincount(edge_index[0], minlength=n)
+    node_features = np.column_stack([lon_lat, street_count, _one_hot(rng, n, 9)]).astype(np.float32)
+    augmented = np.column_stack([node_features, mean_over_streets(edge_index, edge_features, n)])
+    assert node_features.shape[1] == NODE_FEATURES
+    assert augmented.shape[1] == len(FEATURES)
+    eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
+    codes = split_codes(n)
+    files: dict[str, NDArray[Any]] = {
+        "node_features": node_features,
+        "node_features_augmented": augmented,
+        "edge_indices": edge_index,
+        "edge_features": edge_features,
+        "10-chunk_16-hop_node_labels": chunk_labels(eccentricity, 10).astype(np.int64),
+        "16-hop_eccentricities": eccentricity,
+        "train_mask": codes == TRAIN,
+        "valid_mask": codes == VAL,
+        "test_mask": codes == TEST,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in files.items():
+        write_torch_file(folder / f"{name}.pt", array)
+
+
+def _network(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
+    side = int(np.ceil(np.sqrt(1.7 * n))) + 3
+    number = np.arange(side * side).reshape(side, side)
+    pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
+    sides = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
+    sides = sides[:, rng.random(sides.shape[1]) < KEPT]
+    near: list[list[int]] = [[] for _ in range(side * side)]
+    for a, b in sides.T.tolist():
+        near[a].append(b)
+        near[b].append(a)
+    met: dict[int, None] = {}
+    for start in number.ravel()[side * side // 2 :].tolist():  # until a part is large enough
+        met = {start: None}
+        queue = [start]
+        for u in queue:
+            for v in near[u]:
+                if v not in met and len(met) < n:
+                    met[v] = None
+                    queue.append(v)
+        if len(met) == n:
+            break
+    chosen = np.fromiter(met, np.int64)
+    new = np.full(side * side, -1)
+    new[chosen] = rng.permutation(len(chosen))
+    streets = new[sides]
+    column, row = np.divmod(chosen, side)
+    east = column + 0.02 * column**2  # streets get longer
+    places = np.column_stack([east, row]) + rng.uniform(-0.2, 0.2, (len(chosen), 2))
+    lon_lat = np.empty((len(chosen), 2))
+    lon_lat[new[chosen]] = np.array([WEST, SOUTH]) + STEP * places
+    return lon_lat, streets[:, (streets >= 0).all(axis=0)].astype(np.int64)
+
+
+def _one_hot(rng: Generator, rows: int, categories: int) -> NDArray[np.float64]:
+    weights = 0.5 ** np.arange(categories)
+    return np.eye(categories)[rng.choice(categories, rows, p=weights / weights.sum())]
