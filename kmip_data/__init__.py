@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CIFAR10Superpixels,
         LocalDegreeProfile,
         MalNetTiny,
+        PCQMContact,
         PeptidesFunc,
         PeptidesStruct,
     )
@@ -40,6 +41,7 @@ _PUBLIC = {
     "CIFAR10Superpixels": "kmip_data.graph_datasets:CIFAR10Superpixels",
     "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
     "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
+    "PCQMContact": "kmip_data.graph_datasets:PCQMContact",
     "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
     "PeptidesStruct": "kmip_data.graph_datasets:PeptidesStruct",
     "ShardedDataset": "kmip_data.sharded:ShardedDataset",
@@ -58,6 +60,7 @@ __all__ = [
     "GraphLoader",
     "LocalDegreeProfile",
     "MalNetTiny",
+    "PCQMContact",
     "PeptidesFunc",
     "PeptidesStruct",
     "ShapeNetPart",

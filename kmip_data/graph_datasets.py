@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform, Compose
@@ -228,3 +229,55 @@ class CIFAR10Superpixels(ShardedDataset):
             **build_options,
         )
         super().__init__(found, split, transform, split_name=split_name)
+
+
+class PCQMContact(ShardedDataset):
+    """PCQM-Contact (LRGB): 529,434 molecules, and which far atoms touch in space.
+
+    Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
+    edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the contacts,
+    which are targets and no edges, in both directions and sorted, with labels that are all 1 (int32). Pairs
+    that do not touch are all others.
+
+    Parameters
+    ----------
+    root, home, split, transform, build, sample, limit, on_error, **build_options
+        See :class:`PeptidesFunc`.
+    split_rule
+        ``"shuffle"``: at random; ``"num-atoms"``: the largest molecules validate and test.
+    """
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        home: Folder | Home | None = None,
+        split: str | None = "train",
+        split_rule: Literal["shuffle", "num-atoms"] = "shuffle",
+        transform: Callable[[Data], Data] | None = None,
+        build: bool = True,
+        sample: bool = False,
+        limit: int | None = None,
+        on_error: OnError = "stop",
+        **build_options: Any,
+    ) -> None:
+        found, split_name = open_dataset(
+            "pcqm-contact",
+            root,
+            home,
+            {"on_error": on_error, "limit": limit},
+            {"split": split_rule},
+            build=build,
+            sample=sample,
+            **build_options,
+        )
+        super().__init__(found, split, transform, split_name=split_name)
+
+    def get(self, idx: int) -> Data:
+        """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
+        data = super().get(idx)
+        touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
+        del data.contact
+        data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
+        data.edge_label = torch.ones(data.edge_label_index.size(1), dtype=torch.int32)
+        return data

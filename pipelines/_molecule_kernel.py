@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from kmip_data.compiled import njit_nogil
 
-BEGIN_ATOM, BEGIN_BOND, BEGIN_RINGS = 0x01, 0x0B, 0x42  #: tags between the parts
+BEGIN_ATOM, BEGIN_BOND = 0x01, 0x0B  #: tags before the parts
+RINGS = (0x14, 0x42, 0x43)  #: tags before the rings, by how they were found
 FIRST_PART = 29  #: bytes of the header
 AROMATIC, CONJUGATED = 0x40, 0x20  #: flags of atoms (aromatic) and bonds (both)
 
@@ -111,7 +112,7 @@ def read_molecule(  # noqa: C901, PLR0911, PLR0912, PLR0915 -- one pass over the
             edge_attr[j, 2] = flags & CONJUGATED != 0
     for i in range(atoms):
         x[i, 2] = min(degree[i] + hydrogens[i], 11)
-    if at + 5 > size or data[at] != BEGIN_RINGS:
+    if at + 5 > size or data[at] not in RINGS:
         return False
     rings = _number(data, at + 1, 4)
     at += 5

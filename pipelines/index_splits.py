@@ -63,6 +63,11 @@ def check_partition(lists: Any, rows: int, *, name: str) -> dict[str, NDArray[np
     return parts
 
 
+def count_rows(lists: Any) -> int:
+    """Return how many row numbers the lists of a split file have in all."""
+    return sum(np.size(lists.get(part, ())) for part in PARTS) if isinstance(lists, dict) else 0
+
+
 def apply_lists(lists: Mapping[str, NDArray[np.int64]], records: Records) -> dict[str, list[int]]:
     """Return positions of the records of each part, in the order of its list.
 

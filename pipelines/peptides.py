@@ -31,7 +31,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.index_splits import PARTS, apply_lists, check_partition
+from kmip_data.pipelines.index_splits import apply_lists, check_partition, count_rows
 from kmip_data.pipelines.molecule_graphs import (
     KEY_LENGTH,
     MoleculeParams,
@@ -43,6 +43,7 @@ from kmip_data.pipelines.molecules import require_rdkit
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.restricted_pickle import read_pickle
+from kmip_data.pipelines.text_rows import Rows, write_rows
 from kmip_data.pipelines.text_tables import read_columns
 from kmip_data.record import GraphRecord, Skipped
 from kmip_data.schema import Column, Schema
@@ -109,7 +110,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
         write_sample(folder, self, peptides=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
-        """Read the table once: SMILES, a line each, and ``y`` as an array; check the split lists."""
+        """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
         require_rdkit()
         with advised(self.manifest.name):
             smiles, targets = [], []
@@ -124,7 +125,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
                 targets.append(self.parse(fields, where))
             lists = self._read_lists(raw.path, len(smiles))
             y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
-            (workdir / "smiles.txt").write_text("\n".join(smiles), encoding="ascii", newline="\n")
+            write_rows(workdir, smiles)
             np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
 
@@ -135,7 +136,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the molecules of one unit in the order of the rows."""
-        smiles = (prepared.path / "smiles.txt").read_text("ascii").split("\n")
+        smiles = Rows(prepared.path)
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
         for row in unit.items["rows"]:
             columns: dict[str, NDArray[Any]] = {"graph/y": np.array(y[row])}
@@ -162,9 +163,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
         """Read the split; ``rows`` is the number of rows of the table, ``None`` where that was checked."""
         with (folder / self.lists).open("rb") as file:
             lists = read_pickle(file, NUMPY, name=self.lists)
-        if rows is None and isinstance(lists, dict):
-            rows = sum(np.size(lists.get(part, ())) for part in PARTS)
-        return check_partition(lists, rows or 0, name=self.lists)
+        return check_partition(lists, count_rows(lists) if rows is None else rows, name=self.lists)
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):

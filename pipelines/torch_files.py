@@ -12,6 +12,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -31,11 +32,17 @@ _LEGACY_PROTOCOL: Final = 1_001
 Storages = dict[str, NDArray[Any]]
 
 
-def read_torch_file(path: Path) -> Any:
+def read_torch_file(path: Path, extra: Allowed = MappingProxyType({})) -> Any:
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
 
     What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the
     tensors did and cannot be written to; the memory needed is about the size of the file.
+
+    Parameters
+    ----------
+    extra
+        Further globals that the pickle may name, such as
+        :data:`~kmip_data.pipelines.numpy_pickle.NUMPY` where numpy arrays were saved.
 
     Raises
     ------
@@ -46,7 +53,8 @@ def read_torch_file(path: Path) -> Any:
         with path.open("rb") as file:
             zipped = file.read(4) == b"PK\x03\x04"
             file.seek(0)
-            return _read_zip(file, path) if zipped else _read_legacy(file, path)
+            allowed = {**_GLOBALS, **extra}
+            return _read_zip(file, path, allowed) if zipped else _read_legacy(file, path, allowed)
     except DamagedInput:
         raise
     except Exception as error:  # whatever hostile bytes provoke in zipfile
@@ -90,7 +98,7 @@ def _damaged(path: Path, found: str, expected: str = "a whole file written by to
     )
 
 
-def _read_zip(file: BinaryIO, path: Path) -> Any:
+def _read_zip(file: BinaryIO, path: Path, allowed: Allowed) -> Any:
     with zipfile.ZipFile(file) as archive:
         entries = {info.filename: info for info in archive.infolist()}
         roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
@@ -110,10 +118,10 @@ def _read_zip(file: BinaryIO, path: Path) -> Any:
             return np.frombuffer(archive.read(f"{root}data/{key}"), dtype)
 
         with archive.open(f"{root}data.pkl") as pickled:
-            return read_pickle(pickled, _GLOBALS, name=path.name, persistent=_resolver(storages, make))
+            return read_pickle(pickled, allowed, name=path.name, persistent=_resolver(storages, make))
 
 
-def _read_legacy(file: BinaryIO, path: Path) -> Any:
+def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed) -> Any:
     size = path.stat().st_size
     storages: Storages = {}
 
@@ -131,7 +139,7 @@ def _read_legacy(file: BinaryIO, path: Path) -> Any:
     system = read()
     if not isinstance(system, Mapping) or system.get("little_endian") is not True:
         raise _damaged(path, "the byte order of another machine", "little-endian numbers")
-    found = read(_GLOBALS)
+    found = read(allowed)
     keys = read()
     if sorted(keys) != sorted(storages):
         raise _damaged(path, f"the bytes of {len(keys)} storages, not of {len(storages)}")

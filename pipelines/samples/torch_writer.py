@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +30,14 @@ def write_torch_file(path: Path, value: Any) -> None:
     """
     pickled = _Pickle()
     pickled.put(value)
+    write_archive(path, pickled.finish(), pickled.storages)
+
+
+def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] = ()) -> None:
+    """Write the zip of ``torch.save`` around a pickle."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        members = {"data.pkl": pickled.finish(), "byteorder": b"little"}
-        members |= {f"data/{key}": array.tobytes() for key, array in enumerate(pickled.storages)}
+        members = {"data.pkl": pickled, "byteorder": b"little"}
+        members |= {f"data/{key}": array.tobytes() for key, array in enumerate(storages)}
         for name, data in {**members, "version": b"3\n"}.items():
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 

@@ -1,0 +1,82 @@
+"""Sample molecules in the layout of PCQM-Contact: generated, never the real data.
+
+A molecule is a chain with side groups, all hydrogens written out. Instead of the distances of a
+conformer, chance decides which pairs of atoms at least five bonds apart touch; hydrogens do so more often.
+"""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+
+DEFAULT_MOLECULES = 96
+VALENCE = {"C": 4, "N": 3, "O": 2}
+
+
+def write_sample(folder: Path, *, molecules: int | None = None, seed: int = 0) -> None:
+    """Write the table, of which every sixth row is used, and both split files."""
+    from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
+    from kmip_data.pipelines.samples.torch_writer import write_archive
+
+    count = molecules or DEFAULT_MOLECULES
+    rng = Generator(PCG64(seed))
+    lines = ["\tcxsmiles"]
+    sizes: list[int] = []
+    while len(sizes) < count:
+        text, atoms, contacts = _molecule(rng)
+        lines.append(f"{len(lines) - 1}\t{text}")
+        # One row in six is used, and of these the ones with contacts.
+        lines += [f"{len(lines) - 1 + i}\t[H][H]" for i in range(EVERY - 1)]
+        sizes += [atoms] if contacts else []
+    text = "\n".join(lines) + "\n"
+    (folder / TABLE).write_bytes(gzip.compress(text.encode(), mtime=0))
+    by_size = np.argsort(sizes, kind="stable")
+    cut = count - 2 * _held_out(count)
+    by_size[cut:] = rng.permutation(by_size[cut:])
+    for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
+        write_archive(folder / LISTS[rule], pickle.dumps(_lists(order), protocol=2))
+
+
+def _held_out(count: int) -> int:
+    """Molecules of val, and of test: a twentieth."""
+    return max(1, count // 20) if count > 2 else 0
+
+
+def _lists(order: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    held = _held_out(len(order))
+    parts = np.split(order, [len(order) - 2 * held, len(order) - held])
+    return dict(zip(("train", "val", "test"), (part.astype(np.int64) for part in parts), strict=True))
+
+
+def _molecule(rng: Generator) -> tuple[str, int, int]:
+    """Make one molecule: its extended SMILES, number of atoms, number of contacts."""
+    elements = [*rng.choice(["C", "C", "C", "N", "O"], size=int(rng.integers(5, 13)))]
+    elements[0] = elements[-1] = "C"
+    depth: list[int] = []  # place in the chain of each atom, in the order of the text
+    hydrogen: list[bool] = []
+    words = []
+    for place, element in enumerate(elements):
+        neighbours = 1 if place in {0, len(elements) - 1} else 2
+        open_ends = VALENCE[str(element)] - neighbours
+        words.append(f"[{element}]" + "([H])" * open_ends)
+        depth += [place] + [place] * open_ends
+        hydrogen += [False] + [True] * open_ends
+    pairs = [
+        (i, j)
+        for i in range(len(depth))
+        for j in range(i + 1, len(depth))
+        if depth[j] - depth[i] >= 5 and rng.random() < (0.06 if hydrogen[i] and hydrogen[j] else 0.01)
+    ]
+    contacts: dict[int, list[str]] = {}
+    for number, pair in enumerate(pairs):
+        for atom in pair:
+            contacts.setdefault(atom, []).append(str(number))
+    # A semicolon is written as RDKit writes it.
+    properties = [f"{atom}.contact.{'&#59;'.join(numbers)}" for atom, numbers in sorted(contacts.items())]
+    extension = f" |atomProp:{':'.join(properties)}|" if properties else ""
+    return "".join(words) + extension, len(depth), len(pairs)
