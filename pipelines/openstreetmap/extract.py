@@ -80,8 +80,13 @@ class Extract:
     land_use: LandUse
 
 
-def file_format(path: Path) -> str:
+def file_format(path: Path, name: str | None = None) -> str:
     """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name.
+
+    Parameters
+    ----------
+    name
+        What errors call the file, if not by its own name.
 
     Raises
     ------
@@ -92,13 +97,13 @@ def file_format(path: Path) -> str:
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
         return "osm.pbf"
-    for beginning, name in _BEGINNINGS:
+    for beginning, compressed in _BEGINNINGS:
         if head.startswith(beginning):
-            return name
+            return compressed
     if head.lstrip().startswith(_XML_BEGINNINGS):
         return "osm"
     raise DamagedInput(
-        f"{path.name} is not an OpenStreetMap file.",
+        f"{name or path.name} is not an OpenStreetMap file.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
         found=f"a file that begins with {head[:16].decode('latin-1')!a}" if head else "an empty file",
         left="nothing was built",
@@ -106,25 +111,29 @@ def file_format(path: Path) -> str:
     )
 
 
-def read_extract(path: Path, network_type: str, workdir: Path) -> Extract:
+def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
     Parameters
     ----------
     workdir
         For a sorted copy of a file in which ways come before their nodes, or elements twice.
+    name
+        What errors call the file, if not by its own name.
 
     Raises
     ------
     DamagedInput
         It cannot be read to its end, or is no map of one point in time.
     """
-    with _explained(path):
-        collected = _collect(path, network_type)
-        if collected.late or collected.repeated:
-            collected = _collect(_sorted_copy(path, workdir), network_type)
+    name = name or path.name
+    with _explained(name):
+        collected = _collect(path, network_type, name)
+        if collected.repeated or _has_node(path, collected.lacking):
+            path = _sorted_copy(path, workdir)
+            collected = _collect(path, network_type, name)
         ways = collected.ways()
-        _check_numbers(ways, path)
+        _check_numbers(ways, name)
         rings = _member_rings(path, collected)
         return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
 
@@ -169,10 +178,9 @@ class _Collected:
             self.closed[way.id] = tags["landuse"], ring
 
     @property
-    def late(self) -> bool:
-        """Whether a node that a way lacked came after the way."""
-        lacking = np.frombuffer(self.x, np.int32) == _UNDEFINED
-        return any(_found(self.locations, int(ref)) for ref in np.frombuffer(self.ref, np.int64)[lacking])
+    def lacking(self) -> list[int]:
+        """Numbers of the nodes of streets that were not in the file so far."""
+        return np.frombuffer(self.ref, np.int64)[np.frombuffer(self.x, np.int32) == _UNDEFINED].tolist()
 
     def ways(self) -> Ways:
         """Return the streets, ordered by number, without consecutive repetitions of a node."""
@@ -202,13 +210,13 @@ class _Collected:
         )
 
 
-def _collect(path: Path, network_type: str) -> _Collected:
+def _collect(path: Path, network_type: str, name: str) -> _Collected:
     import osmium
 
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path))).with_locations()
     if processor.header.has_multiple_object_versions:
         raise DamagedInput(
-            f"{path.name} is a history or change file.",
+            f"{name} is a history or change file.",
             expected="a map of one point in time",
             found="several versions of its elements",
             left="nothing was built",
@@ -253,10 +261,21 @@ def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.flo
     return lines
 
 
+def _has_node(path: Path, numbers: list[int]) -> bool:
+    """Whether one of the nodes is in the file: then it comes after the way that lacked it."""
+    import osmium
+
+    if not numbers:
+        return False
+    processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.NODE)
+    nodes = processor.with_filter(osmium.filter.IdFilter(number for number in numbers if number > 0))
+    return next(iter(nodes), None) is not None
+
+
 def _found(locations: osmium.index.LocationTable, node: int) -> tuple[float, float] | None:
     try:
         place = locations.get(node)
-    except KeyError:
+    except (KeyError, TypeError):  # a number below 0 is none that the table could have
         return None
     return (place.x / UNITS_A_DEGREE, place.y / UNITS_A_DEGREE) if place.x != _UNDEFINED else None
 
@@ -288,7 +307,7 @@ def _sorted_copy(path: Path, workdir: Path) -> Path:
     return target
 
 
-def _check_numbers(ways: Ways, path: Path) -> None:
+def _check_numbers(ways: Ways, name: str) -> None:
     outside = ways.known & (
         (np.abs(ways.x.astype(np.int64)) > 180 * UNITS_A_DEGREE)
         | (np.abs(ways.y.astype(np.int64)) > 90 * UNITS_A_DEGREE)
@@ -297,7 +316,7 @@ def _check_numbers(ways: Ways, path: Path) -> None:
         at = int(outside.argmax())
         place = f"{ways.x[at] / UNITS_A_DEGREE}, {ways.y[at] / UNITS_A_DEGREE}"
         raise DamagedInput(
-            f"{path.name}: a node is not on the map.",
+            f"{name}: a node is not on the map.",
             expected="longitude within ±180, latitude within ±90 degrees",
             found=f"node {ways.ref[at]} at {place}",
             left="nothing was built",
@@ -305,7 +324,7 @@ def _check_numbers(ways: Ways, path: Path) -> None:
         )
     if (ways.ref <= 0).any():
         raise DamagedInput(
-            f"{path.name} has elements that were never uploaded.",
+            f"{name} has elements that were never uploaded.",
             expected="OpenStreetMap's numbers, from 1",
             found=f"node {int(ways.ref.min())}",
             left="nothing was built",
@@ -314,15 +333,17 @@ def _check_numbers(ways: Ways, path: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(name: str) -> Iterator[None]:
     """Turn what libosmium raises into the error of a damaged file."""
+    import osmium
+
     try:
         yield
-    except (RuntimeError, ValueError, UnicodeDecodeError, OverflowError) as error:
+    except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
         if isinstance(error, DamagedInput):
             raise
         raise DamagedInput(
-            f"{path.name} cannot be read to its end.",
+            f"{name} cannot be read to its end.",
             expected="a whole OpenStreetMap file: PBF, or XML without a document type",
             found=_first_line(error),
             left="nothing was built",

@@ -24,15 +24,20 @@ _CHUNK: Final = 1 << 20
 _LONGEST_LIST: Final = 10_000  #: characters of a list that is read as a literal
 
 
-def read_graphml(path: Path) -> StreetGraph:
+def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     """Return the largest component of the graph in ``path``, simplified if it is not yet.
+
+    Parameters
+    ----------
+    name
+        What errors call the file, if not by its own name.
 
     Raises
     ------
     DamagedInput
         It is not well-formed, no GraphML of OSMnx, or its nodes are not in degrees.
     """
-    parsed = _Parser(path.name)
+    parsed = _Parser(name or path.name)
     parsed.read(path)
     graph = largest_component(_street_graph(parsed))
     if parsed.data.get("simplified", "True") in {"False", "0"}:

@@ -20,6 +20,7 @@ from kmip_data.pipelines.city_graph import (
     CityParams,
     CityTensors,
     check_tensors,
+    chunk_labels,
     city_record,
     city_schema,
     feature_statistics,
@@ -81,6 +82,8 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
 
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)
+        # Refused now, before any work: the labels will be chunks of this many nodes.
+        chunk_labels(np.zeros(tensors.num_nodes, np.float32), params.classes)
         if tensors.num_nodes > self.manifest.max_nodes:
             raise DamagedInput(
                 f"{self.manifest.name} is too large.",

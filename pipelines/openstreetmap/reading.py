@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.city_graph import CityTensors
 from kmip_data.pipelines.openstreetmap import area as areas
@@ -50,7 +50,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
         return read_city_archive(raw.path)
     area = _area(raw, params)
     if extracts:
-        graph, land_use, facts = _from_extract(raw.path / extracts[0], params, area, workdir)
+        graph, land_use, facts = _from_extract(raw, extracts[0], params, area, workdir)
     else:
         graph, land_use, facts = _from_graphml(raw, area)
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
@@ -72,15 +72,16 @@ def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
 
 
 def _from_extract(
-    path: Path, params: OpenStreetMapParams, area: Geometry | None, workdir: Path
+    raw: RawFolder, member: str, params: OpenStreetMapParams, area: Geometry | None, workdir: Path
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
-    extract = read_extract(path, params.network_type, workdir)
+    name = raw.receipts[0].origin
+    extract = read_extract(raw.path / member, params.network_type, workdir, name=name)
     graph = from_ways(extract.ways)
     land_use = extract.land_use
     facts = {"ways": len(extract.ways), "ways_cut": extract.ways.cut}
     if not graph.num_edges:
-        raise _no_streets(path, params, len(extract.ways))
+        raise _no_streets(name, params, len(extract.ways))
     if area is not None:
         everything, land_use = graph, land_use.inside(area)
         graph = inside(graph, areas.with_margin(area))
@@ -89,7 +90,7 @@ def _from_extract(
     if area is not None:
         graph = _part(graph, area, everything)
     if not graph.num_edges:
-        raise _no_streets(path, params, len(extract.ways))
+        raise _no_streets(name, params, len(extract.ways))
     facts |= {
         "land_use_areas": len(land_use.value),
         "land_use_incomplete": land_use.incomplete,
@@ -101,7 +102,7 @@ def _from_extract(
 def _from_graphml(
     raw: RawFolder, area: Geometry | None
 ) -> tuple[StreetGraph, LandUse | None, dict[str, Any]]:
-    graph = read_graphml(raw.path / GRAPHML)
+    graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
     if area is not None:
         graph = _part(graph, area, graph)
     land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
@@ -114,7 +115,7 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> Street
     if not part.num_edges:
         west, south, east, north = area.bounds
         lon, lat = everything.lon, everything.lat
-        raise DamagedInput(
+        raise UsageError(
             "The area that was asked for has no streets.",
             expected=f"an area within {lon.min():.4f},{lat.min():.4f},{lon.max():.4f},{lat.max():.4f} "
             "(W,S,E,N of the map)",
@@ -125,9 +126,9 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> Street
     return part
 
 
-def _no_streets(path: Path, params: OpenStreetMapParams, ways: int) -> DamagedInput:
+def _no_streets(name: str, params: OpenStreetMapParams, ways: int) -> DamagedInput:
     return DamagedInput(
-        f"{path.name} has no connected streets.",
+        f"{name} has no connected streets.",
         expected=f"ways of network type {params.network_type!r} between nodes that are in the file",
         found=f"{ways} such ways",
         left="nothing was built",

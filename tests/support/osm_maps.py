@@ -47,9 +47,17 @@ def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str =
 
     ``kinds`` is the order of nodes, ways and relations in the copy.
     """
+    make = osmium.osm.mutable
     found: dict[str, list[Any]] = {"n": [], "w": [], "r": []}
     for element in osmium.FileProcessor(str(source)):
-        found[element.type_str()].append(element.replace())
+        common = {"id": element.id, "version": max(element.version, 1), "tags": dict(element.tags)}
+        if element.is_node():
+            found["n"].append(make.Node(location=(element.lon, element.lat), **common))
+        elif element.is_way():
+            found["w"].append(make.Way(nodes=[node.ref for node in element.nodes], **common))
+        else:
+            members = [(member.type, member.ref, member.role) for member in element.members]
+            found["r"].append(make.Relation(members=members, **common))
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         for kind in kinds:
             if seed is not None:

@@ -1,0 +1,77 @@
+"""What a city is built from, as a command line or a call says it; loads nothing that reads maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kmip_data.errors import UsageError
+
+
+class CitySource(BaseModel):
+    """What a city is built from. Field descriptions are the command line's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    osm_file: Path | None = Field(
+        default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"
+    )
+    graphml: Path | None = Field(default=None, description="a street graph that OSMnx saved")
+    place: str | None = Field(
+        default=None, description="name of a place, such as 'Oslo, Norway', downloaded by OSMnx"
+    )
+    archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
+    polygon: Path | None = Field(default=None, description="GeoJSON file with the outline of the part meant")
+    vocabulary: str | None = Field(
+        default=None,
+        description="build whose categories the one-hot columns have, so that its models read this city",
+    )
+
+
+_ONE_OF: Final = {
+    "osm_file": "--osm-file",
+    "graphml": "--graphml",
+    "place": "--place",
+    "archive": "--archive",
+}
+
+
+def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
+    """Return which source it is, after checks that need no file.
+
+    Parameters
+    ----------
+    parameters
+        Those of the records that were given.
+
+    Raises
+    ------
+    UsageError
+        Not exactly one, or an option that means nothing with it.
+    """
+    given = [name for name in _ONE_OF if getattr(source, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "A city is built from one source.",
+            expected=f"one of {', '.join(_ONE_OF.values())}",
+            found=" and ".join(_ONE_OF[name] for name in given) or "none",
+            left="nothing was changed",
+            next="kmip-data build city --name NAME --osm-file FILE",
+        )
+    idle = {"network_type"} if given[0] == "graphml" else set()
+    if given[0] == "archive":
+        idle = {"network_type", "bbox", "polygon", "vocabulary"}
+    asked = {name for name, value in {**parameters, **source.model_dump()}.items() if value is not None}
+    if wrong := sorted(idle & asked):
+        made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
+        raise UsageError(
+            f"--{wrong[0].replace('_', '-')} has no effect with {_ONE_OF[given[0]]}: {made} already.",
+            expected="the source without it, or --osm-file",
+            found=", ".join(f"--{name.replace('_', '-')}" for name in wrong),
+            left="nothing was changed",
+            next="kmip-data build city --help",
+        )
+    return given[0]

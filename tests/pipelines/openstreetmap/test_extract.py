@@ -1,0 +1,170 @@
+"""Reading files: the same streets and areas from every format and order; nothing hostile gets through."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import osmium
+import pytest
+import shapely
+from support.osm_maps import convert, helsinki, write_map
+from support.shared import shared_data
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.openstreetmap.extract import Extract, file_format, read_extract
+
+STREET = {"highway": "residential"}
+
+
+def read(path: Path, tmp_path: Path, kind: str = "all") -> Extract:
+    return read_extract(path, kind, tmp_path)
+
+
+def assert_same(ours: Extract, theirs: Extract) -> None:
+    for name in ("ptr", "ref", "x", "y", "known", "direction"):
+        assert np.array_equal(getattr(ours.ways, name), getattr(theirs.ways, name)), name
+    assert ours.ways.values == theirs.ways.values
+    for key, codes in ours.ways.tags.items():
+        assert np.array_equal(codes, theirs.ways.tags[key])
+    assert ours.land_use.value == theirs.land_use.value
+    assert shapely.to_wkb(ours.land_use.area).tolist() == shapely.to_wkb(theirs.land_use.area).tolist()
+    assert ours.land_use.incomplete == theirs.land_use.incomplete
+    assert ours.land_use.lines == theirs.land_use.lines
+
+
+@pytest.mark.parametrize("end", ["osm", "osm.gz", "osm.bz2", "osm.pbf"])
+def test_every_format_gives_the_same(end, tmp_path):
+    copy = convert(helsinki(), tmp_path / f"copy.{end}")
+    assert file_format(copy) == end
+    assert_same(read(copy, tmp_path), read(helsinki(), tmp_path))
+
+
+@pytest.mark.parametrize("kinds", ["nwr", "wnr", "rwn"])
+def test_the_order_of_the_file_does_not_matter(kinds, tmp_path):
+    shuffled = convert(helsinki(), tmp_path / "shuffled.osm", seed=1, kinds=kinds)
+    assert_same(read(shuffled, tmp_path), read(helsinki(), tmp_path))
+
+
+def test_the_name_of_a_file_does_not_matter(tmp_path):
+    disguised = tmp_path / "map.txt"
+    disguised.write_bytes(helsinki().read_bytes())
+    assert_same(read(disguised, tmp_path), read(helsinki(), tmp_path))
+
+
+def test_of_an_element_that_comes_twice_the_newest_version_counts(tmp_path):
+    path = tmp_path / "map.osm"
+    make = osmium.osm.mutable
+    with osmium.SimpleWriter(str(path)) as writer:
+        for number in (1, 2, 3):
+            writer.add_node(make.Node(id=number, version=1, location=(10 + number, 50)))
+        writer.add_way(make.Way(id=7, version=2, nodes=[1, 2], tags={"highway": "path"}))
+        writer.add_way(make.Way(id=7, version=1, nodes=[1, 2, 3], tags=STREET))
+    ways = read(path, tmp_path).ways
+    assert (len(ways), ways.ref.tolist(), ways.values["highway"]) == (1, [1, 2], ["path"])
+
+
+def test_ways_are_cut_at_the_border_and_counted(tmp_path):
+    # The issue's figures are of all 2,650 ways tagged highway.
+    assert (len(read(helsinki(), tmp_path, "any").ways), read(helsinki(), tmp_path, "any").ways.cut) == (
+        2_650,
+        191,
+    )
+    paris = read(shared_data("osm", "paris_3e_11e.osm.pbf"), tmp_path, "any").ways
+    assert (len(paris), paris.cut) == (1_219, 136)
+
+
+def test_a_repeated_node_is_no_street_of_its_own(tmp_path):
+    nodes = [(number, 10.0 + number, 50.0) for number in (1, 2, 3)]
+    path = write_map(tmp_path / "map.osm", nodes, [(1, [1, 1, 2, 2, 2, 3, 1], STREET)])
+    assert read(path, tmp_path).ways.ref.tolist() == [1, 2, 3, 1]
+
+
+def square(first: int, west: float, side: float) -> tuple[list[tuple[int, float, float]], list[int]]:
+    corners = [(west, 50.0), (west + side, 50.0), (west + side, 50.0 + side), (west, 50.0 + side)]
+    numbers = [first, first + 1, first + 2, first + 3]
+    return [(n, *corner) for n, corner in zip(numbers, corners, strict=True)], [*numbers, first]
+
+
+def test_areas_are_closed_ways_and_relations(tmp_path):
+    outer, outer_ring = square(1, 10.0, 1.0)
+    inner, inner_ring = square(11, 10.25, 0.5)
+    inner = [(number, lon, lat + 0.25) for number, lon, lat in inner]
+    ways = [
+        (1, outer_ring[:3], {}),
+        (2, [*outer_ring[2:]], {}),
+        (3, inner_ring, {"landuse": "grass"}),
+        (4, inner_ring[:3], {"landuse": "forest"}),
+        (5, inner_ring, {"landuse": "forest", "area": "no"}),
+        (6, [1, 2, 99, 1], {"landuse": "forest"}),
+    ]
+    members = [("w", 1, "outer"), ("w", 2, "outer"), ("w", 3, "inner")]
+    relations = [
+        (1, members, {"type": "multipolygon", "landuse": "retail"}),
+        (2, [("w", 1, "outer")], {"type": "multipolygon", "landuse": "retail"}),
+        (3, [("w", 77, "outer")], {"type": "multipolygon", "landuse": "retail"}),
+        (4, members, {"type": "route", "landuse": "retail"}),
+    ]
+    path = write_map(tmp_path / "map.osm.pbf", outer + inner, ways, relations)
+    land_use = read(path, tmp_path).land_use
+    assert land_use.value == ["grass", "retail"]
+    assert [round(area.area, 6) for area in land_use.area] == [0.25, 0.75]
+    assert (land_use.incomplete, land_use.lines) == (3, 2)
+
+
+def xml(tmp_path: Path, body: str, head: str = "") -> Path:
+    path = tmp_path / "map.osm"
+    path.write_text(f'<?xml version="1.0"?>{head}<osm version="0.6">{body}</osm>')
+    return path
+
+
+NODE = '<node id="{}" version="1" lat="{}" lon="{}"/>'
+WAY = '<way id="1" version="1"><nd ref="1"/><nd ref="2"/><tag k="highway" v="path"/></way>'
+LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;">]>'
+
+
+def bad_files(tmp_path: Path) -> dict[str, Path]:
+    half = tmp_path / "half.osm.pbf"
+    half.write_bytes(helsinki().read_bytes()[:300_000])
+    cut = tmp_path / "cut.osm.gz"
+    cut.write_bytes(gzip.compress(convert(helsinki(), tmp_path / "whole.osm").read_bytes())[:200_000])
+    text = tmp_path / "text.osm.pbf"
+    text.write_text("no map at all")
+    empty = tmp_path / "nothing.osm"
+    empty.touch()
+    return {"half": half, "cut": cut, "text": text, "nothing": empty}
+
+
+@pytest.mark.parametrize("which", ["half", "cut", "text", "nothing"])
+def test_damaged_files_are_refused(which, tmp_path):
+    path = bad_files(tmp_path)[which]
+    with pytest.raises(DamagedInput) as caught:
+        read(path, tmp_path)
+    assert path.name in str(caught.value)
+    assert caught.value.parts["next"]
+
+
+@pytest.mark.parametrize(
+    ("body", "head", "words"),
+    [
+        ("&c;", LAUGHS, "entities"),
+        (NODE.format(1, 95, 10) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 10.0, 95.0"),
+        (NODE.format(1, 50, 181) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 181.0, 50.0"),
+        (NODE.format(1, "north", 10) + NODE.format(2, 50, 10) + WAY, "", "cannot be read"),
+        (NODE.format(-1, 50, 10) + WAY.replace('"1"/><nd ref="2"', '"-1"/><nd ref="-2"'), "", "never uploaded"),
+        (NODE.format(1, 50, 10) + "<way", "", "cannot be read"),
+        (NODE.format(2**70, 50, 10), "", "cannot be read"),
+    ],
+)
+def test_hostile_xml_is_refused(body, head, words, tmp_path):
+    with pytest.raises(DamagedInput) as caught:
+        read(xml(tmp_path, body, head), tmp_path)
+    assert words in str(caught.value)
+
+
+def test_a_history_is_no_map(tmp_path):
+    path = tmp_path / "change.osc"
+    path.write_text('<?xml version="1.0"?><osmChange version="0.6"></osmChange>')
+    with pytest.raises(DamagedInput, match="history or change"):
+        read(path, tmp_path)
