@@ -18,14 +18,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.city_graph import (
     CityParams,
-    CityTensors,
     check_tensors,
     chunk_labels,
     city_record,
     city_schema,
-    feature_statistics,
 )
 from kmip_data.pipelines.city_splits import CitySplitParams, city_split
+from kmip_data.pipelines.city_storage import about_city, load_city, store_city
 from kmip_data.pipelines.openstreetmap.area import parse_bbox
 from kmip_data.pipelines.openstreetmap.streets import NetworkType
 from kmip_data.record import GraphRecord
@@ -36,9 +35,6 @@ POLYGON: Final = "area.geojson"
 VOCABULARY: Final = "vocabulary.json"
 LAND_USE: Final = "land_use.geojson"
 GRAPHML: Final = "network.graphml"
-
-_ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
-_TENSORS: Final = "tensors.npz"
 
 
 class OpenStreetMapParams(CityParams):
@@ -92,14 +88,7 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
                 left="nothing was built",
                 next="give a part of the map with --bbox",
             )
-        arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
-        np.savez(workdir / _TENSORS, **arrays)
-        plan = {
-            "facts": dict(tensors.facts),
-            "warnings": list(tensors.warnings),
-            "features": feature_statistics(tensors),
-        }
-        return Prepared(workdir, plan)
+        return store_city(tensors, workdir)
 
     def units(self, prepared: Prepared, params: OpenStreetMapParams) -> list[Unit]:
         """One city, one shard."""
@@ -107,8 +96,7 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: OpenStreetMapParams) -> Iterator[GraphRecord]:
         """Yield the city."""
-        with np.load(prepared.path / _TENSORS, allow_pickle=False) as stored:
-            tensors = CityTensors(**{name: stored[name] for name in stored.files})
+        tensors = load_city(prepared)
         if tensors.node_ids is None:  # published tensors do not have them
             tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
@@ -116,9 +104,7 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
 
     def about(self, prepared: Prepared, params: OpenStreetMapParams) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
-        plan = prepared.plan
-        facts = {**plan["facts"], "warnings": plan["warnings"]}
-        return About({"city": facts, "features": plan["features"]}, plan["warnings"])
+        return about_city(prepared)
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Intersections at random, or blocks of the map."""
