@@ -50,10 +50,11 @@ if TYPE_CHECKING:
 @click.option(
     "--as",
     "variant",
-    type=click.Choice(["code", "text"]),
+    metavar="VARIANT",
     default="code",
     show_default=True,
-    help="Where the paper's code and text disagree: what ran, or what is written.",
+    help="Where the paper's code and text disagree: what ran (code), or what is written (text); or another"
+    " variant of the preset, such as paper-depth.",
 )
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs.  [default: the preset's]")
 @click.option(
@@ -75,6 +76,18 @@ if TYPE_CHECKING:
     "--logger",
     type=click.Choice(["csv", "tensorboard", "wandb", "mlflow"]),
     help="Where metrics go beside metrics.csv.  [default: csv alone]",
+)
+@click.option(
+    "--coordinates",
+    type=click.Choice(["replace", "append", "none"]),
+    help="Cities: sinusoids in the place of longitude and latitude, beside them, or neither."
+    "  [default: the preset's]",
+)
+@click.option(
+    "--neighbor-sampling",
+    "neighbors",
+    metavar="N,N",
+    help="One large graph: train on parts of it, with at most N neighbours a node in each hop.",
 )
 @click.option(
     "--set",
@@ -136,7 +149,7 @@ def command(
         _refuse_changes()
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
-        config = configuration(str(dataset), record_parameters(), split_parameters(), **chosen)
+        config = configuration(str(dataset), record_parameters(), split_parameters(), home=home, **chosen)
         numbers = seed_list(seeds) if seeds is not None else None
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
@@ -175,6 +188,8 @@ KEYS = {
     "devices": ("system", "devices"),
     "compiled": ("system", "compile"),
     "logger": ("system", "logger"),
+    "coordinates": ("data", "coordinates"),
+    "neighbors": ("training", "neighbors"),
 }
 
 
@@ -187,6 +202,8 @@ def configuration(
     variant: Any,
     epochs: int | None,
     overrides: Sequence[str],
+    neighbors: str | None = None,
+    home: Home | None = None,
     **options: Any,
 ) -> RunConfig:
     """Return the preset of the dataset with everything that was given on the line, ``--set`` last.
@@ -197,17 +214,22 @@ def configuration(
         Parameters of records and of the split that were given.
     epochs
         Length of the run, if given; a warm-up that would fill it is shortened.
+    neighbors
+        As ``--neighbor-sampling`` takes it.
+    home
+        Where a build of one's own is looked for by name.
     options
         By the names of :data:`KEYS`; ``None`` and ``False`` leave the preset as it is.
     """
     from kmip_data.models.training.overrides import apply_overrides, config_from_mapping, with_epochs
     from kmip_data.models.training.presets import config_for
 
-    values = config_for(target, model, variant).model_dump()
+    values = config_for(target, model, variant, home=home).model_dump()
     values["data"]["parameters"] |= records
     values["data"]["split"] |= split
     if "split_seed" in split:  # the seed given is the one that is meant, whatever the run's
         values["data"]["split_seed_follows_run"] = False
+    options["neighbors"] = None if neighbors is None else fanouts(neighbors)
     for name, value in options.items():
         if value not in (None, False):
             section, key = KEYS[name]
@@ -216,6 +238,24 @@ def configuration(
     if epochs is not None:
         config = with_epochs(config, epochs)
     return apply_overrides(config, overrides)
+
+
+def fanouts(text: str) -> list[int]:
+    """Read ``10,10``.
+
+    >>> fanouts("15,10,5")
+    [15, 10, 5]
+    """
+    items = text.split(",")
+    if not all(item.strip().isdecimal() and 0 < int(item) < 10**6 for item in items):
+        raise UsageError(
+            f"--neighbor-sampling {text} does not name numbers of neighbours.",
+            expected="one number a hop, such as 10,10",
+            found=text,
+            left="nothing was changed",
+            next="kmip-data train --help",
+        )
+    return [int(item) for item in items]
 
 
 def seed_list(text: str) -> list[int]:

@@ -56,6 +56,14 @@ def city_inputs(
     return joined
 
 
+def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
+    """Return the names of the columns of :func:`city_inputs`."""
+    features, encoding = (card.schema_.column(key).fields for key in ("node/x", ENCODING))
+    if coordinates == "none":
+        return features[2:]
+    return encoding + (features if coordinates == "append" else features[2:])
+
+
 def feature_statistics(card: Card) -> Mapping[str, Any]:
     """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
 

@@ -111,8 +111,10 @@ class RunConfig(_Section):
 
     version: Literal[1] = Field(default=1, description="version of this file's layout")
     preset: str = Field(default="", description="preset the run began with; empty: none")
-    variant: Literal["code", "text"] = Field(
-        default="code", description="what the preset follows where the paper's code and text disagree"
+    variant: str = Field(
+        default="code",
+        description="what the preset follows where the paper's code and text disagree: code, text, or another"
+        " variant that it names",
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)

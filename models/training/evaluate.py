@@ -165,6 +165,23 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             left="nothing was changed",
             next="evaluate on data with the columns and classes of the run's",
         )
+    differing = [pair for pair in zip(result.columns, data.columns, strict=False) if pair[0] != pair[1]]
+    if differing:
+        raise UsageError(
+            f"The columns of {card.dataset} are not those that the weights were trained on.",
+            expected=", ".join(repr(pair[0]) for pair in differing[:3]),
+            found=", ".join(repr(pair[1]) for pair in differing[:3]),
+            left="nothing was changed",
+            next="evaluate on data with the columns of the run's",
+        )
+    if data.vocabulary != result.vocabulary:
+        raise UsageError(
+            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
+            expected=f"a city built with the vocabulary of {result.dataset}",
+            found="another vocabulary, or (the published cities) none on its card",
+            left="nothing was changed",
+            next=f"kmip-data build city --vocabulary {result.dataset} … builds a city that fits",
+        )
     if own and card.key != result.build_key:
         raise UsageError(
             f"The build of {card.dataset} is not the one that the run learned from.",

@@ -264,6 +264,8 @@ def _finish(
         variant=config.variant,
         config=config.model_dump(mode="json"),
         num_features=data.in_channels,
+        columns=data.columns,
+        vocabulary=data.vocabulary,
         num_classes=data.num_classes,
         num_parameters=sum(parameter.numel() for parameter in module.model.parameters()),
         seed=config.training.seed,

@@ -77,6 +77,14 @@ class ManyGraphs(RunData):
         return int(self._whole.num_node_features)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of ``x``; empty where the build does not name them."""
+        schema = self.build.card.schema_
+        view = next((view for view in self._options["views"] if view.attribute == "x"), None)
+        column = next(column for column in schema.columns if column.attribute == "x")
+        return column.fields if view is None else column.fields[view.start : view.stop]
+
+    @property
     def edge_channels(self) -> int | None:
         """Columns of ``edge_attr``, ``None`` without."""
         return int(self._whole.num_edge_features) or None

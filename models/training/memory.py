@@ -122,8 +122,7 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     scale = size.nodes / cut.num_nodes
     layers = counter.bytes[1:-1] or [0]
     middle = layers[len(layers) // 2]
-    dim = getattr(model, "dim", config.model.hidden_dim)
-    node, edge = size.nodes * dim * 4, size.edges * dim * 4
+    node, edge = (count * config.model.hidden_dim * 4 for count in (size.nodes, size.edges))
     pairs = size.nodes * config.model.heads * config.model.k
     return Kept(
         layer=int(middle * scale),

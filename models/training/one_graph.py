@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.cities import city_inputs, is_city
+from kmip_data.cities import city_inputs, input_names, is_city
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
 from kmip_data.models.training.config import RunConfig
@@ -64,6 +64,14 @@ class OneGraph(RunData):
     def in_channels(self) -> int:
         """Columns of ``x``."""
         return int(self.graph.x.shape[1])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of ``x``; empty where the build does not name them."""
+        card = self.build.card
+        if is_city(card):
+            return input_names(card, self.config.data.coordinates)
+        return next(column.fields for column in card.schema_.columns if column.attribute == "x")
 
     @property
     def edge_channels(self) -> int | None:

@@ -6,17 +6,20 @@ import functools
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kmip_data.card import CARD_NAME, read_card
+from kmip_data.card import CARD_NAME, Card, read_card
+from kmip_data.cities import is_city
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import dataset_names, unknown_name
+from kmip_data.home import Home, list_builds
+from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.overrides import config_from_mapping, key_value
 
-Variant = Literal["code", "text"]
+#: ``code``, ``text``, or another variant that the preset names.
+Variant = str
 
 
 class _Strict(BaseModel):
@@ -44,7 +47,7 @@ class PaperResult(_Strict):
 
     metric: str
     mean: float = Field(description="in percent")
-    std: float
+    std: float | None = None
     runs: int
     hours: float | None = None
     hardware: str = ""
@@ -57,15 +60,49 @@ class Preset(_Strict):
     dataset: str
     model: str
     source: str
-    code: dict[str, Any]
-    text: tuple[Difference, ...]
+    extends: str = Field(default="", description="preset whose keys, differences and notes it has, too")
+    code: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    text: tuple[Difference, ...] = ()
+    variant: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="name -> keys in which a further variant differs from the code"
+    )
     note: tuple[Note, ...] = ()
-    paper: PaperResult
+    paper: PaperResult | None = Field(default=None, description="none: the paper did not have the dataset")
 
     @property
     def name(self) -> str:
         """``dataset/model``."""
         return f"{self.dataset}/{self.model}"
+
+    @property
+    def variants(self) -> list[str]:
+        """What ``--as`` takes."""
+        return ["code", "text", *self.variant]
+
+    def changes(self, variant: str) -> dict[str, Any]:
+        """Return the keys in which a variant differs from the code, and their values.
+
+        Raises
+        ------
+        UsageError
+            There is no such variant.
+        """
+        if variant not in self.variants:
+            raise unknown_name(
+                f"variant of {self.name}", variant, self.variants, command="kmip-data train --as code …"
+            )
+        if variant == "text":
+            return {difference.key: difference.value for difference in self.text}
+        return self.variant.get(variant, {})
+
+    def on(self, base: Preset) -> Preset:
+        """Return this preset with everything that ``base`` says and it does not."""
+        code = {
+            section: {**base.code.get(section, {}), **self.code.get(section, {})}
+            for section in {**base.code, **self.code}
+        }
+        merged = {"code": code, "text": base.text + self.text, "note": base.note + self.note}
+        return self.model_copy(update={**merged, "variant": {**base.variant, **self.variant}})
 
 
 def preset_names() -> list[str]:
@@ -88,36 +125,41 @@ def read_preset(dataset: str, model: str) -> Preset:
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
-        raise unknown_name("preset", name, preset_names(), command="kmip-data info NAME lists its presets")
+        raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
     folder = resources.files("kmip_data.manifests.experiments")
     text = folder.joinpath(f"{dataset}.{model}.toml").read_text("utf-8")
     try:
-        return Preset.model_validate(tomllib.loads(text))
+        preset = Preset.model_validate(tomllib.loads(text))
+        return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
 
 
-def load_preset(dataset: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
+def load_preset(
+    dataset: str, model: str = "gps-kmip", as_: Variant = "code", *, target: str | None = None
+) -> RunConfig:
     """Return the configuration of a preset.
 
     Parameters
     ----------
     as_
         ``code``: what produced the published numbers. ``text``: the same with every key changed in
-        which the paper's text says otherwise; where the text is silent, both follow the code.
+        which the paper's text says otherwise; where the text is silent, both follow the code. Or another
+        variant that the preset names.
+    target
+        What to train on; default: the preset's dataset.
 
     Raises
     ------
     UsageError
-        There is no such preset.
+        There is no such preset or variant.
     """
     preset = read_preset(dataset, model)
     values: dict[str, Any] = {section: dict(keys) for section, keys in preset.code.items()}
-    values.setdefault("data", {})["dataset"] = dataset
-    if as_ == "text":
-        for difference in preset.text:
-            section, key = difference.key.split(".")
-            values[section][key] = difference.value
+    values.setdefault("data", {})["dataset"] = target or dataset
+    for path, value in preset.changes(as_).items():
+        section, key = path.split(".")
+        values[section][key] = value
     values |= {"preset": preset.name, "variant": as_}
     return config_from_mapping(values, f"the preset {preset.name!r}")
 
@@ -127,17 +169,26 @@ def is_build_folder(target: str) -> bool:
     return (Path(target).expanduser() / CARD_NAME).is_file()
 
 
-def config_for(target: str, model: str = "gps-kmip", as_: Variant = "code") -> RunConfig:
+def config_for(
+    target: str, model: str = "gps-kmip", as_: Variant = "code", *, home: Home | None = None
+) -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
 
-    A build folder keeps the parameters it was built with and its default split, whatever the seed.
+    A city that the paper did not have takes the preset of its cities. A build folder keeps the
+    parameters it was built with and its default split, whatever the seed.
+
+    Parameters
+    ----------
+    home
+        Where builds of one's own are looked for by name.
 
     Raises
     ------
     UsageError
-        The dataset has presets, but none of that model.
+        The dataset has presets, but none of that model or variant.
     """
-    dataset, own = target, dict[str, Any]()
+    card, own = None, dict[str, Any]()
+    dataset = target
     if is_build_folder(target):
         card = read_card(Path(target).expanduser())
         dataset = card.dataset
@@ -149,12 +200,28 @@ def config_for(target: str, model: str = "gps-kmip", as_: Variant = "code") -> R
             "split": _given(split) if dataset in dataset_names() else {},
             "split_seed_follows_run": False,
         }
-    if dataset in {name.split("/")[0] for name in preset_names()}:
-        config = load_preset(dataset, model, as_)
+    elif target not in dataset_names() and home is not None:
+        card = next((build.card for build in list_builds(home) if build.card.dataset == target), None)
+    known = {name.split("/")[0] for name in preset_names()}
+    family = dataset if dataset in known else CITIES if _is_city(dataset, card) else None
+    if family is not None:
+        config = load_preset(family, model, as_, target=dataset)
     else:
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
         config = config_from_mapping(values, "the defaults")
     return config.model_copy(update={"data": config.data.model_copy(update=own)})
+
+
+CITIES = "city"  #: preset of all cities
+
+
+def _is_city(dataset: str, card: Card | None) -> bool:
+    if card is not None:
+        return is_city(card)
+    return dataset in dataset_names() and load_manifest(dataset).pipeline in {
+        "city_networks",
+        "openstreetmap",
+    }
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -166,17 +233,18 @@ def differences(config: RunConfig) -> list[str]:
     if not config.preset:
         return []
     preset = read_preset(*config.preset.split("/"))
-    other = "text" if config.variant == "code" else "code"
+    changes = preset.changes(config.variant)
+    other = "code" if config.variant == "text" else "text"
     lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
     width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
         section, key = difference.key.split(".")
         code, text, run = preset.code[section][key], difference.value, key_value(config, difference.key)
-        changed = "" if run == (code if config.variant == "code" else text) else f", this run {run}"
+        changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
         lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines
 
 
-def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult:
+def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult | None:
     """Return what the paper reports for ``model`` on ``dataset``, for comparison with one's own."""
     return read_preset(dataset, model).paper

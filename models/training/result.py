@@ -55,10 +55,14 @@ class RunResult(_Strict):
     split: SplitUsed
     model: str
     preset: str
-    variant: Literal["code", "text"]
+    variant: str
     config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
     num_features: int = Field(description="columns of x")
-    num_classes: int
+    columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, where they have any")
+    vocabulary: str = Field(
+        default="", description="digest of the categories that one-hot columns stand for, where there are any"
+    )
+    num_classes: int = Field(description="outputs of the network: classes, labels or targets")
     num_parameters: int
     seed: int
     device: str

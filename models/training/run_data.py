@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from kmip_data.cities import is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
+from kmip_data.models.budget import fit_hidden_dim
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.result import SplitUsed
 from kmip_data.models.training.tasks import Task, task_of, with_task
 from kmip_data.parts import PARTS
 from kmip_data.schema import Column
-from kmip_data.sharded import ShardedDataset
 
 
 class Batches(Protocol):
@@ -76,6 +79,23 @@ class RunData(ABC):
     @abstractmethod
     def in_channels(self) -> int:
         """Columns of ``x``."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of ``x``; empty where the build does not name them."""
+
+    @property
+    def vocabulary(self) -> str:
+        """Digest of the categories that one-hot columns stand for; empty where there are none to know.
+
+        Where they are not known, they are taken to be this build's own.
+        """
+        card = self.build.card
+        if not is_city(card):
+            return ""
+        known = vocabulary(card)
+        return canonical_digest(card.key if known is None else known)
 
     @property
     @abstractmethod
@@ -152,13 +172,26 @@ class RunData(ABC):
         return {"build_key": self.build.card.key, "split": self.split_used.digests}
 
     def pinned(self, config: RunConfig) -> RunConfig:
-        """Return ``config`` with every parameter of build, split and task written out, defaults too."""
+        """Return ``config`` with all that the data decide written out: build, split, task, width."""
         given = {name: value for name, value in self.build.card.parameters.items() if value is not None}
         split = {name: value for name, value in self.split.parameters.items() if value is not None}
         data = config.data.model_copy(
             update={"parameters": given, "split": split, "sample": self.build.card.sample}
         )
-        return with_task(config.model_copy(update={"data": data}), self.task)
+        config = with_task(config.model_copy(update={"data": data}), self.task)
+        model = fit_hidden_dim(
+            config.model,
+            in_channels=self.in_channels,
+            num_classes=self.num_classes,
+            edge_channels=self.edge_channels,
+        )
+        return config.model_copy(update={"model": model})
+
+
+def canonical_digest(value: Any) -> str:
+    """First 12 hex digits of the SHA-256 of a value as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 #: Attributes that a network reads, where they are stored; nothing else fills batches.
@@ -194,8 +227,3 @@ def check_columns(build: Build) -> Column:
             next=f"kmip-data info {build.path}",
         )
     return labels
-
-
-def classes_of(dataset: ShardedDataset) -> int:
-    """Number of classes of a dataset."""
-    return int(dataset.num_classes)
