@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kmip_data.city_network import CityNetwork
     from kmip_data.datasets import S3DIS, ShapeNetPart
     from kmip_data.graph_datasets import (
         CIFAR10Superpixels,
@@ -39,6 +40,7 @@ _PUBLIC = {
     "S3DIS": "kmip_data.datasets:S3DIS",
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
     "CIFAR10Superpixels": "kmip_data.graph_datasets:CIFAR10Superpixels",
+    "CityNetwork": "kmip_data.city_network:CityNetwork",
     "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
     "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
     "PCQMContact": "kmip_data.graph_datasets:PCQMContact",
@@ -56,6 +58,7 @@ _PUBLIC = {
 __all__ = [
     "S3DIS",
     "CIFAR10Superpixels",
+    "CityNetwork",
     "GraphDataModule",
     "GraphLoader",
     "LocalDegreeProfile",

@@ -364,6 +364,8 @@ def city_record(
 def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
     """Return what standardises the features, over the train nodes of the default split.
 
+    The card has it as ``statistics.city.features``, where :mod:`kmip_data.cities` looks for it.
+
     Returns
     -------
     dict

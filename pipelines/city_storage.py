@@ -35,5 +35,5 @@ def load_city(prepared: Prepared) -> CityTensors:
 def about_city(prepared: Prepared) -> About:
     """Return counts, vocabulary and what standardises the features for the card; warnings as notes."""
     plan = prepared.plan
-    facts = {**plan["facts"], "warnings": plan["warnings"]}
-    return About({"city": facts, "features": plan["features"]}, plan["warnings"])
+    facts = {**plan["facts"], "warnings": plan["warnings"], "features": plan["features"]}
+    return About({"city": facts}, plan["warnings"])

@@ -200,7 +200,7 @@ class _Run:
         # A second process costs no time here, and many builds need no more than these two.
         self.workers.ensure(min(self.jobs, 2))
         try:
-            future = self.workers.submit(prepare, self.pipeline, self.raw, self.params, pieces)
+            future = self.workers.submit(prepare, self.pipeline, self.raw, self.params, pieces, self.jobs)
             prepared = future.result()
         except BrokenExecutor as error:
             raise _worker_died("the preparation of the raw files") from error
@@ -212,12 +212,22 @@ class _Run:
         """Build the units that are not on disk already; return all, by index."""
         results = self._finished(units)
         stop, total = self.workers.stop, len(units)
+        missing = [unit for unit in units if unit.index not in results]
+        # A city is one unit: what the jobs cannot share among units, threads share inside one.
+        count = max(1, self.jobs // max(1, len(missing)))
         tasks = [
             Task(
-                self.pipeline, self.params, self.prepared, unit, self.folder, stop, self.key, self.compression
+                pipeline=self.pipeline,
+                params=self.params,
+                prepared=self.prepared,
+                unit=unit,
+                folder=self.folder,
+                stop=stop,
+                key=self.key,
+                compression=self.compression,
+                threads=count,
             )
-            for unit in units
-            if unit.index not in results
+            for unit in missing
         ]
         description = f"build {self.pipeline.manifest.name}"
         with Progress(description, total, unit="shards", initial=len(results), quiet=self.quiet) as progress:

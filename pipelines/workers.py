@@ -54,6 +54,7 @@ class Task:
     stop: Path  #: a file; the worker stops when it appears
     key: str
     compression: Compression
+    threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
 
     @property
     def file(self) -> str:
@@ -87,7 +88,7 @@ def shard_name(unit: Unit) -> str:
 
 
 def start_worker(parent: int) -> None:
-    """Set a new worker process up: signals, threads, and an end with its parent."""
+    """Set a new worker process up: signals, one thread, and an end with its parent."""
     signals.leave_to_parent()
     threads.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
@@ -100,14 +101,17 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def prepare(pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdir: Path) -> Prepared:
-    """Run the pipeline's ``prepare`` and wait until what it wrote is on disk.
+def prepare(
+    pipeline: Pipeline[Any, Any], raw: RawFolder, params: Params, workdir: Path, count: int = 1
+) -> Prepared:
+    """Run the pipeline's ``prepare`` with ``count`` threads; wait until what it wrote is on disk.
 
     Raises
     ------
     KmipDataError
         As the pipeline raised it; any other exception as for :func:`build_unit`.
     """
+    threads.set_num_threads(count)
     with _explained(pipeline.manifest.name, "the preparation of the raw files"):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
@@ -131,6 +135,7 @@ def build_unit(task: Task) -> UnitResult:
     """
     from kmip_data.shards import writer
 
+    threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
     place = _Place(task.unit)

@@ -156,9 +156,12 @@ def test_a_worker_that_dies_once_costs_only_its_unit(
     assert build.card.counts == {"graphs": 12, "nodes": 78, "edges": 156}
 
 
-def test_workers_have_one_thread_and_no_torch(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 2, orders={0: "no-torch one-thread"})
-    assert build_toy(tmp_path).card.counts["graphs"] == 2
+@pytest.mark.parametrize(("units", "jobs", "threads"), [(1, 1, 1), (2, 2, 1), (1, 3, 3), (2, 5, 2)])
+def test_workers_share_the_cores_and_have_no_torch(
+    tmp_path: Path, units: int, jobs: int, threads: int
+) -> None:
+    write_raw(tmp_path / "raw", 3 * units, orders={0: f"no-torch threads={threads}"})
+    assert build_toy(tmp_path, jobs=jobs).card.counts["graphs"] == 3 * units
 
 
 def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:

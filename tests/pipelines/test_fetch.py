@@ -38,6 +38,7 @@ from support.ordinary_user import ordinary_user
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source
+from kmip_data.pipelines.disk import git_blob
 from kmip_data.pipelines.fetch import fetch_source
 from kmip_data.pipelines.http_client import Patience
 from kmip_data.pipelines.http_errors import retry_after
@@ -46,6 +47,7 @@ SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
 OTHER = b"PK\3\4" + random.Random(2).randbytes(SIZE - 4)
 SHA = hashlib.sha256(DATA).hexdigest()
+GIT_BLOB = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA).hexdigest()
 QUICK = Patience(connect=2, stall=1.5, rate=2000, attempts=2, pause=0.01, longest_wait=1.0)
 
 
@@ -111,6 +113,13 @@ def test_a_download_is_whole_and_has_a_receipt(server, target):
     assert entry["time"].endswith("Z")
     assert server.requests[0][1]["User-Agent"].startswith("kmip-data/")
     assert server.requests[0][1]["Accept-Encoding"] == "identity"
+
+
+def test_a_file_is_known_by_its_git_blob(server, target):
+    fetch(source(server.route("/toy.zip", File(DATA)), git_blob=GIT_BLOB), target)
+    assert_whole(target)
+    (target.parent / "hello").write_bytes(b"hello\n")
+    assert git_blob(target.parent / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a"  # git hash-object
 
 
 def test_a_finished_download_is_not_asked_for_again(server, target):
@@ -342,6 +351,7 @@ def test_a_bad_mirror_is_named_and_the_next_one_used(server, target, name):
         (chunked(DATA[:-1]), {"bytes": SIZE}, f"sent {SIZE - 1} bytes, expected {SIZE}"),
         (File(DATA, length=SIZE - 10), {"sha256": SHA}, "sent a file with SHA-256"),
         (File(DATA[:-9], length=None), {"sha256": SHA}, "sent a file with SHA-256"),
+        (File(OTHER), {"git_blob": GIT_BLOB}, "another generation of this path"),
     ],
 )
 def test_what_is_not_the_pinned_file_is_dropped(server, target, step, pinned, reason):

@@ -147,8 +147,8 @@ def _obey(order: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "no-torch" and "torch" in sys.modules:
         raise ImportError("torch is loaded in a worker")
-    elif word == "one-thread" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (1, "1"):
-        raise RuntimeError("more than one thread")
+    elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (int(value), "1"):
+        raise RuntimeError("another number of threads")
 
 
 def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:

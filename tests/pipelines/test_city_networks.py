@@ -1,0 +1,259 @@
+"""City-Networks: equal to PyTorch Geometric's class on one archive; Huangpu exact; others refused."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from support.shared import shared_data
+from torch_geometric import datasets as pyg
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+import kmip_data
+from kmip_data import CityNetwork
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.city_networks import check_published, compare_constants, read_city_archive
+from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+from kmip_data.pipelines.samples.city_networks import write_sample
+
+NODES = 350
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def archive(home: Path) -> Path:
+    """``paris.tar.gz`` in the exact upstream layout."""
+    write_sample(home / "raw files" / "paris", nodes=NODES, seed=3)
+    path = home / "paris.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(home / "raw files" / "paris", "paris")
+    return path
+
+
+@pytest.fixture(scope="module")
+def city(home: Path, archive: Path):
+    """The archive as a city of its own, as published."""
+    return build_city("town", CitySource(archive=archive), home=kmip_data.home.Home(home), jobs=1, quiet=True)
+
+
+def test_equal_to_pytorch_geometric(home: Path, archive: Path, city) -> None:
+    raw = home / "pyg" / "paris" / "raw"
+    raw.mkdir(parents=True)
+    shutil.copy(archive, raw)
+    theirs = pyg.CityNetwork(str(home / "pyg"), "paris")[0]
+    ours = CityNetwork("town", home=home, raw_features=True)
+    assert ours.num_node_features == 37
+    assert ours.num_classes == 10
+    item = ours[0]
+    assert sorted(item.keys()) == sorted(theirs.keys())
+    for key in theirs.keys():  # noqa: SIM118 -- not a dict
+        assert item[key].dtype == theirs[key].dtype, key
+        assert torch.equal(item[key], theirs[key]), key
+
+
+def test_model_inputs(home: Path, city) -> None:
+    raw = CityNetwork("town", home=home, raw_features=True)[0]
+    train = raw.x[raw.train_mask].double()
+    scaled = (raw.x.double() - train.mean(0)) / torch.where(train.std(0) == 0, 1.0, train.std(0))
+    angle = (raw.x[:, :2].double() - train[:, :2].min(0).values) / (
+        train[:, :2].max(0).values - train[:, :2].min(0).values
+    )
+    angle = (angle - 0.5) * 2 * np.pi * 0.9
+    waves = [f(angle[:, a] * 2**b) for a in (0, 1) for f in (torch.sin, torch.cos) for b in range(8)]
+    sinusoids = torch.stack(waves, 1)
+    for coordinates, parts in {
+        "replace": [sinusoids, scaled[:, 2:]],
+        "append": [sinusoids, scaled],
+        "none": [scaled[:, 2:]],
+    }.items():
+        dataset = CityNetwork("TOWN".lower(), home=home, coordinates=coordinates)
+        expected = torch.cat(parts, 1).float()
+        assert dataset.num_node_features == expected.shape[1]
+        torch.testing.assert_close(dataset[0].x, expected, rtol=1e-5, atol=1e-5)
+    item = CityNetwork("town", home=home)[0]
+    assert torch.equal(item.pos, raw.x[:, :2])
+    assert item.edge_length.shape == (item.num_edges,)
+
+
+def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
+    build = build_city(
+        "times", CitySource(archive=archive), home=kmip_data.home.Home(home), jobs=1, quiet=True,
+        parameters={"hops": 3, "classes": 4, "weight": "travel_time", "bands": 2},
+        split_parameters={"split": "spatial", "block_size": 150.0},
+    )  # fmt: skip
+    item = CityNetwork(
+        "times", home=home, hops=3, classes=4, weight="travel_time", bands=2,
+        split_rule="spatial", block_size=150.0,
+    )[0]  # fmt: skip
+    assert item.x.shape == (NODES, 8 + 35)
+    assert torch.bincount(item.y).tolist() == [88, 88, 88, 86]
+    order = item.eccentricity.argsort(stable=True)
+    assert (item.y[order].diff() >= 0).all()
+    sizes = [int(item[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
+    assert sum(sizes) == NODES
+    assert 35 <= sizes[0] < 70
+    assert 35 <= sizes[1] < 70
+    assert list(build.card.splits) == ["random-seed0", "spatial-150m-seed0"]
+    # Blocks: no square of 150 m has intersections of two parts.
+    metres = (item.pos.double() - item.pos.double().min(0).values) * torch.tensor(
+        [111_195.0 * np.cos(np.radians(float(item.pos[:, 1].double().mean()))), 111_195.0],
+        dtype=torch.float64,
+    )
+    cell = (metres // 150).long()
+    code = item.val_mask.long() + 2 * item.test_mask.long()
+    for block in cell.unique(dim=0):
+        assert len(code[(cell == block).all(1)].unique()) == 1
+
+
+def test_huangpu(tmp_path: Path) -> None:
+    """The authors' real tensors, of the time when the graphs were directed."""
+    folder = shared_data("city_networks_huangpu")
+    load = lambda name: torch.load(folder / f"{name}.pt", weights_only=True)
+    outcome = kmip(
+        "build", "city", "--name", "huangpu", "--archive", folder, "--home", tmp_path, "--json", "--jobs", 1
+    )
+    assert outcome.code == 0, outcome.err
+    assert "directed" in outcome.err
+    dataset = CityNetwork("huangpu", home=tmp_path, raw_features=True)
+    item, full = dataset[0], CityNetwork("huangpu", home=tmp_path)[0]
+    assert torch.equal(item.x, load("node_features_augmented"))
+    edges, lengths = remove_self_loops(
+        *to_undirected(load("edge_indices"), load("edge_features"), reduce="mean")
+    )
+    assert item.edge_index.shape == (2, 14_870)
+    assert torch.equal(item.edge_index, edges)
+    # Theirs adds in float32 in an order of its own.
+    torch.testing.assert_close(full.edge_length, lengths[:, 0], rtol=2e-7, atol=0)
+    assert torch.equal(full.eccentricity, load("16-hop_eccentricities"))
+    assert torch.equal(item.y, load("10-chunk_node_labels"))
+    assert torch.bincount(item.y).tolist() == [527] * 9 + [525]
+    order = np.random.RandomState(0).permutation(5_268)
+    for part, rows in zip(("train", "val", "test"), np.split(order, [526, 1_052]), strict=True):
+        assert item[f"{part}_mask"].nonzero()[:, 0].tolist() == sorted(rows.tolist())
+    assert kmip("verify", dataset.build.path).code == 0
+
+
+def test_a_published_name_takes_no_other_archive(tmp_path: Path, archive: Path) -> None:
+    with pytest.raises(DamagedInput, match="not the published tensors") as caught:
+        build_dataset("paris", home=kmip_data.home.Home(tmp_path), archives=[archive], jobs=1, quiet=True)
+    assert "114,127" in str(caught.value)
+    assert "350" in str(caught.value)
+    assert not list((tmp_path / "raw" / "paris").glob("members-*"))
+    assert not list((tmp_path / "built").glob("paris*/card.json"))
+
+
+def test_older_generations_are_named(tmp_path: Path, archive: Path) -> None:
+    folder = shared_data("city_networks_huangpu")
+    outcome = kmip("build", "london", "--archive", folder, "--home", tmp_path)
+    assert outcome.code == 4
+    assert "older generation" in outcome.err
+    assert "directed" in outcome.err
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    mask = tmp_path / "paris" / "train_mask.pt"
+    torch.save(torch.load(mask).roll(1), mask)
+    with pytest.raises(DamagedInput, match="older generation") as caught:
+        build_dataset(
+            "paris", home=kmip_data.home.Home(tmp_path), archives=[tmp_path / "paris"], jobs=1, quiet=True
+        )
+    assert "another split" in str(caught.value)
+
+
+def test_sample_and_class(tmp_path: Path) -> None:
+    dataset = CityNetwork("London", home=tmp_path, sample=True, limit=120, jobs=1, quiet=True)
+    assert dataset.card.sample
+    assert dataset[0].num_nodes == 120
+    assert (
+        CityNetwork("london", home=tmp_path, sample=True, limit=120, build=False).card.key == dataset.card.key
+    )
+    for name in ("s3dis", "nowhere"):
+        with pytest.raises(UsageError):
+            CityNetwork(name, home=tmp_path)
+    with pytest.raises(UsageError, match="feed coordinates"):
+        CityNetwork("london", home=tmp_path, sample=True, limit=120, coordinates="both")
+
+
+def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    folder = tmp_path / "paris"
+
+    def refused(name: str, change, match: str) -> None:
+        path = folder / name
+        whole = path.read_bytes()
+        torch.save(change(torch.load(path, weights_only=True)), path)
+        with pytest.raises(DamagedInput, match=match):
+            read_city_archive(folder)
+        path.write_bytes(whole)
+
+    def at(row, value):
+        def change(tensor):
+            tensor[row] = value
+            return tensor
+
+        return change
+
+    refused("node_features_augmented.pt", lambda t: t[:, :36], "cannot be read")
+    refused("node_features_augmented.pt", at((5, 7), torch.nan), "not finite")
+    refused("node_features_augmented.pt", at((5, 0), 181.0), "not on the map")
+    refused("edge_indices.pt", at((0, 0), NODES), "leads nowhere")
+    refused("edge_indices.pt", lambda t: t.int(), "cannot be read")
+    refused("edge_features.pt", at((0, 0), -1e6), "no length")
+    refused("10-chunk_16-hop_node_labels.pt", at(0, 10), "does not fit")
+    refused("10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "does not fit")
+    refused("16-hop_eccentricities.pt", at(0, torch.nan), "does not fit")
+    refused("train_mask.pt", lambda t: t[:-1], "cannot be read")
+    path = folder / "edge_features.pt"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DamagedInput, match="edge_features"):
+        read_city_archive(folder)
+    path.unlink()
+    with pytest.raises(DamagedInput, match="missing"):
+        read_city_archive(folder)
+
+
+@pytest.mark.parametrize(("name", "chunk", "last"), [
+    ("paris", 11_413, 11_410), ("shanghai", 18_392, 18_389),
+    ("la", 24_059, 24_056), ("london", 56_880, 56_875),
+])  # fmt: skip
+def test_published_counts(home: Path, archive: Path, name: str, chunk: int, last: int) -> None:
+    """A stand-in with the published counts is taken; one edge or label less is not."""
+    from dataclasses import replace
+
+    manifest = load_manifest(name)
+    n, edges = int(manifest.expected.avg_nodes), int(manifest.expected.avg_edges)
+    tensors = read_city_archive(home / "raw files" / "paris")
+    labels = np.repeat(np.arange(10), [chunk] * 9 + [last])
+    stand_in = replace(
+        tensors,
+        features=np.zeros((n, 37), np.float32),
+        edge_index=np.zeros((2, edges), np.int64),
+        labels=labels,
+    )
+    check_published(stand_in, manifest)
+    for other in (
+        replace(stand_in, edge_index=stand_in.edge_index[:, 1:]),
+        replace(stand_in, labels=np.sort(np.append(labels[1:], 4))),
+        replace(stand_in, features=stand_in.features[1:]),
+    ):
+        with pytest.raises(DamagedInput, match="not the published tensors"):
+            check_published(other, manifest)
+    assert len(compare_constants(stand_in, name)) == 5
+
+
+def test_licence_is_shown() -> None:
+    for name in ("paris", "shanghai", "la", "london"):
+        out = kmip("info", name).out
+        assert "© OpenStreetMap contributors, ODbL 1.0" in out
+        assert f"City-Networks/raw/refs/heads/main/data/{name}.tar.gz" in out
