@@ -7,12 +7,19 @@ and sums run over k. Both give the same numbers to float tolerance.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from kmip_data.errors import UsageError
+
+PARTS: Final = 16  #: of a neighbour table, for as many threads
+PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
 
 
 class Edges(Protocol):
@@ -85,6 +92,40 @@ class NeighborTable:
     def sum_at_target(self, values: Tensor) -> Tensor:
         """(N, k, d) → (N, d)."""
         return values.sum(1, dtype=_sum_dtype(values))
+
+    @functools.cached_property
+    def parts(self) -> list[Part]:
+        """The nodes in a few parts, by the data alone, with the range that each one's sources lie in.
+
+        For compiled kernels that sum at the sources: each part has sums of its own for that range, added
+        up in this order. In a batch of graphs the ranges are short; where they all are long there are
+        fewer parts.
+        """
+        from kmip_data.models.layers.gate_kernels import source_window
+
+        table = self.neighbor.contiguous().numpy()
+        for count in (PARTS, PARTS_OF_ONE_GRAPH):
+            ends = [len(table) * i // count for i in range(count + 1)]
+            found = [Part(a, b, *source_window(table, a, b)) for a, b in itertools.pairwise(ends) if a < b]
+            if sum(part.high - part.low for part in found) <= PARTS_OF_ONE_GRAPH * len(table):
+                break
+        low, high = min(part.low for part in found), max(part.high for part in found)
+        if low < 0 or high > len(table):
+            raise UsageError(
+                "the neighbour table names nodes that are not there",
+                expected=f"numbers from 0 to {len(table) - 1}",
+                found=f"{low} to {high - 1}",
+            )
+        return found
+
+
+class Part(NamedTuple):
+    """Nodes ``start`` to ``stop`` of a neighbour table, whose sources are all from ``low`` to ``high``."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
 
 
 def _sum_dtype(values: Tensor) -> torch.dtype:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
@@ -37,12 +38,36 @@ class BatchNorm(nn.BatchNorm1d):
         """Normalise (N, d); graphs make no difference."""
         if x.shape[0] == 0:
             return x
-        if not self.training or (x.shape[0] > 1 and not getattr(_local, "unchanged", False)):
+        by_batch = self.uses_batch(x.shape[0])
+        if not self.training or (by_batch and not getattr(_local, "unchanged", False)):
             return super().forward(x)
-        by_batch = x.shape[0] > 1
         return nn.functional.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.eps
         )
+
+    def uses_batch(self, rows: int) -> bool:
+        """Whether so many rows are normalised by their own statistics, not by the running ones."""
+        return self.training and rows > 1
+
+    @torch.no_grad()
+    def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
+        """Take up the statistics of a batch that was normalised elsewhere.
+
+        Parameters
+        ----------
+        mean, variance
+            (d,) over ``rows`` rows; the variance is that of the batch itself, divided by ``rows``.
+        """
+        if getattr(_local, "unchanged", False):
+            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        self.num_batches_tracked += 1
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+        unbiased = variance * (rows / (rows - 1))
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
 def _graph_layer_norm(dim: int) -> nn.Module:

@@ -60,3 +60,14 @@ def test_unchanged_statistics() -> None:
     assert int(norm.num_batches_tracked) == 0
     norm(X)
     assert torch.equal(norm.running_mean, other.running_mean)
+
+
+def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
+    norm, other = BatchNorm(4), BatchNorm(4)
+    other(X)
+    norm.note(X.mean(0), X.var(0, unbiased=False), len(X))
+    for name, value in other.state_dict().items():
+        torch.testing.assert_close(norm.state_dict()[name], value)
+    with unchanged_statistics():
+        norm.note(X.mean(0), X.var(0), len(X))
+    torch.testing.assert_close(norm.running_mean, other.running_mean)

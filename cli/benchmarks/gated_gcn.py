@@ -1,0 +1,140 @@
+"""GatedGCN: a layer on a neighbour table against the same layer in PyTorch Geometric's scatter form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.utils import scatter
+
+from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.models.layers.edges import NeighborTable
+from kmip_data.models.layers.gated_gcn import GatedGCN
+
+DIM, K = 56, 32
+AGAINST = "PyTorch Geometric's MessagePassing with scatter, edge features updated"
+
+Step = Callable[[], object]
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure forward and backward of one layer in training, and the peak memory of each."""
+    graphs, points, repeats = (2, 512, 3) if quick else (8, 4_096, 7)
+    ours, theirs = step("ours", graphs, points), step("theirs", graphs, points)
+    mine, other, ratio, spread = compare(ours, theirs, repeats=repeats)
+    what = f"GatedGCN layer, forward and backward, {graphs} × {points:,} × {K} edges, d = {DIM}"
+    memory = {side: peak(side, graphs, points) for side in ("ours", "theirs")}
+    saved = memory["theirs"] / memory["ours"]
+    return [
+        Row(
+            what=what,
+            against=AGAINST,
+            ours=mine,
+            theirs=other,
+            unit="s",
+            ratio=ratio,
+            spread=spread,
+            target="≥ 2×",
+            met=ratio >= 2,
+        ),
+        Row(
+            what=f"{what}: peak memory beyond the input",
+            against=AGAINST,
+            ours=memory["ours"] / 2**20,
+            theirs=memory["theirs"] / 2**20,
+            unit="MiB",
+            ratio=saved,
+            target="≥ 2×",
+            met=saved >= 2,
+            note="GatedGCN: memory is the growth of the resident set over three steps, each side in a process"
+            " of its own",
+        ),
+    ]
+
+
+def step(side: str, graphs: int, points: int) -> Step:
+    """A training step of one layer: ``ours`` or ``theirs``, with the same weights and input."""
+    torch.manual_seed(0)
+    nodes = graphs * points
+    first = torch.arange(graphs).repeat_interleave(points)[:, None] * points
+    neighbor = (torch.randint(0, points, (nodes, K)) + first).to(torch.int32)
+    layer = GatedGCN(DIM, dropout=0.1, residual=False)
+    x, e = torch.randn(nodes, DIM, requires_grad=True), torch.randn(nodes, K, DIM, requires_grad=True)
+    table = NeighborTable(neighbor)
+    index = torch.stack([neighbor.flatten().long(), torch.arange(nodes).repeat_interleave(K)])
+    scattering = ScatterGatedGCN(layer)
+    inputs = (x, e, *(getattr(layer, name).weight for name in "ABCDE"))
+    grads = torch.randn_like(x), torch.randn_like(e)
+
+    def run() -> None:
+        if side == "ours":
+            torch.autograd.grad(layer(x, e, table), inputs, grads)
+        else:
+            x_out, e_out = scattering(x, e.view(-1, DIM), index)
+            torch.autograd.grad((x_out, e_out.view_as(e)), inputs, grads)
+
+    return run
+
+
+class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
+    """The published layer as a ``MessagePassing`` of PyTorch Geometric, with the weights of ``layer``.
+
+    What it computes is upstream's: gathers by ``edge_index``, sums by ``scatter``; batch norm, ReLU and
+    dropout are torch's.
+    """
+
+    def __init__(self, layer: GatedGCN) -> None:
+        super().__init__(aggr="add")
+        for name in "ABCDE":
+            setattr(self, name, getattr(layer, name))
+        self.norm_x, self.norm_e = nn.BatchNorm1d(DIM), nn.BatchNorm1d(DIM)
+        self.dropout = nn.Dropout(layer.dropout)
+
+    def forward(self, x: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        """Nodes and edges, (N, d) and (E, d), to the same."""
+        sums, pre = self.propagate(edge_index, Bx=self.B(x), Dx=self.D(x), Ex=self.E(x), Ce=self.C(e))
+        x_new = self.dropout(torch.relu(self.norm_x(self.A(x) + sums)))
+        return x_new, e + self.dropout(torch.relu(self.norm_e(pre)))
+
+    def message(self, Dx_i: Tensor, Ex_j: Tensor, Ce: Tensor) -> Tensor:
+        """Gates of the edges; what they are the sigmoid of is kept for the new edges."""
+        self.pre = Dx_i + Ex_j + Ce
+        return torch.sigmoid(self.pre)
+
+    def aggregate(self, inputs: Tensor, index: Tensor, Bx_j: Tensor, Bx: Tensor) -> Tensor:
+        """Weighted mean of the messages of each node."""
+        above = scatter(inputs * Bx_j, index, 0, Bx.shape[0], reduce="sum")
+        return above / (scatter(inputs, index, 0, Bx.shape[0], reduce="sum") + 1e-6)
+
+    def update(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean, and the new edges before their norm."""
+        pre: Tensor = self.pre
+        del self.pre
+        return inputs, pre
+
+
+def peak(side: str, graphs: int, points: int) -> float:
+    """Bytes that the resident set of a fresh process grows by in three steps."""
+    code = f"""
+from kmip_data.cli.benchmarks.gated_gcn import peak_of, step
+step({side!r}, 2, 64)()  # loads and compiles
+print(peak_of(step({side!r}, {graphs}, {points})))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(found.stdout)
+
+
+def peak_of(run: Step) -> int:
+    """Growth of this process's resident set in three runs, in bytes; the peak before them counts too."""
+    import psutil
+
+    from kmip_data.models.training.machine import peak_host_memory
+
+    before = int(psutil.Process().memory_info().rss)
+    for _ in range(3):
+        run()
+    return peak_host_memory() - before
