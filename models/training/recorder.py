@@ -32,6 +32,8 @@ from kmip_data.parts import PARTS
 from kmip_data.progress import Progress
 from kmip_data.shards.writer import write_file
 
+FORECAST_AFTER = 2  #: epochs
+WORTH_SAYING = 60.0  #: seconds that are left
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
@@ -168,7 +170,26 @@ class Recorder(Checkpoint):
         # Every process takes part; only the first one writes.
         trainer.save_checkpoint((self.folder or Path()) / LAST)
         if self._progress is not None:
-            self._progress.message(self._line(row))
+            if f"val_{self.metric}" in row:
+                self._progress.message(self._line(row))
+            if len(self.history) == FORECAST_AFTER:
+                self._forecast()
+
+    def _forecast(self) -> None:
+        """Say how long the run will take, where that is worth knowing, from the epochs so far."""
+        left = self.epochs - len(self.history)
+        train = self.history[-1]["seconds_train"]  # the first one also compiles and warms up
+        measured = [row["seconds"] - row["seconds_train"] for row in self.history if "val_loss" in row]
+        evaluations = sum(
+            is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs)
+            for epoch in range(len(self.history), self.epochs)
+        )
+        seconds = left * train + evaluations * min(measured)
+        if self._progress is not None and seconds > WORTH_SAYING:
+            self._progress.message(
+                f"time: {train:.1f} s an epoch and {min(measured):.1f} s an evaluation, as measured; the"
+                f" {left:,} epochs left take about {duration(seconds)}"
+            )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Remember why the run ended."""
@@ -203,6 +224,22 @@ class Recorder(Checkpoint):
         parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    >>> duration(95), duration(5000), duration(400_000)
+    ('95 s', '1 h 23 min', '4 days 15 h')
+    """
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} days {hours % 24} h"
 
 
 def share_buffers(model: torch.nn.Module) -> None:
