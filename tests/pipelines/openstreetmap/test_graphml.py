@@ -1,0 +1,103 @@
+"""GraphML of OSMnx: the same graph that OSMnx loads; other files are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import osmnx
+import pytest
+from support.osm_maps import edges_of, edges_of_osmnx, helsinki
+from support.shared import shared_data
+
+from kmip_data.cli.benchmarks.helsinki import write_streets
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.openstreetmap.extract import read_extract
+from kmip_data.pipelines.openstreetmap.graphml import read_graphml
+from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+
+
+def test_trocadero_is_what_osmnx_loads():
+    path = shared_data("osm", "paris_trocadero.graphml")
+    ours, theirs = read_graphml(path), osmnx.load_graphml(path)
+    theirs = osmnx.truncate.largest_component(theirs)
+    assert ours.node_id.tolist() == sorted(theirs)
+    assert edges_of(ours) == edges_of_osmnx(theirs)
+    counts = dict(theirs.nodes(data="street_count"))
+    assert ours.street_count.tolist() == [counts[node] for node in ours.node_id.tolist()]
+
+
+@pytest.mark.parametrize("simplified", [True, False])
+def test_what_osmnx_saves_is_the_graph_of_the_file(simplified, tmp_path):
+    write_streets(helsinki(), tmp_path / "streets.osm")
+    graph = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=simplified)
+    osmnx.save_graphml(graph, tmp_path / "saved.graphml")
+    ours = read_graphml(tmp_path / "saved.graphml")
+    expected = simplify(largest_component(from_ways(read_extract(helsinki(), "all", tmp_path).ways)))
+    assert ours.node_id.tolist() == expected.node_id.tolist()
+    assert edges_of(ours) == edges_of(expected)
+
+
+GOOD = """<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="a" for="node" attr.name="x"/><key id="b" for="node" attr.name="y"/>
+<key id="c" for="edge" attr.name="length"/><key id="d" for="edge" attr.name="lanes"/>
+<graph edgedefault="directed">
+<node id="1"><data key="a">10.1</data><data key="b">50</data></node>
+<node id="2"><data key="a">10.2</data><data key="b">50</data></node>
+<edge source="1" target="2"><data key="c">12.5</data><data key="d">['2', '10', '2']</data></edge>
+</graph></graphml>"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "map.graphml"
+    path.write_text(text)
+    return path
+
+
+def test_a_small_file(tmp_path):
+    graph = read_graphml(write(tmp_path, GOOD))
+    assert graph.node_id.tolist() == [1, 2]
+    assert graph.length.tolist() == [12.5]
+    assert graph.values["lanes"] == [("10", "2")]
+    assert graph.street_count is None
+
+
+LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "words"),
+    [
+        (r"\?>", f"?>{LAUGHS}", "document type"),
+        ("</graphml>", "", "cannot be read"),
+        ('attr.name="x"', 'attr.name="lon"', "node 1 without x"),
+        ('attr.name="y"', 'attr.name="lat"', "node 1 without y"),
+        ('attr.name="length"', 'attr.name="weight"', "edge 0 without length"),
+        ("12.5", "long", "length = 'long'"),
+        ("12.5", "-3", "negative length"),
+        ("12.5", "nan", "length = 'nan'"),
+        (">10.1<", ">385000<", "not on the map"),
+        (">50</data></node>\n<node id=\"2\"", ">91</data></node>\n<node id=\"2\"", "not on the map"),
+        ('target="2"', 'target="3"', "leads nowhere"),
+        ('id="2"', 'id="1"', "node twice"),
+        ('id="2"', 'id="n2"', "without a number"),
+        ('"directed"', '"undirected"', "undirected"),
+        (r"<edge.*</edge>", "", "no streets"),
+        (r"(?s)<graph .*</graph>", "", "no streets"),
+        (r"(?s).*", "", "cannot be read"),
+        (r"(?s).*", "PK\\\\x03", "cannot be read"),
+    ],
+)
+def test_files_of_other_tools_and_hostile_ones_are_refused(pattern, replacement, words, tmp_path):
+    text = re.sub(pattern, replacement, GOOD, count=1)
+    assert text != GOOD
+    with pytest.raises(DamagedInput) as caught:
+        read_graphml(write(tmp_path, text), name="the file")
+    assert words in str(caught.value)
+    assert caught.value.parts["next"]
+
+
+def test_a_list_is_never_run(tmp_path):
+    text = GOOD.replace("['2', '10', '2']", "[__import__('os').system('false')]")
+    graph = read_graphml(write(tmp_path, text))
+    assert graph.values["lanes"] == [("[__import__('os').system('false')]",)]

@@ -1,0 +1,160 @@
+"""Features: equal to upstream's own steps with OSMnx, pandas, GeoPandas and PyTorch Geometric."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import geopandas
+import numpy as np
+import osmnx
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from osmnx import routing
+from support.osm_maps import helsinki, with_sorted_values, write_map
+from torch_geometric.utils import remove_self_loops, scatter, to_undirected
+
+from kmip_data.cli.benchmarks.helsinki import write_areas, write_streets
+from kmip_data.pipelines.city_graph import FEATURES, CityTensors
+from kmip_data.pipelines.openstreetmap.extract import read_extract
+from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.speeds import IMPLICIT, read_speed
+from kmip_data.pipelines.openstreetmap.tensors import city_tensors
+from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, by_frequency, lanes_by_frequency
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory) -> CityTensors:
+    extract = read_extract(helsinki(), "all", tmp_path_factory.mktemp("work"))
+    graph = simplify(largest_component(from_ways(extract.ways)))
+    return city_tensors(graph, extract.land_use, facts={})
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """Nodes and edges as upstream has them before it counts categories."""
+    folder = tmp_path_factory.mktemp("osmnx")
+    write_streets(helsinki(), folder / "streets.osm")
+    write_areas(helsinki(), folder / "areas.osm")
+    graph = with_sorted_values(osmnx.graph_from_xml(folder / "streets.osm"))
+    graph = osmnx.add_edge_speeds(graph)
+    nodes, edges = osmnx.graph_to_gdfs(graph)
+    nodes["street_count"] = pd.Series(osmnx.stats.count_streets_per_node(graph))
+    areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})
+    areas = areas[areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
+    # Upstream keeps the first of equally near areas in whatever order the join has them: here by number.
+    areas = areas.assign(rank=range(len(areas)))[["landuse", "rank", "geometry"]]
+    joined = geopandas.sjoin_nearest(nodes, areas, how="inner").sort_values("rank", kind="stable")
+    nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]
+    return nodes.sort_index(), edges
+
+
+def one_hot(values: pd.Series, categories: tuple[str, ...], width: int) -> np.ndarray:
+    text = values.astype(str).where(values.notna(), "nan")
+    text = text.where(text.isin(categories), "others")
+    columns = [(text == category).to_numpy(np.float32) for category in categories]
+    columns += [np.zeros(len(text), np.float32)] * (width - len(columns))
+    return np.stack(columns, axis=1)
+
+
+def test_the_37_columns_are_upstreams(city, theirs):
+    nodes, edges = theirs
+    words = Vocabulary.model_validate(city.facts["vocabulary"])
+    position = {number: i for i, number in enumerate(nodes.index)}
+    assert nodes.index.tolist() == city.node_ids.tolist()
+    index = torch.tensor([[position[u], position[v]] for u, v, _ in edges.index]).T
+    attr = np.concatenate(
+        [
+            edges[["length", "speed_kph"]].to_numpy(np.float32),
+            one_hot(edges["oneway"], ("False", "True"), 2),
+            one_hot(edges["lanes"], words.lanes, 9),
+            one_hot(edges["reversed"], ("False", "True", "[False, True]"), 3),
+            one_hot(edges["highway"], words.highway, 9),
+        ],
+        axis=1,
+    )
+    index, attr = to_undirected(index, torch.from_numpy(attr), reduce="mean")
+    index, attr = remove_self_loops(index, attr)
+    means = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean").numpy()
+    own = nodes[["x", "y", "street_count"]].to_numpy(np.float32)
+    expected = np.concatenate([own, one_hot(nodes["landuse"], words.landuse, 9), means], axis=1)
+    assert np.array_equal(city.edge_index, index.numpy())
+    np.testing.assert_allclose(city.edge_length, attr[:, 0].numpy(), rtol=1e-6)
+    for column, name in enumerate(FEATURES):
+        np.testing.assert_allclose(
+            city.features[:, column], expected[:, column], rtol=1e-5, atol=1e-6, err_msg=name
+        )
+
+
+def test_the_vocabulary_is_upstreams_choice(city, theirs):
+    nodes, edges = theirs
+    words = city.facts["vocabulary"]
+    for name, values in (("landuse", nodes["landuse"]), ("highway", edges["highway"])):
+        counts = values.astype(str).value_counts()
+        kept = values.astype(str).where(values.astype(str).isin(counts.index[:8]), "others")
+        theirs_by_frequency = kept.value_counts()
+        assert Counter(words[name]) == Counter(theirs_by_frequency.index)
+        ranks = [theirs_by_frequency[word] for word in words[name]]
+        assert ranks == sorted(ranks, reverse=True)
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(1, 5), max_size=14))
+def test_choice_of_categories(counts):
+    chosen = by_frequency(counts)
+    assert len(chosen) == min(len(counts), 9)
+    assert ("others" in chosen) == (len(counts) > 8)
+    left_out = set(counts) - set(chosen)
+    totals = {**counts, "others": sum(counts[name] for name in left_out)}
+    assert [totals[name] for name in chosen] == sorted((totals[name] for name in chosen), reverse=True)
+    assert all(counts[name] <= min(counts[kept] for kept in set(chosen) - {"others"}) for name in left_out)
+    assert by_frequency(dict(reversed(counts.items()))) == chosen
+    assert lanes_by_frequency(counts)[0] == "nan"
+    assert len(lanes_by_frequency(counts)) <= 9
+
+
+def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
+    nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
+    path = write_map(tmp_path / "map.osm", nodes, [(1, [1, 2], {"highway": "path"}), (2, [2, 3], {"highway": "path"})])
+    extract = read_extract(path, "all", tmp_path)
+    city = city_tensors(from_ways(extract.ways), extract.land_use, facts={})
+    assert not city.features[:, 3:12].any()
+    assert not city.features[:, 13].any()
+    assert city.edge_speed is None
+    assert [warning.split(":")[0] for warning in city.warnings] == [
+        "The source has no land-use areas",
+        "No street has a maxspeed",
+    ]
+
+
+def test_anothers_vocabulary_gives_its_columns(city, tmp_path):
+    extract = read_extract(helsinki(), "all", tmp_path)
+    graph = simplify(largest_component(from_ways(extract.ways)))
+    words = Vocabulary(landuse=("grass",), lanes=("nan", "2", "others"), highway=("steps", "footway"))
+    other = city_tensors(graph, extract.land_use, vocabulary=words, facts={})
+    own = city.facts["vocabulary"]
+    grass = 3 + own["landuse"].index("grass")
+    footway = 28 + own["highway"].index("footway")
+    assert np.array_equal(other.features[:, 3], city.features[:, grass])
+    assert np.array_equal(other.features[:, 29], city.features[:, footway])
+    assert np.allclose(other.features[:, 16:19].sum(axis=1), 1)
+    assert not other.features[:, 19:25].any()
+    assert other.facts["vocabulary"] == words.model_dump(mode="json")
+    assert "highway" in other.warnings[-1]
+
+
+@given(
+    st.one_of(
+        st.sampled_from([*IMPLICIT, "walk", "none", "signals", "", "30 mph", "30mph", "5 knots", "1.2.3", "50|30"]),
+        st.text("0123456789.,| kmph/", max_size=9),
+    )
+)
+def test_speeds_are_read_as_by_osmnx(text):
+    if text.endswith("\n"):
+        return
+    assert read_speed(text) == routing._clean_maxspeed(text)
+
+
+def test_implicit_speeds_are_osmnx_table():
+    assert IMPLICIT == routing._IMPLICIT_MAXSPEEDS
