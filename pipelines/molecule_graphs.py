@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ from kmip_data.pipelines.molecules import (
     ATOM_SIZES,
     BOND_FIELDS,
     BOND_SIZES,
+    Molecule,
     RefusedSmilesError,
-    read_smiles,
     refused,
 )
 from kmip_data.record import GraphRecord, Skipped
@@ -64,36 +65,35 @@ def row_key(row: int) -> str:
     return f"{row:06d}"
 
 
-def molecule_record(
-    row: int, smiles: str, columns: dict[str, NDArray[Any]], params: MoleculeParams, dataset: str
-) -> GraphRecord | Skipped:
-    """Return the record of one SMILES.
-
-    Parameters
-    ----------
-    columns
-        Its columns besides ``x`` and ``edge_attr``.
-
-    Raises
-    ------
-    DamagedInput
-        RDKit refuses the SMILES and ``params.on_error`` is ``stop``.
-    """
-    key = row_key(row)
-    try:
-        molecule = read_smiles(smiles)
-    except RefusedSmilesError as error:
-        if params.on_error == "skip":
-            return Skipped(key, f"{smiles[:80]}: {error}")
-        raise refused(key, smiles, error, dataset) from error
+def as_record(key: str, molecule: Molecule, more: Mapping[str, NDArray[Any]]) -> GraphRecord:
+    """Return the record of a molecule; ``more`` are its columns besides those of :func:`molecule_columns`."""
     return GraphRecord(
         key=key,
         num_nodes=len(molecule.x),
-        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **columns},
+        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **more},
         edge_index=molecule.edge_index,
     )
 
 
-def deal_rows(chosen: list[int] | range, per_unit: int) -> list[list[int]]:
+def record_or_skip(
+    key: str, smiles: str, make: Callable[[], GraphRecord], params: MoleculeParams, dataset: str
+) -> GraphRecord | Skipped:
+    """Return what ``make`` makes of a SMILES, or that it is left out.
+
+    Raises
+    ------
+    DamagedInput
+        It raised :class:`~kmip_data.pipelines.molecules.RefusedSmilesError`, and ``params.on_error`` is
+        ``stop``.
+    """
+    try:
+        return make()
+    except RefusedSmilesError as error:
+        if params.on_error == "skip":
+            return Skipped(key, f"{smiles[:80]}: {error}")
+        raise refused(key, smiles, error, dataset) from error
+
+
+def deal_rows(chosen: Sequence[int], per_unit: int) -> list[list[int]]:
     """Cut rows into runs of ``per_unit``."""
     return [list(chosen[at : at + per_unit]) for at in range(0, len(chosen), per_unit)]

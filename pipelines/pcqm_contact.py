@@ -9,6 +9,7 @@ and deviations: ``docs/datasets/pcqm-contact.md``, ``docs/fidelity.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -31,11 +32,13 @@ from kmip_data.pipelines.index_splits import apply_lists, check_partition, count
 from kmip_data.pipelines.molecule_graphs import (
     KEY_LENGTH,
     MoleculeParams,
+    as_record,
     deal_rows,
     molecule_columns,
+    record_or_skip,
     row_key,
 )
-from kmip_data.pipelines.molecules import RefusedSmilesError, featurise, refused, require_rdkit
+from kmip_data.pipelines.molecules import RefusedSmilesError, featurise, require_rdkit
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.text_rows import Rows, write_rows
@@ -112,12 +115,8 @@ class PCQMContactPipeline(Pipeline[MoleculeParams, PCQMContactSplitParams]):
         texts = Rows(prepared.path)
         for row in unit.items["rows"]:
             key, text = row_key(row), texts[row]
-            try:
-                yield read_record(key, text, self.manifest.max_nodes)
-            except RefusedSmilesError as error:
-                if params.on_error == "stop":
-                    raise refused(key, text, error, self.manifest.name) from error
-                yield Skipped(key, f"{text[:80]}: {error}")
+            make = partial(read_record, key, text, self.manifest.max_nodes)
+            yield record_or_skip(key, text, make, params, self.manifest.name)
 
     def split(self, records: Records, params: PCQMContactSplitParams, raw: Path | None) -> Split:
         """Apply the published row numbers."""
@@ -191,12 +190,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
-    columns: dict[str, NDArray[Any]] = {
-        "node/x": molecule.x,
-        "edge/attr": molecule.edge_attr,
-        "node/contact": np.packbits(touching, axis=1, bitorder="little"),
-    }
-    return GraphRecord(key=key, num_nodes=atoms, columns=columns, edge_index=molecule.edge_index)
+    return as_record(key, molecule, {"node/contact": np.packbits(touching, axis=1, bitorder="little")})
 
 
 def _contacts(mol: Any) -> NDArray[np.int64]:

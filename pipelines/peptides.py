@@ -11,6 +11,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -35,11 +36,13 @@ from kmip_data.pipelines.index_splits import apply_lists, check_partition, count
 from kmip_data.pipelines.molecule_graphs import (
     KEY_LENGTH,
     MoleculeParams,
+    as_record,
     deal_rows,
     molecule_columns,
-    molecule_record,
+    record_or_skip,
+    row_key,
 )
-from kmip_data.pipelines.molecules import require_rdkit
+from kmip_data.pipelines.molecules import read_smiles, require_rdkit
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.restricted_pickle import read_pickle
@@ -139,8 +142,9 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
         smiles = Rows(prepared.path)
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
         for row in unit.items["rows"]:
-            columns: dict[str, NDArray[Any]] = {"graph/y": np.array(y[row])}
-            yield molecule_record(row, smiles[row], columns, params, self.manifest.name)
+            key, text = row_key(row), smiles[row]
+            make = partial(_make, key, text, np.array(y[row]))
+            yield record_or_skip(key, text, make, params, self.manifest.name)
 
     def split(self, records: Records, params: PeptidesSplitParams, raw: Path | None) -> Split:
         """Apply the published row numbers."""
@@ -164,6 +168,10 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
         with (folder / self.lists).open("rb") as file:
             lists = read_pickle(file, NUMPY, name=self.lists)
         return check_partition(lists, count_rows(lists) if rows is None else rows, name=self.lists)
+
+
+def _make(key: str, smiles: str, y: NDArray[Any]) -> GraphRecord:
+    return as_record(key, read_smiles(smiles), {"graph/y": y})
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):

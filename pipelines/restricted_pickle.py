@@ -176,7 +176,7 @@ class _Reader:
             msg = "a global whose name is no text"
             raise RefusedError(msg)
         found = self._globals.get(f"{module}.{attribute}")
-        if found is None:
+        if found is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
         self._stack.append(found)
 

@@ -1,0 +1,142 @@
+"""CIFAR10 superpixels: equal to PyG's class on the same raw file, and every bad file an error."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from support.small_graphs import prepare, pyg_cifar10, records_of_folder
+
+from kmip_data import CIFAR10Superpixels
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.cifar10 import FILE, PARTS
+from kmip_data.pipelines.samples.torch_writer import write_torch_file
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    load_pipeline(load_manifest("cifar10")).sample(folder, limit=40)
+    return folder
+
+
+@pytest.fixture
+def lists(raw):
+    return torch.load(raw / FILE, weights_only=True)
+
+
+def test_the_sample_has_the_upstream_layout(lists):
+    assert [len(part) for part in lists] == [30, 3, 7]
+    for graph in [graph for part in lists for graph in part]:
+        assert set(graph) == {"x", "pos", "edge_index", "edge_attr", "y"}
+        n = len(graph["x"])
+        assert graph["x"].shape == (n, 3)
+        assert graph["pos"].shape == (n, 2)
+        assert graph["edge_index"].shape == (2, 8 * n)
+        assert graph["edge_attr"].shape == (8 * n,)
+        assert torch.equal(graph["edge_index"][0].bincount(), torch.full((n,), 8))
+        assert graph["y"].shape == (1,)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_items_equal_pyg(raw, lists, tmp_path, legacy):
+    """From the file of ``torch.save`` (of either layout) to ``Data``."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    torch.save(lists, folder / FILE, _use_new_zipfile_serialization=not legacy)
+    archive = folder if legacy else folder / FILE  # a folder, or the file itself
+    for part in PARTS:
+        ours = CIFAR10Superpixels(home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
+        theirs = pyg_cifar10(tmp_path / "pyg", folder / FILE, part)
+        assert len(ours) == len(theirs)
+        for item, data in zip(ours, theirs, strict=True):
+            assert torch.equal(item.x, torch.cat([data.x, data.pos], dim=1))
+            assert torch.equal(item.pos, data.pos)
+            assert torch.equal(item.edge_index, data.edge_index)
+            assert torch.equal(item.edge_attr, data.edge_attr.view(-1, 1))
+            assert torch.equal(item.y, data.y)
+        assert (ours.num_classes, ours.num_node_features, ours.num_edge_features) == (10, 5, 1)
+
+
+def test_limit_and_units(raw, tmp_path):
+    pipeline, records = records_of_folder("cifar10", raw, tmp_path / "all")
+    _, some = records_of_folder("cifar10", raw, tmp_path / "some", limit=8)
+    keys = [record.key for record in records]
+    assert keys == [f"train/{i:06d}" for i in range(30)] + [f"val/{i:06d}" for i in range(3)] + [
+        f"test/{i:06d}" for i in range(7)
+    ]
+    assert [record.key for record in some] == [keys[i * 40 // 8] for i in range(8)]
+    assert pipeline.schema(pipeline.Params()).column("node/x").stored == "float32"
+
+
+def test_other_dtypes_are_cast(lists, tmp_path):
+    for graph in lists[0]:
+        graph.update({name: graph[name].double() for name in ("x", "pos", "edge_attr")})
+        graph["edge_attr"] = graph["edge_attr"].view(-1, 1)
+        graph["y"] = int(graph["y"])
+    torch.save(lists, tmp_path / FILE)
+    _, records = records_of_folder("cifar10", tmp_path, tmp_path / "work")
+    assert records[0].columns["node/x"].dtype == np.float32
+    assert records[0].columns["edge/attr"].shape == (len(lists[0][0]["edge_attr"]), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x", None),
+        ("x", np.zeros((5, 4), np.float32)),
+        ("pos", np.zeros((1, 2), np.float32)),
+        ("edge_index", np.zeros((3, 8), np.int64)),
+        ("edge_index", np.full((2, 1), 10_000)),
+        ("edge_index", np.full((2, 1), -1)),
+        ("edge_attr", np.zeros(3, np.float32)),
+        ("edge_attr", "text"),
+        ("y", np.array([10])),
+        ("y", np.array([1, 2])),
+        ("y", np.array([0.5], np.float32)),
+    ],
+)
+def test_bad_graphs_are_named(raw, lists, tmp_path, name, value):
+    graphs = [[{key: array.numpy() for key, array in graph.items()} for graph in part] for part in lists]
+    graphs[1][2][name] = value
+    write_torch_file(tmp_path / FILE, graphs)
+    with pytest.raises(DamagedInput, match=f"{FILE}, val 2"):
+        prepare("cifar10", tmp_path, tmp_path / "work")
+
+
+def test_not_finite_numbers_are_refused(lists, tmp_path):
+    lists[2][0]["x"][0, 0] = float("nan")
+    torch.save(lists, tmp_path / FILE)
+    with pytest.raises(DamagedInput, match="test 0"):
+        prepare("cifar10", tmp_path, tmp_path / "work")
+
+
+@pytest.mark.parametrize("value", [{}, [[], []], [[], [], {}], [[], [], [3]], None, "text"])
+def test_other_files_are_refused(tmp_path, value):
+    write_torch_file(tmp_path / FILE, value)
+    with pytest.raises(DamagedInput, match="CIFAR10_v2"):
+        prepare("cifar10", tmp_path, tmp_path / "work")
+
+
+def test_cut_and_malicious_files_are_refused(raw, tmp_path):
+    class Call:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'executed'}",)
+
+    buffer = io.BytesIO()
+    torch.save([[], [], [Call()]], buffer)
+    whole = (raw / FILE).read_bytes()
+    for data in (buffer.getvalue(), whole[: len(whole) // 2], whole[:-30], b""):
+        (tmp_path / FILE).write_bytes(data)
+        with pytest.raises(DamagedInput, match="CIFAR10_v2"):
+            prepare("cifar10", tmp_path, tmp_path / "work")
+    assert not (tmp_path / "executed").exists()
+    outcome = kmip("build", "cifar10", "--archive", tmp_path / FILE, "--home", tmp_path / "home", "--jobs", 1)
+    assert outcome.code == 4
+    assert not list((tmp_path / "home").glob("built/*"))

@@ -1,0 +1,132 @@
+"""PCQM-Contact: equal to upstream's recipe written out slowly, and every bad file an error."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from ogb.utils.features import atom_to_feature_vector, bond_to_feature_vector
+from rdkit import Chem, rdBase
+from support.small_graphs import prepare, records_of_folder
+from torch_geometric.loader import DataLoader
+from torch_geometric.utils import to_undirected
+
+from kmip_data import GraphLoader, PCQMContact
+from kmip_data.errors import DamagedInput
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.molecules import RefusedSmilesError
+from kmip_data.pipelines.pcqm_contact import LISTS, TABLE, read_record
+from kmip_data.pipelines.samples.torch_writer import write_archive
+from kmip_data.record import Skipped
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    load_pipeline(load_manifest("pcqm-contact")).sample(folder, limit=60)
+    return folder
+
+
+def upstream(text):
+    """Features of every atom and bond, and the contacts of each number, as upstream finds them."""
+    mol = Chem.MolFromSmiles(text, sanitize=False)
+    mol.UpdatePropertyCache(strict=False)
+    Chem.FastFindRings(mol)
+    x = torch.tensor([atom_to_feature_vector(atom) for atom in mol.GetAtoms()])
+    edges, attr = [], []
+    for bond in mol.GetBonds():
+        i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        edges += [(i, j), (j, i)]
+        attr += [bond_to_feature_vector(bond)] * 2
+    found = {}
+    for i, atom in enumerate(mol.GetAtoms()):
+        if atom.HasProp("contact"):
+            for number in atom.GetProp("contact").split(";"):
+                found.setdefault(int(number), []).append(i)
+    contacts = torch.tensor([found[number] for number in range(len(found))]).reshape(-1, 2)
+    return x, torch.tensor(edges).T, torch.tensor(attr), to_undirected(contacts.T)
+
+
+def kept_rows(folder):
+    with gzip.open(folder / TABLE, "rt", newline="") as file:
+        texts = [row["cxsmiles"] for row in csv.DictReader(file, delimiter="\t")]
+    return [text for i, text in enumerate(texts) if i % 6 == 0 and ".contact." in text]
+
+
+def test_items_equal_upstream(raw, tmp_path):
+    texts = kept_rows(raw)
+    assert len(texts) == 60
+    options = {"home": tmp_path, "archives": [raw], "jobs": 1, "quiet": True}
+    dataset = PCQMContact(split=None, **options)
+    assert len(dataset) == 60
+    with rdBase.BlockLogs():
+        for item, text in zip(dataset, texts, strict=True):
+            x, edges, attr, contacts = upstream(text)
+            assert torch.equal(item.x, x)
+            assert torch.equal(item.edge_index, edges)
+            assert torch.equal(item.edge_attr, attr)
+            assert torch.equal(item.edge_label_index, contacts)
+            assert torch.equal(item.edge_label, torch.ones(contacts.size(1), dtype=torch.int32))
+            assert "contact" not in item
+    for rule, file in LISTS.items():
+        lists = torch.load(raw / file, weights_only=False)
+        for part, rows in lists.items():
+            assert PCQMContact(split=part, split_rule=rule, **options).keys == [f"{row:06d}" for row in rows]
+    one = next(iter(DataLoader(dataset, 8)))
+    other = next(iter(GraphLoader(dataset, 8)))
+    assert torch.equal(one.edge_label_index, other.edge_label_index)
+    assert int(one.edge_label_index.max()) > 60  # counted over the batch, as edge_index is
+
+
+def test_bonds_alone_are_edges(raw, tmp_path):
+    """Whoever opens the build without the class sees no contact among the edges."""
+    _, records = records_of_folder("pcqm-contact", raw, tmp_path)
+    for record, text in zip(records, kept_rows(raw), strict=True):
+        mol = Chem.MolFromSmiles(text, sanitize=False)
+        assert record.num_edges == 2 * mol.GetNumBonds()
+        assert record.columns["node/contact"].shape == (mol.GetNumAtoms(), 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("C( |atomProp:0.contact.0|", "not a SMILES"),
+        ("[H]C([H])[H] |atomProp:0.contact.0|", "contact 0 is between 1 atoms"),
+        ("[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|", "contact 0 is between 3 atoms"),
+        ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "contacts of atom 0 are 'x'"),
+        ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", "257 atoms, and 256 are allowed"),
+    ],
+)
+def test_bad_rows_are_refused(text, reason):
+    with pytest.raises(RefusedSmilesError, match=reason):
+        read_record("key", text, 256)
+
+
+def test_the_last_bits_are_kept():
+    record = read_record("key", "C" * 256 + " |atomProp:0.contact.0&#59;1:255.contact.0:254.contact.1|", 256)
+    bits = np.unpackbits(record.columns["node/contact"], axis=1, bitorder="little")
+    assert np.argwhere(bits).tolist() == [[0, 254], [0, 255], [254, 0], [255, 0]]
+
+
+def test_refused_rows_can_be_skipped(raw, tmp_path):
+    texts = kept_rows(raw)[:4]
+    texts[2] = "C( |atomProp:0.contact.0|"
+    lines = ["\tcxsmiles"] + [line for text in texts for line in [f"0\t{text}"] + ["0\tC"] * 5]
+    (tmp_path / TABLE).write_bytes(gzip.compress("\n".join(lines).encode()))
+    lists = {"train": np.array([0, 2]), "val": np.array([3]), "test": np.array([1])}
+    for file in LISTS.values():
+        write_archive(tmp_path / file, pickle.dumps(lists, 2))
+    _, records = records_of_folder("pcqm-contact", tmp_path, tmp_path / "work", on_error="skip")
+    assert [isinstance(record, Skipped) for record in records] == [False, False, True, False]
+    with pytest.raises(DamagedInput, match="000002"):
+        records_of_folder("pcqm-contact", tmp_path, tmp_path / "work")
+    for file in LISTS.values():
+        write_archive(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
+        with pytest.raises(DamagedInput, match="does not partition"):
+            prepare("pcqm-contact", tmp_path, tmp_path / "work")
+        write_archive(tmp_path / file, pickle.dumps(lists, 2))
