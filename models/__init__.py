@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+    from kmip_data.models.attention.multihead import KMIPMultiheadAttention
     from kmip_data.models.config import ModelConfig
     from kmip_data.models.network import build_model
     from kmip_data.models.search.topk import topk_inner_product
 
 _PUBLIC = {
     "KMIPAttention": "kmip_data.models.attention.kmip",
+    "KMIPMultiheadAttention": "kmip_data.models.attention.multihead",
     "ModelConfig": "kmip_data.models.config",
     "build_model": "kmip_data.models.network",
     "kmip_attention": "kmip_data.models.attention.kmip",
     "topk_inner_product": "kmip_data.models.search.topk",
 }
 
-__all__ = ["KMIPAttention", "ModelConfig", "build_model", "kmip_attention", "topk_inner_product"]
+__all__ = [
+    "KMIPAttention",
+    "KMIPMultiheadAttention",
+    "ModelConfig",
+    "build_model",
+    "kmip_attention",
+    "topk_inner_product",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,187 @@
+"""k-MIP attention that is called, and replaces a layer, as ``torch.nn.MultiheadAttention``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.errors import UsageError
+from kmip_data.models.attention.kmip import attend_to_best
+
+
+class KMIPMultiheadAttention(nn.MultiheadAttention):
+    """Multi-head attention in which each query attends to its k best keys.
+
+    Its weights have the names and shapes of ``torch.nn.MultiheadAttention``'s, so ``load_state_dict``
+    takes those of a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv``
+    (as ``conv.attn``) or ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows are
+    left out, not masked: the work is that of the graphs alone.
+
+    Parameters
+    ----------
+    embed_dim, num_heads, dropout, bias, batch_first, device, dtype
+        As there.
+    k
+        Keys that a query attends to; all where there are fewer.
+    backend
+        Search backend.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        k: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = False,
+        backend: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise UsageError(
+                "embed_dim cannot be split among the heads",
+                expected=f"a multiple of num_heads = {num_heads}, both at least 1",
+                found=f"embed_dim = {embed_dim}",
+            )
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+        )
+        # In evaluation torch's transformer layers call a fused kernel of their own in the place of an
+        # attention of which this is true.
+        self._qkv_same_embed_dim = False
+        self.backend = backend
+        self.set_k(k)
+
+    def set_k(self, k: int) -> None:
+        """Attend to k keys from now on."""
+        self.k = k
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend, as ``torch.nn.MultiheadAttention.forward``.
+
+        Parameters
+        ----------
+        query, key, value
+            (L, B, E), (S, B, E), (S, B, E); batch first where so made; without B for one sequence.
+        key_padding_mask
+            (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where ``query``
+            is ``key``, padded queries are left out as well, and give the bias of the output.
+        need_weights, average_attn_weights
+            Also return the weights, (B, L, S), or (B, heads, L, S) if not averaged; before dropout and
+            without a gradient. That is a dense tensor: leave it out for long sequences.
+        attn_mask, is_causal
+            Not taken: None and False.
+
+        Returns
+        -------
+        tuple
+            Output in the form of ``query``, and weights or None.
+
+        Raises
+        ------
+        UsageError
+            A mask of another kind, or shapes that do not go together.
+        """
+        if attn_mask is not None or is_causal:
+            raise UsageError(
+                "k-MIP attention takes no attention mask",
+                expected="attn_mask=None and is_causal=False; which keys there are is key_padding_mask's to say",
+                found="is_causal=True"
+                if attn_mask is None
+                else f"attn_mask of shape {tuple(attn_mask.shape)}",
+            )
+        alone, same = query.ndim == 2, query is key
+        if alone:
+            query, key, value = (rows[None] for rows in (query, key, value))
+        elif not self.batch_first:
+            query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
+        self._check(query, key, value)
+        real = _real(key_padding_mask, key)
+        # Rows of all sequences one after another, without padding.
+        asked = real if same else real.new_ones(query.shape[:2])
+        weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        rows = (query[asked], key[real], value[real])
+        projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
+        attended = attend_to_best(
+            *(part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected),
+            self.k,
+            query_ptr=_pointers(asked),
+            key_ptr=_pointers(real),
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+        )
+        packed = attended.out.transpose(0, 1).flatten(1)
+        heads = packed.new_zeros(*asked.shape, self.embed_dim)
+        heads[asked] = packed
+        out = self.out_proj(heads)
+        dense = None
+        if need_weights:
+            dense = _dense_weights(attended.weights, attended.indices, asked, real)
+            dense = dense.mean(1) if average_attn_weights else dense
+        if alone:
+            return out[0], None if dense is None else dense[0]
+        return out if self.batch_first else out.transpose(0, 1), dense
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Three tensors (B, rows, E)."""
+        fits = (
+            query.ndim == 3
+            and query.shape[::2] == key.shape[::2]
+            and key.shape == value.shape
+            and query.shape[2] == self.embed_dim
+        )
+        if not fits:
+            raise UsageError(
+                "query, key and value do not go together",
+                expected=f"(batch, rows, {self.embed_dim}) of one batch size, as many keys as values",
+                found=", ".join(str(tuple(rows.shape)) for rows in (query, key, value)),
+            )
+
+    def extra_repr(self) -> str:
+        """Options that the sub-modules do not show."""
+        return f"num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
+
+
+def _real(mask: Tensor | None, key: Tensor) -> Tensor:
+    """(B, S) bool, True where a key is no padding."""
+    if mask is None:
+        return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
+    mask = mask[None] if mask.ndim == 1 else mask
+    padding = mask if mask.dtype == torch.bool else mask == -torch.inf
+    if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):
+        raise UsageError(
+            "key_padding_mask is wrong",
+            expected=f"bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf",
+            found=f"{mask.dtype} of shape {tuple(mask.shape)}",
+        )
+    return ~padding
+
+
+def _pointers(real: Tensor) -> Tensor:
+    """(B + 1) first rows of the sequences, on the CPU, where the search reads them."""
+    return nn.functional.pad(real.sum(1).cumsum(0), (1, 0)).cpu()
+
+
+def _dense_weights(weights: Tensor, indices: Tensor, asked: Tensor, real: Tensor) -> Tensor:
+    """(H, rows, k) weights of packed rows to (B, H, L, S)."""
+    heads = len(weights)
+    dense = weights.new_zeros(len(asked), heads, asked.shape[1], real.shape[1])
+    head, row, slot = (indices >= 0).nonzero(as_tuple=True)
+    batch, place = (where[row] for where in asked.nonzero(as_tuple=True))
+    column = real.nonzero(as_tuple=True)[1][indices[head, row, slot]]
+    dense[batch, head, place, column] = weights[head, row, slot]
+    return dense
