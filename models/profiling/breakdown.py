@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 
@@ -26,7 +25,6 @@ def stages(measurer: Measurer, method: Method, n: int) -> dict[str, float]:
     runs = []
     for number in range(measurer.protocol.repeats + 1):
         inputs = measurer.inputs(method, n, number, training=True)
-        gc.collect()
         runs.append(_stages_of(measurer, method, inputs))
     counted = runs[1:]
     return {name: statistics.median(run[name] for run in counted) for name in STAGES if name in counted[0]}

@@ -20,6 +20,7 @@ from kmip_data.models.profiling.published import SETTINGS, Setting
 from kmip_data.models.profiling.workload import Shape
 from kmip_data.models.training.memory import free_bytes
 
+COMMAND = [sys.executable, "-m", "kmip_data.models.profiling.worker"]
 START = 120.0  #: seconds a process may take to load its libraries
 COMPILE = 30.0  #: seconds that the runs of a cell may take besides, for compiling
 SHARE = 0.8  #: of the free memory that a process may take unless told
@@ -75,9 +76,19 @@ def sweep(
 
 
 def breakdown(
-    methods: Sequence[str], n: int, *, shape: Shape, protocol: Protocol, device: str = "cpu", threads: int
+    methods: Sequence[str],
+    n: int,
+    *,
+    shape: Shape,
+    protocol: Protocol,
+    device: str = "cpu",
+    threads: int,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, dict[str, float] | Cell]:
-    """Seconds of each stage of a training step on n nodes, or the cell that says why there are none."""
+    """Seconds of each stage of a training step on n nodes, or the cell that says why there are none.
+
+    ``tell`` is told of each method when it is done; the other parameters are those of :func:`sweep`.
+    """
     found: dict[str, dict[str, float] | Cell] = {}
     for name in methods:
         why_not = get_method(name).unusable(device)
@@ -87,6 +98,8 @@ def breakdown(
         with _Asker(shape, protocol, device, threads) as asker:
             answer = asker.ask(name, "training", n, stages=True)
             found[name] = answer if isinstance(answer, Cell) else answer["stages"]
+        if tell is not None:
+            tell(f"{name}, stages, {n:,} nodes: {answer.status if isinstance(answer, Cell) else 'done'}")
     return found
 
 
@@ -168,7 +181,7 @@ class _Asker:
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kmip_data.models.profiling.worker"],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

@@ -193,7 +193,7 @@ def command(
         return
     asked = check(**options)
     if breakdown:
-        report.show_breakdown(asked, as_json=as_json)
+        report.show_breakdown(asked, as_json=as_json, quiet=quiet)
     else:
         report.show_sweep(asked, as_json=as_json, quiet=quiet)
 

@@ -134,7 +134,7 @@ def _growth(cells: list[Cell], setting: str) -> dict[str, float | None]:
     }
 
 
-def show_breakdown(asked: Asked, *, as_json: bool) -> None:
+def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     """Measure the stages of one training step, print and save them."""
     from kmip_data.cli.benchmarks.attention.command import PAPER_BREAKDOWN
 
@@ -146,6 +146,7 @@ def show_breakdown(asked: Asked, *, as_json: bool) -> None:
         protocol=asked.protocol,
         device=asked.device,
         threads=asked.threads,
+        tell=None if quiet else lambda line: click.echo(line, err=True),
     )
     found = {name: stages for name, stages in answers.items() if isinstance(stages, dict)}
     missing = {name: cell for name, cell in answers.items() if isinstance(cell, Cell)}

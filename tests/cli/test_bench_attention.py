@@ -1,0 +1,100 @@
+"""``bench attention``: the sweep, the stages and the table through the command line, at tiny sizes."""
+
+import csv
+import re
+
+import pytest
+from support.cli import kmip
+from support.shared import ROOT
+
+from kmip_data.cli.benchmarks.attention import table
+from kmip_data.cli.main import root
+
+TINY = ["--methods", "naive", "--max-n", "100", "--repeats", "2", "--threads", "1", "--memory-limit", "1"]
+
+
+def test_sweep_prints_and_saves(tmp_path):
+    outcome = kmip("bench", "attention", *TINY, "--save", tmp_path / "a", "--min-n", 31)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[0].split()[:4] == ["inference", "31", "100", "growth"]
+    assert any(re.match(r"naive +\S+ [µm]s", line) for line in lines)
+    assert any(line.startswith("A100: symbolic") and "1.67 ms" in line for line in lines)
+    assert "not of this machine" in outcome.out
+    assert "naive, training, 100 nodes" in outcome.err
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["setting"], row["n"], row["status"]) for row in rows] == [
+        ("inference", "31", "ok"),
+        ("inference", "100", "ok"),
+        ("training", "31", "ok"),
+        ("training", "100", "ok"),
+    ]
+    assert float(rows[3]["backward"]) > 0
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_stages_print_and_save(tmp_path):
+    outcome = kmip("bench", "attention", *TINY, "--breakdown", "--save", tmp_path / "a", "--d", 4, "--json")
+    assert outcome.code == 0, outcome.err
+    assert set(outcome.json["stages"]["naive"]) == {"search", "gather", "softmax", "multiply", "backward"}
+    assert (tmp_path / "a-breakdown.png").is_file()
+    assert len((tmp_path / "a-breakdown.csv").read_text().splitlines()) == 6
+
+
+def test_other_shapes_have_no_paper_beside_them():
+    args = ["--graphs", "3x5..9", "--k", 2, "--setting", "inference", "--json", "-q"]
+    found = kmip("bench", "attention", *TINY, *args).json
+    assert [cell["n"] for cell in found["cells"]] == [sum_of("3x5..9")]
+    assert "3 graphs of" in found["what"]
+    assert found["cells"][0]["status"] == "ok"
+
+
+def sum_of(text):
+    from kmip_data.models.profiling.workload import graph_sizes
+
+    return sum(graph_sizes(text))
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--methods", "naiv"], "Did you mean 'naive'"),
+        (["--max-n", "many"], "is no number"),
+        (["--min-n", "200", "--max-n", "300"], "no size between"),
+        (["--data", "uniform"], "no data called 'uniform'"),
+        (["--data", "trained:no-such-file"], "no-such-file"),
+        (["--graphs", "3"], "GRAPHSxNODES"),
+        (["--save", "/no/such/folder/a"], "cannot be saved there"),
+        (["--breakdown", "--table"], "two different things"),
+        (["--time-limit", "0"], "time-limit"),
+    ],
+)
+def test_wrong_usage(args, word):
+    outcome = kmip("bench", "attention", *args)
+    assert outcome.code == 2, outcome.err
+    assert word in outcome.err
+
+
+@pytest.mark.slow
+def test_the_table_has_the_rows_it_should(monkeypatch):
+    monkeypatch.setattr(table, "QUICK", table.Sizes(nodes=300, many=600, graphs=5, repeats=1))
+    monkeypatch.setattr(table, "_peer", lambda name, work: None if name == "symbolic" else lambda: None)
+    outcome = kmip("bench", "attention", "--table", "--quick", "--threads", 1, "--json")
+    assert outcome.code == 0, outcome.err
+    rows = outcome.json["rows"]
+    assert len(rows) == 9
+    assert all(row["ours"] > 0 for row in rows)
+    assert all(row["met"] is None for row in rows), "targets are for the full sizes"
+    assert rows[0]["theirs"] is None
+    assert "not installed" in rows[0]["note"]
+
+
+def test_options_are_documented_and_examples_parse():
+    command = root.get_command(None, "bench").get_command(None, "attention")
+    text = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    for param in command.params:
+        for word in param.opts:
+            assert not word.startswith("--") or f"`{word}" in text, f"{word} is not in docs/benchmarks.md"
+    for example in command.examples:
+        command.make_context("attention", example.split()[3:]).close()

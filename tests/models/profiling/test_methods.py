@@ -1,0 +1,154 @@
+"""Every method computes the attention that its name says, on one graph and on padded ones."""
+
+import math
+
+import pytest
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.models.profiling.approximate import FAISS_INDEXES, _lifted, recall
+from kmip_data.models.profiling.methods import default_methods, get_method, method_names
+from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, pad, sizes_up_to
+from kmip_data.models.search.registry import backend_names
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("one_thread")
+EXACT = ["auto", "cpu", "dense", "naive", "faiss-flat"]
+
+
+def slow_attention(work, *, k):
+    """Softmax over the k best keys of each row's graph (all of them: full attention), row by row."""
+    out = torch.zeros_like(work.values)
+    for start, stop in zip(work.ptr, work.ptr[1:], strict=False):
+        for h in range(work.queries.shape[0]):
+            for i in range(start, stop):
+                scores = work.keys[h, start:stop].double() @ work.queries[h, i].double()
+                best = scores.topk(min(k, stop - start)).indices
+                weights = (scores[best] / math.sqrt(work.queries.shape[2])).softmax(0)
+                out[h, i] = (weights @ work.values[h, start:stop].double()[best]).float()
+    return out
+
+
+def attend(name, work):
+    """(H, N, v), whatever layout the method takes."""
+    method = get_method(name)
+    if method.unusable("cpu"):
+        pytest.skip(method.unusable("cpu"))
+    if not method.padded:
+        return method.attend(work, 2**16)
+    inputs = pad(work)
+    out = method.attend(inputs, 2**10)  # several chunks
+    if inputs.real is None:
+        return out.transpose(0, 1).flatten(1, 2)
+    return out.transpose(1, 2)[inputs.real].transpose(0, 1)
+
+
+@pytest.mark.parametrize("name", [*EXACT, pytest.param("symbolic", marks=pytest.mark.slow)])
+def test_kmip_methods_on_one_graph(name):
+    work = Source(Shape(heads=2, d=4, value_dim=3, k=5)).draw(60, CPU)
+    torch.testing.assert_close(attend(name, work), slow_attention(work, k=5), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["auto", "naive"])
+@pytest.mark.parametrize("sizes", ["6x9", "6x5..12"])
+def test_kmip_methods_on_graphs(name, sizes):
+    shape = Shape(heads=2, d=4, value_dim=3, k=5, graph_sizes=graph_sizes(sizes))
+    work = Source(shape).draw(sum(shape.graph_sizes), CPU)
+    torch.testing.assert_close(attend(name, work), slow_attention(work, k=5), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["full", "sdpa"])
+@pytest.mark.parametrize("sizes", [None, "4x7", "4x3..9"])
+def test_full_methods(name, sizes):
+    shape = Shape(heads=2, d=4, value_dim=4, k=3, graph_sizes=sizes and graph_sizes(sizes))
+    work = Source(shape).draw(sum(shape.graph_sizes) if sizes else 30, CPU)
+    torch.testing.assert_close(attend(name, work), slow_attention(work, k=99), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["naive", "full"])
+def test_gradients_equal_our_own(name):
+    work = Source(Shape(d=4, value_dim=4, k=40 if name == "full" else 6)).draw(40, CPU)
+    found = []
+    for method in ("dense", name):
+        leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
+        out = attend(method, type(work)(*leaves, work.ptr, work.k))
+        found.append(torch.autograd.grad((out * out).sum(), leaves))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", FAISS_INDEXES)
+def test_faiss_indexes_find_what_they_can(name):
+    pytest.importorskip("faiss")
+    work = Source(Shape(d=8, k=5)).draw(400, CPU)
+    indices = get_method(name).search(pad(work), 0)
+    assert indices.shape == (1, 1, 400, 5)
+    found = recall(work.queries, work.keys, indices[0])
+    chance = 5 / 400
+    assert found == 1 if name == "faiss-flat" else found > 10 * chance
+
+
+def test_recall_counts_keys_not_places():
+    work = Source(Shape(d=3, k=4)).draw(50, CPU)
+    exact = get_method("dense").search(work, 0)
+    assert recall(work.queries, work.keys, exact.flip(-1)) == 1
+    half = exact.clone()
+    half[..., 2:] = exact[..., :2]
+    assert recall(work.queries, work.keys, half) == pytest.approx(0.5)
+
+
+def test_lifting_keeps_inner_products_and_makes_one_norm():
+    work = Source(Shape(d=6)).draw(30, CPU)
+    queries, keys = work.queries[0].numpy(), work.keys[0].numpy()
+    rows, base = _lifted(queries, keys)
+    torch.testing.assert_close(torch.tensor(rows @ base.T), torch.tensor(queries @ keys.T))
+    norms = torch.tensor(base).norm(dim=1)
+    torch.testing.assert_close(norms, norms.max().expand(30))
+
+
+def test_names():
+    assert set(backend_names()) <= set(method_names())
+    assert len(set(method_names())) == len(method_names())
+    assert default_methods("cpu")[0] == "auto"
+    assert "flash" not in default_methods("cpu")
+    assert "CUDA" in get_method("flash").unusable("cpu")
+    with pytest.raises(UsageError, match="Did you mean 'symbolic'"):
+        get_method("symbolik")
+
+
+def test_data_are_what_their_name_says():
+    sphere = Source(Shape(d=5, data="sphere")).draw(20, CPU)
+    torch.testing.assert_close(sphere.keys.norm(dim=-1), torch.ones(1, 20))
+    clustered = Source(Shape(d=5, data="clustered")).draw(300, CPU)
+    distances = torch.cdist(clustered.queries[0], clustered.keys[0])
+    assert distances.min(1).values.median() < 1 < distances.median()
+    source = Source(Shape(), seed=3)
+    first, second = source.draw(10, CPU), source.draw(10, CPU)
+    assert not torch.equal(first.keys, second.keys)
+    source.reseed(3)
+    assert torch.equal(first.keys, source.draw(10, CPU).keys)
+
+
+def test_trained_data_are_the_largest_graph_of_a_file(tmp_path):
+    from kmip_data.models.analysis.projections import Projections, write_projections
+    from kmip_data.models.analysis.study import gaussian_projections
+
+    one, two = (gaussian_projections(12, 3, heads=2, seed=seed) for seed in (0, 1))
+    write_projections(tmp_path / "qk", Projections((*one.layers, *two.layers), (0, 2, 9, 12), {}))
+    source = Source(Shape(data=f"trained:{tmp_path / 'qk'}"))
+    assert (source.largest, source.shape.heads, source.shape.d) == (7, 2, 3)
+    assert torch.equal(source.draw(5, CPU).keys, two.layers[0][1][:, 2:7])
+    with pytest.raises(UsageError, match="not that many rows"):
+        source.draw(8, CPU)
+
+
+def test_sizes():
+    assert sizes_up_to(1e5) == [100, 316, 1000, 3162, 10000, 31622, 100000]
+    assert sizes_up_to(1e3, 300) == [316, 1000]
+    assert graph_sizes("3x7") == (7, 7, 7)
+    assert set(graph_sizes("50x4..6")) == {4, 5, 6}
+    for text in ("3", "3x", "x3", "3x0", "3x5..4", "ax4", "-1x3"):
+        with pytest.raises(UsageError, match="--graphs"):
+            graph_sizes(text)
+    with pytest.raises(UsageError, match="no data called"):
+        Source(Shape(data="uniform"))
