@@ -46,7 +46,9 @@ def num_threads() -> int:
     return _limit if _limit is not None else available_cores()
 
 
-def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int = 1) -> None:
+def for_ranges(
+    function: Callable[[int, int], object], total: int, *, grain: int = 1, most: int | None = None
+) -> None:
     """Call ``function(start, stop)`` for ranges that cover ``0 … total``, on all threads.
 
     Parameters
@@ -59,20 +61,30 @@ def for_ranges(function: Callable[[int, int], object], total: int, *, grain: int
     grain
         Fewest rows worth a range of their own; below it everything runs in the caller's thread, and
         so does a call from inside ``function``.
+    most
+        Most rows of one range. An interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
     # A range that waits for further ranges may hold the last thread they could run in.
     busy = getattr(_here, "busy", False)
     threads = 1 if busy else min(num_threads(), max(1, total // max(1, grain)))
+    # A few ranges a thread even out rows of unequal cost.
+    pieces = min(threads * 4, max(threads, total // max(1, grain))) if threads > 1 else 1
+    if most is not None:
+        pieces = max(pieces, -(-total // max(1, most)))
+    edges = [total * i // pieces for i in range(pieces + 1)]
     if threads <= 1:
-        if total > 0:
-            function(0, total)
+        for a, b in pairwise(edges):
+            if a < b:
+                function(a, b)
         return
     pool = _get_pool()
-    # A few ranges a thread even out rows of unequal cost.
-    pieces = min(threads * 4, max(threads, total // max(1, grain)))
-    edges = [total * i // pieces for i in range(pieces + 1)]
     futures = [pool.submit(function, a, b) for a, b in pairwise(edges) if a < b]
-    wait(futures)
+    try:
+        wait(futures)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
     for future in futures:
         future.result()
 

@@ -1,22 +1,40 @@
-"""Brute-force search in compiled code, all cores, no scratch to speak of; CPU only."""
+"""Compiled search on all cores of the CPU; how it goes about a graph follows from the graph's size and data.
+
+*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all keys. *tree*: the same
+over those that no cone excludes, where a sample of the queries shows that this is worth it. Which one is in the
+debug log; the result is the same.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.threads import for_ranges
 
 NAME = "cpu"
-SUMMARY = "compiled brute force with exact ranking (numba)"
-AUTO = "auto takes it on the CPU up to d = 24"
+SUMMARY = "compiled, exact scan, float32 filter or tree of cones by size and data (numba)"
+AUTO = "auto takes it on the CPU"
 
-_WIDEST = 24  # d above which matrix products win (measured: docs/adr/0050)
+log = logging.getLogger(__name__)
+
+# Where the ways meet, measured: docs/adr/0100.
+_FEW_NUMBERS, _FEW_QUERIES = 10_000, 64  # of the keys of a graph; below either: exact
+_TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
+_TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
+_SAMPLE = 128  # most queries tried beforehand, of 64 one
+_WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
+_MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
 
 
 def unusable(device_type: str) -> str | None:
@@ -28,27 +46,125 @@ def unusable(device_type: str) -> str | None:
 
 def refuses(problem: SearchProblem) -> str | None:
     """Why it cannot take this problem."""
-    return None if problem.dtype == torch.float32 else f"takes float32, not {problem.dtype}"
+    if problem.dtype != torch.float32:
+        return f"takes float32, not {problem.dtype}"
+    return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
 
 
 def rank(problem: SearchProblem) -> int:
     """Order of choice for ``auto``."""
-    return 10 if problem.dim <= _WIDEST else 0
+    return 10
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.cpu_kernel import search_rows
-
     scores, indices = problem.new_result()
-    arrays = [tensor.numpy() for tensor in (problem.queries, problem.keys, scores, indices)]
-    queries, keys, best, which = arrays
-    query_ptr = np.array(problem.query_ptr, np.int64)
-    key_ptr = np.array(problem.key_ptr, np.int64)
-    largest = int(np.diff(key_ptr).max(initial=0))
+    arrays = tuple(tensor.numpy() for tensor in (problem.queries, problem.keys, scores, indices))
+    hint = None if problem.hint is None else problem.hint.numpy()
+    query_ptr, key_ptr = (
+        np.stack([ptr[:-1], ptr[1:]], 1)
+        for ptr in (np.array(problem.query_ptr, np.int64), np.array(problem.key_ptr, np.int64))
+    )
+    rows, keys = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
+    many = np.maximum((_FEW_NUMBERS + 100 * problem.k) // problem.dim, 4 * problem.k)
+    large = (rows >= _FEW_QUERIES) & (keys >= many)
+    small = ~large & (rows > 0) & (keys > 0)
+    if small.any():
+        log.debug("exact scan of %d graphs, at most %d keys", small.sum(), keys[small].max())
+        _search_exactly(arrays, query_ptr[small], key_ptr[small])
+    for graph in large.nonzero()[0]:
+        for head in range(problem.heads):
+            _search_large(arrays, hint, head, query_ptr[graph], key_ptr[graph])
+    return scores, indices
+
+
+def _search_exactly(arrays: tuple[F32, F32, F32, I64], query_ptr: I64, key_ptr: I64) -> None:
+    """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
+    from kmip_data.models.search.exact_scan import search_rows
+
+    queries, keys, scores, indices = arrays
+    before = np.concatenate([[0], np.cumsum(query_ptr[:, 1] - query_ptr[:, 0])])
+    most = max(1, int((key_ptr[:, 1] - key_ptr[:, 0]).max()))
 
     def rows(start: int, stop: int) -> None:
-        search_rows(queries, keys, query_ptr, key_ptr, problem.k, start, stop, best, which)
+        search_rows(queries, keys, query_ptr, key_ptr, before, scores.shape[2], start, stop, scores, indices)
 
-    for_ranges(rows, queries.shape[0] * queries.shape[1], grain=max(1, _PAIRS_A_RANGE // max(1, largest)))
-    return scores, indices
+    total = queries.shape[0] * int(before[-1])
+    for_ranges(
+        rows,
+        total,
+        grain=max(1, _PAIRS_A_RANGE // most),
+        most=max(1, _MOST_PRODUCTS // (4 * most * queries.shape[2])),
+    )
+
+
+def _search_large(
+    arrays: tuple[F32, F32, F32, I64], hint: I64 | None, head: int, query_rows: I64, key_rows: I64
+) -> None:
+    """One head of one graph."""
+    from kmip_data.models.search.flat_scan import search_flat
+    from kmip_data.models.search.tree import grow
+    from kmip_data.models.search.tree_scan import search_tree
+
+    (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
+    queries, scores, indices = (array[head, first:last] for array in (arrays[0], *arrays[2:]))
+    keys = arrays[1][head, low:high]
+    named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
+    k = scores.shape[1]
+    spread = _directions(keys)
+    try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and spread <= _TREE_DIM
+    tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
+    share = 1.0
+    few = min(_SAMPLE, -(-len(queries) // 64))
+    some = np.linspace(0, len(queries) - 1, few).astype(np.int64)
+    failed = np.zeros(few, np.bool_)
+    scratch = np.empty((few, k), np.float32), np.empty((few, k), np.int64)
+    if try_tree:
+        leaves = search_tree(tree, queries[some], keys, named[some], k, low, _WARM, 0, few, *scratch, failed)
+        share = leaves / (few * len(keys) / 16)
+    else:
+        search_flat(tree, queries[some], keys, k, low, 0, few, *scratch, failed)
+    # What a tree asks of each query beside its leaves is worth about 1,500 leaves of the flat scan.
+    climb = 2 * share + 1500 * 16 / len(keys) < 0.9
+    alike = float(failed.mean())
+    way = "exact" if alike > 0.25 else "tree" if climb else "flat"  # noqa: PLR2004
+    log.debug(
+        "%s scan of %d keys for %d queries: %.1f directions%s, %.0f %% of a sample of queries full of ties",
+        way, len(keys), len(queries), spread,
+        f", cones leave {share:.0%} of the keys" if try_tree else "", 100 * alike,
+    )  # fmt: skip
+    if way == "exact":
+        _exactly_for(arrays, head, np.array([[first, last]]), key_rows)
+        return
+    failed = np.zeros(len(queries), np.bool_)
+
+    def rows(start: int, stop: int) -> None:
+        if way == "tree":
+            search_tree(tree, queries, keys, named, k, low, _WARM, start, stop, scores, indices, failed)
+        else:
+            search_flat(tree, queries, keys, k, low, start, stop, scores, indices, failed)
+
+    for_ranges(
+        rows,
+        len(queries),
+        grain=max(1, _PAIRS_A_RANGE // len(keys)),
+        most=max(16, _MOST_PRODUCTS // (len(keys) * keys.shape[1])),
+    )
+    if failed.any():
+        edges = np.flatnonzero(np.diff(failed, prepend=False, append=False)).reshape(-1, 2) + first
+        _exactly_for(arrays, head, edges, key_rows)
+
+
+def _exactly_for(arrays: tuple[F32, F32, F32, I64], head: int, query_ptr: I64, key_rows: I64) -> None:
+    """Some ranges of one graph's queries."""
+    one = tuple(array[head : head + 1] for array in arrays)
+    _search_exactly(one, query_ptr, np.tile(key_rows, (len(query_ptr), 1)))  # type: ignore[arg-type]
+
+
+def _directions(keys: F32) -> float:
+    """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
+    sample = keys[:: max(1, len(keys) // 1024)].astype(np.float64)
+    sample -= sample.mean(0)
+    covariance = sample.T @ sample
+    squares = float((covariance * covariance).sum())
+    return float(np.trace(covariance)) ** 2 / squares if squares > 0 else 1.0

@@ -33,7 +33,7 @@ def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
 
 def test_auto(caplog) -> None:
     assert chosen(10) == "cpu"
-    assert chosen(64) == "dense"
+    assert chosen(64) == "cpu"
     with caplog.at_level(logging.DEBUG, logger="kmip_data.models.search.registry"):
         assert chosen(10, torch.float64) == "dense"
     assert "not cpu: takes float32" in caplog.text

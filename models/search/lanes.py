@@ -1,0 +1,263 @@
+"""SIMD registers as values in compiled kernels: 16 float32 or 8 of 64 bits, one cache line each.
+
+LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and never the
+ones that look for the few lanes above a threshold (measured: docs/adr/0100). These functions say it outright;
+a processor with narrower registers takes two or four for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: ir.IntType(64)}
+_LINE = 512  # bits
+
+
+class Lanes(types.Type):  # type: ignore[misc] # numba has no types
+    """Numba's type of a register."""
+
+    def __init__(self, element: Any) -> None:
+        self.element = element
+        self.count = _LINE // element.bitwidth
+        super().__init__(f"lanes({element})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Lanes) -> None:
+        super().__init__(manager, kind, ir.VectorType(_LLVM[kind.element], kind.count))
+
+
+@intrinsic
+def pointer(typing: Any, array: Any) -> Any:
+    """Where the elements of a contiguous array begin; ``p[i]`` reads and writes them, counted from the front.
+
+    Arrays that go from function to function, or into a loop, have their references counted by atomic
+    instructions (measured: half of the search's time); pointers do not. :func:`hold` the array to the end.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def hold(typing: Any, array: Any) -> Any:
+    """Keep an array alive up to here: a pointer to it does not."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_dummy_value()
+
+    return types.none(array), generate
+
+
+def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
+    return builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
+
+
+@intrinsic
+def load(typing: Any, data: Any, start: Any) -> Any:
+    """The elements ``start`` … behind a pointer; nothing checks that they are there."""
+    kind = Lanes(data.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(_place(builder, *args, context.get_value_type(kind)))
+        found.align = data.dtype.bitwidth // 8
+        return found
+
+    return kind(data, types.int64), generate
+
+
+@intrinsic
+def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
+    """Write a register to the elements ``start`` … behind a pointer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target = _place(builder, args[0], args[1], args[2].type)
+        builder.store(args[2], target).align = data.dtype.bitwidth // 8
+        return context.get_dummy_value()
+
+    return types.none(data, types.int64, lanes), generate
+
+
+@intrinsic
+def splat(typing: Any, value: Any) -> Any:
+    """A register whose lanes all hold ``value``."""
+    kind = Lanes(value)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _splat(builder, args[0], kind.count)
+
+    return kind(value), generate
+
+
+def _splat(builder: Any, value: Any, count: int) -> Any:
+    nothing = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count)
+    return builder.shuffle_vector(first, nothing, zeros)
+
+
+def _call(name: str, arity: int) -> Any:
+    """LLVM's function of that name, lane by lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = args[0].type
+        bits = signature.return_type.element.bitwidth
+        kind = ir.FunctionType(vector, [vector] * arity)
+        full = f"llvm.{name}.v{vector.count}f{bits}"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
+
+    return generate
+
+
+@intrinsic
+def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a · b + c``, rounded once where the processor can, else twice."""
+    return a(a, b, c), _call("fmuladd", 3)
+
+
+@intrinsic
+def square_root(typing: Any, a: Any) -> Any:
+    """√a."""
+    return a(a), _call("sqrt", 1)
+
+
+def _binary(name: str) -> Callable[[Any, Any, Any], Any]:
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
+
+        return a(a, b), generate
+
+    return typed
+
+
+minus = intrinsic(_binary("fsub"))  #: ``a − b``
+times = intrinsic(_binary("fmul"))  #: ``a · b``
+
+
+@intrinsic
+def at_least(typing: Any, a: Any, b: Any) -> Any:
+    """Bit i of the int64 result: lane i of ``a`` is ≥ that of ``b`` (never so for NaN)."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        holds = builder.fcmp_ordered(">=", *args)
+        bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(a, b), generate
+
+
+@intrinsic
+def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
+    """``yes`` where ``a`` ≥ ``b``, else ``no``, lane by lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">=", *args[:2]), *args[2:])
+
+    return yes(a, b, yes, no), generate
+
+
+@intrinsic
+def narrow(typing: Any, low: Any, high: Any) -> Any:
+    """Two float64 registers rounded to one of float32, −0 to +0."""
+    kind = Lanes(types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half = ir.VectorType(ir.FloatType(), low.count)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), list(range(kind.count)))
+        both = builder.shuffle_vector(*(builder.fptrunc(part, half) for part in args), order)
+        return builder.fadd(both, _splat(builder, ir.Constant(ir.FloatType(), 0.0), kind.count))
+
+    return kind(low, high), generate
+
+
+def _extreme(sign: str) -> Callable[[Any, Any, Any], Any]:
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(sign, *args), *args)
+
+        return a(a, b), generate
+
+    return typed
+
+
+maximum = intrinsic(_extreme(">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
+minimum = intrinsic(_extreme("<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+
+
+def _across(name: str) -> Callable[[Any, Any], Any]:
+    def typed(typing: Any, lanes: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            vector = args[0].type
+            kind = ir.FunctionType(vector.element, [vector])
+            full = f"llvm.vector.reduce.{name}.v{vector.count}f32"
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
+
+        return lanes.element(lanes), generate
+
+    return typed
+
+
+largest_lane = intrinsic(_across("fmax"))  #: of float32, without NaN
+smallest_lane = intrinsic(_across("fmin"))  #: of float32, without NaN
+
+
+@intrinsic
+def above(typing: Any, a: Any, b: Any) -> Any:
+    """Bit i of the int64 result: lane i of ``a`` is > that of ``b``; integers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        holds = builder.icmp_signed(">", *args)
+        bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(a, b), generate
+
+
+def _bits(name: str, *more: Any) -> Callable[[Any, Any], Any]:
+    def typed(typing: Any, mask: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            whole = ir.IntType(64)
+            kind = ir.FunctionType(whole, [whole, *(value.type for value in more)])
+            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.i64")
+            return builder.call(function, [*args, *more])
+
+        return types.int64(types.int64), generate
+
+    return typed
+
+
+lowest_bit = intrinsic(
+    _bits("cttz", ir.Constant(ir.IntType(1), 1))
+)  #: number of the lowest bit set; not of 0
+count_bits = intrinsic(_bits("ctpop"))  #: how many bits are set
+
+
+@intrinsic
+def float_bits(typing: Any, value: Any) -> Any:
+    """The 32 bits of a float32 as a signed integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
+
+    return types.int64(types.float32), generate
+
+
+@intrinsic
+def bits_float(typing: Any, bits: Any) -> Any:
+    """The float32 whose bits are the low 32 of an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
+
+    return types.float32(types.int64), generate
