@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(ge=1)]
 
 
 class ModelConfig(BaseModel):
@@ -21,7 +23,9 @@ class ModelConfig(BaseModel):
         description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
     heads: int = Field(default=4, ge=1, description="attention heads")
-    k: int = Field(default=10, ge=1, description="keys that a query attends to")
+    k: Positive | tuple[Positive, ...] = Field(
+        default=10, description="keys that a query attends to, or a list with one number a layer"
+    )
     key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
     value_dim: int | None = Field(
         default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
@@ -39,6 +43,11 @@ class ModelConfig(BaseModel):
     legacy_padding: bool = Field(
         default=False,
         description="attend zero padding up to the largest graph of the batch, as the paper's code did",
+    )
+    warm_start: bool = Field(
+        default=False,
+        description="begin each search with the pairs of the step before, where the shape is the same: for"
+        " training on one graph; same result",
     )
     search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
@@ -66,15 +75,61 @@ class ModelConfig(BaseModel):
     head_l2norm: bool = Field(
         default=True, description="rows scaled to length 1 inside the head (the code; the paper does not say)"
     )
-    node_encoder: Literal["linear"] = Field(default="linear", description="raw node features to hidden_dim")
-    edge_encoder: Literal["dummy", "linear"] = Field(
-        default="dummy", description="dummy: one learned vector for all edges; linear: of edge_attr"
+    head_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
+    )
+    head_activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation between the linear layers of the head"
+    )
+    pooling: Literal["mean", "max", "sum"] = Field(
+        default="mean", description="nodes to a graph, before a head for graphs"
+    )
+    node_encoder: Literal["linear", "atom", "voc", "coco"] = Field(
+        default="linear",
+        description="raw node features to hidden_dim: linear; atom: embeddings of OGB's nine integers; voc,"
+        " coco: standardised by the constants of the paper's code, then linear",
+    )
+    edge_encoder: Literal["dummy", "linear", "bond", "voc", "coco"] = Field(
+        default="dummy",
+        description="dummy: one learned vector for all edges; linear: of edge_attr; bond: embeddings of OGB's"
+        " three integers; voc, coco: standardised, then linear",
+    )
+    positional: Literal["none", "lappe", "rwse"] = Field(
+        default="none",
+        description="positional encoding beside the node features: Laplacian eigenvectors (16 channels) or"
+        " return probabilities of random walks (28), columns that kmip-data encode adds",
+    )
+    input_layers: int = Field(
+        default=0,
+        ge=0,
+        description="blocks before the first layer: linear, batch norm, ReLU, rows scaled to length 1"
+        " (GraphGym's layers_pre_mp)",
     )
     checkpoint_layers: bool | None = Field(
         default=None,
         description="recompute each layer in the backward pass, but for its search: a fraction of the memory"
         " for about a third more time, same result; none: training does so where memory asks for it",
     )
+
+    @model_validator(mode="after")
+    def _position_leaves_room(self) -> Self:
+        width = {"none": 0, "lappe": 16, "rwse": 28}[self.positional]
+        if width >= self.hidden_dim and self.parameter_budget is None:
+            msg = f"hidden_dim = {self.hidden_dim} leaves no room beside the {width} channels of {self.positional}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def k_of_layers(self) -> tuple[int, ...]:
+        """Keys that a query attends to, for each layer."""
+        return (self.k,) * self.layers if isinstance(self.k, int) else self.k
+
+    @model_validator(mode="after")
+    def _a_number_for_each_layer(self) -> Self:
+        if len(self.k_of_layers) != self.layers:
+            msg = f"k lists {len(self.k_of_layers)} numbers, and there are {self.layers} layers"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _heads_fill_hidden_dim(self) -> Self:

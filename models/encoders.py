@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.standardisation import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE, Constants
+
+#: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
+ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+BOND_FEATURES = (5, 6, 2)
 
 
 class LinearNode(nn.Module):
@@ -19,10 +25,13 @@ class LinearNode(nn.Module):
         Columns of ``x``.
     dim
         Channels of the network.
+    constants
+        Mean and standard deviation of each column, taken away and divided by first.
     """
 
-    def __init__(self, channels: int, dim: int) -> None:
+    def __init__(self, channels: int, dim: int, constants: Constants | None = None) -> None:
         super().__init__()
+        self.standardise = _standardise(constants, channels, "node features")
         self.linear = nn.Linear(channels, dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
@@ -33,7 +42,8 @@ class LinearNode(nn.Module):
                 expected=f"{self.linear.in_features} columns",
                 found=f"{batch.x.shape[1]}",
             )
-        return self.linear(batch.x)  # type: ignore[no-any-return]
+        x = self.standardise(batch.x.to(self.linear.weight.dtype))
+        return self.linear(x)  # type: ignore[no-any-return]
 
 
 class DummyEdge(nn.Module):
@@ -49,29 +59,160 @@ class DummyEdge(nn.Module):
 
 
 class LinearEdge(nn.Module):
-    """A linear map of the edge features."""
+    """A linear map of the edge features; ``constants`` as for :class:`LinearNode`."""
 
-    def __init__(self, channels: int | None, dim: int) -> None:
+    def __init__(self, channels: int | None, dim: int, constants: Constants | None = None) -> None:
         super().__init__()
         if channels is None:
-            raise UsageError(
-                "the edge encoder needs edge features",
-                expected="a dataset with edge_attr",
-                found="none",
-                next="set edge_encoder to 'dummy'",
-            )
+            raise _no_edge_features()
+        self.standardise = _standardise(constants, channels, "edge features")
         self.linear = nn.Linear(channels, dim)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Edge features in the form of the batch's edges."""
-        if batch.edge_attr is None or batch.edge_attr.shape[-1] != self.linear.in_features:
+        attr = batch.edge_attr
+        if attr is not None and attr.ndim == 1:
+            attr = attr[:, None]  # one number an edge
+        if attr is None or attr.shape[-1] != self.linear.in_features:
             raise UsageError(
                 "the edge features do not fit the network",
                 expected=f"edge_attr with {self.linear.in_features} columns",
-                found="none" if batch.edge_attr is None else f"{batch.edge_attr.shape[-1]}",
+                found="none" if attr is None else f"{attr.shape[-1]}",
             )
-        return self.linear(batch.edge_attr)  # type: ignore[no-any-return]
+        return self.linear(self.standardise(attr.to(self.linear.weight.dtype)))  # type: ignore[no-any-return]
 
 
-NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {"linear": LinearNode}
-EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {"dummy": DummyEdge, "linear": LinearEdge}
+class IntegerFeatures(nn.Module):
+    """Sum of one embedding a feature, as OGB's ``AtomEncoder`` and ``BondEncoder``.
+
+    Parameters
+    ----------
+    sizes
+        Number of values of each feature.
+    dim
+        Channels; weights are drawn by Xavier's uniform rule.
+    what
+        Name of the features, for errors.
+    """
+
+    def __init__(self, sizes: Sequence[int], dim: int, what: str) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(size, dim) for size in sizes)
+        for embedding in self.embeddings:
+            nn.init.xavier_uniform_(embedding.weight)
+        self.what = what
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(…, features) integers → (…, dim)."""
+        if features.shape[-1] != len(self.embeddings) or features.is_floating_point():
+            raise UsageError(
+                f"the {self.what} are not those of OGB's molecules",
+                expected=f"{len(self.embeddings)} columns of whole numbers",
+                found=f"{features.shape[-1]} columns of {features.dtype}",
+            )
+        columns = features.unbind(-1)
+        total: Tensor = self.embeddings[0](columns[0])
+        for embedding, column in zip(self.embeddings[1:], columns[1:], strict=True):
+            total = total + embedding(column)
+        return total
+
+
+class AtomNode(nn.Module):
+    """Nodes that are atoms (upstream ``Atom``)."""
+
+    def __init__(self, channels: int, dim: int) -> None:
+        super().__init__()
+        self.features = IntegerFeatures(ATOM_FEATURES, dim, "node features")
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """(N, dim)."""
+        return self.features(batch.x)  # type: ignore[no-any-return]
+
+
+class BondEdge(nn.Module):
+    """Edges that are bonds (upstream ``Bond``)."""
+
+    def __init__(self, channels: int | None, dim: int) -> None:
+        super().__init__()
+        if channels is None:
+            raise _no_edge_features()
+        self.features = IntegerFeatures(BOND_FEATURES, dim, "edge features")
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Edge features in the form of the batch's edges."""
+        if batch.edge_attr is None:
+            raise _no_edge_features()
+        return self.features(batch.edge_attr)  # type: ignore[no-any-return]
+
+
+class _Standardise(nn.Module):
+    """(values - mean) / std, by column."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, constants: Constants) -> None:
+        super().__init__()
+        # Constants of a dataset, not weights: they come with the code, not with a checkpoint.
+        self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(constants.std), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.std
+
+
+def _standardise(constants: Constants | None, channels: int, what: str) -> nn.Module:
+    if constants is None:
+        return nn.Identity()
+    if len(constants.mean) != channels:
+        raise UsageError(
+            f"the {what} are not those that the encoder has constants for",
+            expected=f"{len(constants.mean)} columns",
+            found=f"{channels}",
+            next="--set model.node_encoder=linear --set model.edge_encoder=linear",
+        )
+    return _Standardise(constants)
+
+
+def _no_edge_features() -> UsageError:
+    return UsageError(
+        "the edge encoder needs edge features",
+        expected="a dataset with edge_attr",
+        found="none",
+        next="--set model.edge_encoder=dummy",
+    )
+
+
+def voc_node(channels: int, dim: int) -> nn.Module:
+    """Superpixels of PascalVOC-SP (upstream ``VOCNode``)."""
+    return LinearNode(channels, dim, VOC_NODE)
+
+
+def coco_node(channels: int, dim: int) -> nn.Module:
+    """Superpixels of COCO-SP (upstream ``COCONode``)."""
+    return LinearNode(channels, dim, COCO_NODE)
+
+
+def voc_edge(channels: int | None, dim: int) -> nn.Module:
+    """Boundaries of PascalVOC-SP as LRGB standardises them; the paper's code takes them raw (``linear``)."""
+    return LinearEdge(channels, dim, VOC_EDGE)
+
+
+def coco_edge(channels: int | None, dim: int) -> nn.Module:
+    """Boundaries of COCO-SP (upstream ``COCOEdge``)."""
+    return LinearEdge(channels, dim, COCO_EDGE)
+
+
+NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": LinearNode,
+    "atom": AtomNode,
+    "voc": voc_node,
+    "coco": coco_node,
+}
+EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
+    "dummy": DummyEdge,
+    "linear": LinearEdge,
+    "bond": BondEdge,
+    "voc": voc_edge,
+    "coco": coco_edge,
+}

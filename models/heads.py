@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
+
+from kmip_data.models.layers.batch import GraphBatch
+
+Pooling = Literal["mean", "max", "sum"]
 
 
 class NodeHead(nn.Module):
-    """A perceptron on each node (GraphGym's ``inductive_node``).
+    """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
 
     Parameters
     ----------
@@ -17,25 +23,67 @@ class NodeHead(nn.Module):
     classes
         Channels out.
     layers
-        Linear layers in all; the first ``layers - 1`` are followed by ReLU.
+        Linear layers in all; the first ``layers - 1`` are followed by the activation.
     l2norm
-        Scale each row to length 1 after a ReLU. GraphGym does so unasked, and with it went all
-        published numbers; the paper does not mention it.
+        Scale each row to length 1 after an activation. GraphGym does so unasked, and with it went all
+        published numbers on nodes; the paper does not mention it.
+    dropout
+        Probability, before each linear layer.
+    activation
+        ``relu`` or ``gelu``.
     """
 
-    def __init__(self, dim: int, classes: int, *, layers: int, l2norm: bool) -> None:
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        layers: int,
+        l2norm: bool,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        pooling: Pooling = "mean",
+    ) -> None:
         super().__init__()
         self.hidden = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers - 1))
         self.out = nn.Linear(dim, classes)
-        self.l2norm = l2norm
+        self.dropout = nn.Dropout(dropout)
+        self.activation = nn.functional.gelu if activation == "gelu" else nn.functional.relu
+        self.l2norm, self.pooling = l2norm, pooling
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
         """(N, dim) → (N, classes)."""
         for linear in self.hidden:
-            x = linear(x).relu()
+            x = self.activation(linear(self.dropout(x)))
             if self.l2norm:
                 x = nn.functional.normalize(x, dim=1)
-        return self.out(x)  # type: ignore[no-any-return]
+        return self.out(self.dropout(x))  # type: ignore[no-any-return]
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead}
+class GraphHead(NodeHead):
+    """The nodes of each graph pooled, then the perceptron.
+
+    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True`` GraphGym's
+    ``graph``.
+    """
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, classes)."""
+        return super().forward(x if batch is None else pool(x, batch, self.pooling))
+
+
+def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
+    index = batch.graph[:, None].expand_as(x)
+    out = x.new_zeros(batch.num_graphs, x.shape[1])
+    if pooling == "max":
+        return out.scatter_reduce(0, index, x, "amax", include_self=False)
+    # float32 whatever the precision: a sum of thousands of half-precision numbers is none.
+    total = out.float().index_add(0, batch.graph, x.float())
+    if pooling == "mean":
+        count = torch.as_tensor(batch.ptr).diff().clamp_min(1).to(x.device)
+        total = total / count[:, None]
+    return total.to(x.dtype)
+
+
+HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead}

@@ -13,7 +13,9 @@ from kmip_data.models.heads import HEADS
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.positional import POSITIONAL, READS, WIDTHS, WithPositional
 from kmip_data.models.registry import builder, register_model
 from kmip_data.models.search.registry import get_backend
 
@@ -38,29 +40,58 @@ class GPSNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dim = config.hidden_dim
-        self.node_encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim)
+        self.node_encoder = _node_encoder(config, in_channels)
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
+        self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.layers = nn.ModuleList(
-            _gps_layer(config, last=number == config.layers - 1) for number in range(config.layers)
+            _gps_layer(config, k=k, last=number == config.layers - 1)
+            for number, k in enumerate(config.k_of_layers)
         )
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = HEADS[config.head or "node"](
-            dim, num_classes, layers=config.head_layers, l2norm=config.head_l2norm
+            dim,
+            num_classes,
+            layers=config.head_layers,
+            l2norm=config.head_l2norm,
+            dropout=config.head_dropout,
+            activation=config.head_activation,
+            pooling=config.pooling,
         )
+        self.reads = READS[config.positional]
 
     def forward(self, batch: Any) -> Tensor:
-        """Logits (ΣN, num_classes) of a PyTorch Geometric batch (:func:`read_batch` says what it reads)."""
-        graphs = read_batch(batch)
-        x, e = self.node_encoder(graphs), self.edge_encoder(graphs)
+        """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs, of a PyTorch Geometric batch (:func:`read_batch` says what it reads)."""
+        graphs = read_batch(batch, self.reads)
+        x, e = self.input(self.node_encoder(graphs)), self.edge_encoder(graphs)
         for layer in self.layers:
             if self.checkpoint_layers and self.training:
                 x, e = recomputed(layer, x, e, graphs)
             else:
                 x, e = layer(x, e, graphs)
-        return self.head(x)  # type: ignore[no-any-return]
+        return self.head(x, graphs)  # type: ignore[no-any-return]
 
 
-def _gps_layer(config: ModelConfig, *, last: bool) -> GPSLayer:
+class InputBlock(nn.Module):
+    """Linear, batch norm, ReLU, rows scaled to length 1 (GraphGym's layer before message passing)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim, bias=False)
+        self.norm = BatchNorm(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, dim) to the same."""
+        return nn.functional.normalize(self.norm(self.linear(x)).relu(), dim=1)
+
+
+def _node_encoder(config: ModelConfig, in_channels: int) -> nn.Module:
+    encoder = NODE_ENCODERS[config.node_encoder](in_channels, config.hidden_dim - WIDTHS[config.positional])
+    if config.positional == "none":
+        return encoder
+    return WithPositional(encoder, POSITIONAL[config.positional]())
+
+
+def _gps_layer(config: ModelConfig, *, k: int, last: bool) -> GPSLayer:
     local = GatedGCN(
         config.hidden_dim,
         dropout=config.dropout,
@@ -71,12 +102,13 @@ def _gps_layer(config: ModelConfig, *, last: bool) -> GPSLayer:
         config.hidden_dim,
         heads=config.heads,
         key_dim=config.key_dim,
-        k=config.k,
+        k=k,
         value_dim=config.value_dim,
         output_projection=config.output_projection,
         dropout=config.attention_dropout,
         backend=config.search,
         legacy_padding=config.legacy_padding,
+        warm_start=config.warm_start,
     )
     return GPSLayer(
         config.hidden_dim,

@@ -145,26 +145,11 @@ def record_run(
     DamagedInput
         The run is unfinished, or one of its files is damaged.
     """
-    from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
-    from kmip_data.models.training.data import open_data
-    from kmip_data.models.training.fitting import module_for
-    from kmip_data.models.training.folders import CONFIG_NAME, find_run
-    from kmip_data.models.training.machine import autocast, choose_device
-    from kmip_data.models.training.overrides import read_config
-    from kmip_data.models.training.result import read_result
+    from kmip_data.models.training.evaluate import open_run
+    from kmip_data.models.training.machine import autocast
 
-    home = home or Home.locate()
-    folder = find_run(run, home)
-    config = read_config(folder / CONFIG_NAME)
-    result = read_result(folder)
-    if target is not None:
-        data_config = config.data.model_copy(
-            update={"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-        )
-        config = config.model_copy(update={"data": data_config})
-    system = config.system.model_copy(update={"compile": False})  # compiled code would pass by the hooks
-    config = config.model_copy(update={"system": system})
-    data = open_data(config, home=home, required=(), build=False)
+    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    data, config, where = opened.data, opened.config, torch.device(opened.device.kind)
     if part not in data.parts:
         raise UsageError(
             f"There is nothing to record in the part {part!r}.",
@@ -173,26 +158,25 @@ def record_run(
             left="nothing was written",
             next="name another part",
         )
-    where = torch.device(choose_device(device or config.system.device).kind)
-    module = module_for(config, data)
-    load_weights(module.model, folder / WEIGHTS)
+    module = opened.module()
     module.to(where).eval()
     with (
         recording(module.model, sizes=sizes) as recorder,
+        torch.compiler.set_stance("force_eager"),  # compiled code would pass by the hooks
         torch.inference_mode(),
         autocast(config.training.precision, where.type),
     ):
-        ((_, batches),) = data.passes([part])
-        for batch in batches:
-            module.model(batch.to(where))
-            if len(recorder.sizes) >= graphs:
-                break
+        for _, batches in data.passes((part,)):
+            for batch in batches:
+                module.model(batch.to(where))
+                if len(recorder.sizes) >= graphs:
+                    break
     card = data.build.card
     return recorder.projections(
         graphs,
-        run=str(folder),
-        model=result.model,
-        k=config.model.k,
+        run=str(opened.folder),
+        model=opened.result.model,
+        k=max(config.model.k_of_layers),
         dataset=card.dataset,
         sample=card.sample,
         build_key=card.key,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ class GraphBatch:
         other numbers.)
     graph
         (N,) int64, the graph of each node.
+    added
+        Further columns of the nodes by name, such as positional encodings.
     """
 
     x: Tensor
@@ -39,6 +42,7 @@ class GraphBatch:
     edge_attr: Tensor | None
     ptr: Tensor
     graph: Tensor
+    added: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def num_graphs(self) -> int:
@@ -47,8 +51,8 @@ class GraphBatch:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
-def read_batch(batch: Any) -> GraphBatch:
-    """Take ``x``, the edges, ``ptr`` and ``batch`` from a ``Batch`` or a single ``Data``.
+def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
+    """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.batching.batch_neighbors`), or else ``edge_index`` (2, E).
@@ -71,6 +75,7 @@ def read_batch(batch: Any) -> GraphBatch:
     graph = getattr(batch, "batch", None)
     if graph is None:
         graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(x.device)
+    columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
     if neighbor is not None:
@@ -78,13 +83,13 @@ def read_batch(batch: Any) -> GraphBatch:
         _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
-        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph)
+        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph, columns)
     if edge_index is None:
         raise UsageError(
             "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
         )
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
-    return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph)
+    return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph, columns)
 
 
 _SIGNED = (torch.int32, torch.int64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.training.k_schedule import KSchedule
 
 
 class _Section(BaseModel):
@@ -29,7 +30,9 @@ class DataConfig(_Section):
         description="draw the split with the run's seed, so that each seed has validation records of its own",
     )
     features: str = Field(
-        default="all", description="view of the node features, where the dataset has one (all: every column)"
+        default="all",
+        description="view of the node features, where the dataset has one (all: every column), or"
+        " degree-profile: five numbers computed from the edges",
     )
     coordinates: Literal["replace", "append", "none"] = Field(
         default="replace",
@@ -58,6 +61,12 @@ class ScheduleConfig(_Section):
     )
 
 
+def _k_schedule(text: str) -> str:
+    if text:
+        KSchedule.parse(text)
+    return text
+
+
 class TrainingConfig(_Section):
     """The loop."""
 
@@ -79,6 +88,11 @@ class TrainingConfig(_Section):
         default=(),
         description="one large graph: train on batch_size nodes at a time with at most so many sampled"
         " neighbours a node in each of so many hops, such as [10, 10]; empty: on the whole graph",
+    )
+    k_schedule: Annotated[str, AfterValidator(_k_schedule)] = Field(
+        default="",
+        description="how k moves in training, such as cosine:50:5 or linear:50:5, from the first epoch to the"
+        " last; evaluations take model.k, where it ends",
     )
     eval_every: int = Field(
         default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
@@ -122,6 +136,14 @@ class RunConfig(_Section):
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     system: SystemConfig = Field(default_factory=SystemConfig)
+
+    @model_validator(mode="after")
+    def _k_ends_where_it_is_evaluated(self) -> Self:
+        text = self.training.k_schedule
+        if text and self.model.k != (last := KSchedule.parse(text).last):
+            msg = f"training.k_schedule ends at {last}, and model.k is {self.model.k}; make them equal"
+            raise ValueError(msg)
+        return self
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

@@ -34,7 +34,7 @@ def open_data(
         There is no such dataset, split or view, a part is empty, or the data are not to train on.
     """
     build, name = _obtain(config.data, home, **build_options)
-    check_columns(build)
+    check_columns(build, config)
     split = read_split(build.path / build.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(build, name, config, required)

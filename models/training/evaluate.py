@@ -18,12 +18,13 @@ from kmip_data.models.training.fitting import module_for
 from kmip_data.models.training.folders import CONFIG_NAME, find_run
 from kmip_data.models.training.logs import quiet_lightning
 from kmip_data.models.training.machine import (
+    Device,
     check_precision,
     choose_device,
     is_out_of_memory,
     out_of_memory,
 )
-from kmip_data.models.training.module import evaluate_parts
+from kmip_data.models.training.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.overrides import read_config
 from kmip_data.models.training.result import RunResult, SplitUsed, read_result
 from kmip_data.models.training.run_data import RunData
@@ -112,6 +113,50 @@ def evaluate(
     OutOfResources
         A batch does not fit.
     """
+    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    data = opened.data
+    with quiet_lightning():
+        metrics = _measure(opened)
+    card = data.build.card
+    return Evaluation(
+        run=opened.folder,
+        result=opened.result,
+        dataset=card.dataset,
+        sample=card.sample,
+        build=data.build.path,
+        build_key=card.key,
+        split=data.split_used,
+        device=opened.device.name,
+        metrics=metrics,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with the data it is asked about."""
+
+    folder: Path
+    config: RunConfig
+    result: RunResult
+    data: RunData
+    device: Device
+
+    def module(self) -> TrainingModule:
+        """The network with the run's best weights, on the CPU."""
+        module = module_for(self.config, self.data)
+        load_weights(module.model, self.folder / WEIGHTS)
+        return module
+
+
+def open_run(
+    run: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> OpenedRun:
+    """Open a finished run and its data, or other data that fit it; see :func:`evaluate`."""
     home = home or Home.locate()
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
@@ -123,34 +168,19 @@ def evaluate(
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
     data = open_data(config, home=home, required=(), build=False)
     _check_fit(data, result, own=target is None)
-    with quiet_lightning():
-        metrics = _measure(config, data, folder, torch.device(chosen.kind))
-    card = data.build.card
-    return Evaluation(
-        run=folder,
-        result=result,
-        dataset=card.dataset,
-        sample=card.sample,
-        build=data.build.path,
-        build_key=card.key,
-        split=data.split_used,
-        device=chosen.name,
-        metrics=metrics,
-    )
+    return OpenedRun(folder, config, result, data, chosen)
 
 
-def _measure(
-    config: RunConfig, data: RunData, folder: Path, device: torch.device
-) -> dict[str, dict[str, float]]:
-    module = module_for(config, data)
-    load_weights(module.model, folder / WEIGHTS)
+def _measure(opened: OpenedRun) -> dict[str, dict[str, float]]:
+    module, config, data = opened.module(), opened.config, opened.data
+    device = torch.device(opened.device.kind)
     try:
         module.to(device)
         return evaluate_parts(module, data, data.parts, device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        left = f"{folder} as it was"
+        left = f"{opened.folder} as it was"
         raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
 
 

@@ -7,11 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from kmip_data.datasets import feature_views
+from kmip_data.graph_datasets import LocalDegreeProfile
+from kmip_data.graphs.degree_profile import FIELDS
 from kmip_data.home import Build
 from kmip_data.loader import GraphLoader
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
-from kmip_data.models.training.run_data import Pass, RunData, columns_read
+from kmip_data.models.training.run_data import DEGREE_PROFILE, Pass, RunData, columns_read
 from kmip_data.schema import Column
 from kmip_data.sharded import ShardedDataset
 
@@ -52,10 +54,12 @@ class ManyGraphs(RunData):
     unit = "graphs"
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
+        computed = config.data.features == DEGREE_PROFILE
         options: dict[str, Any] = {
             "split_name": split_name,
-            "views": feature_views(build.card.dataset, config.data.features),
-            "columns": columns_read(build),
+            "views": () if computed else feature_views(build.card.dataset, config.data.features),
+            "columns": columns_read(build, config),
+            "transform": LocalDegreeProfile("2.0") if computed else None,
         }
         self._whole = ShardedDataset(build, **options)
         self._datasets: dict[str, ShardedDataset] = {}
@@ -69,7 +73,8 @@ class ManyGraphs(RunData):
         return len(self._datasets[part])
 
     def _num_classes(self, column: Column) -> int:
-        return int(self._whole.num_classes)
+        labels = {"split_name": self.split_name, "columns": ["y"]}  # without a transform
+        return int(ShardedDataset(self.build, **labels).num_classes)
 
     @property
     def in_channels(self) -> int:
@@ -79,6 +84,8 @@ class ManyGraphs(RunData):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of ``x``; empty where the build does not name them."""
+        if self.config.data.features == DEGREE_PROFILE:
+            return FIELDS
         schema = self.build.card.schema_
         view = next((view for view in self._options["views"] if view.attribute == "x"), None)
         column = next(column for column in schema.columns if column.attribute == "x")

@@ -123,7 +123,7 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     layers = counter.bytes[1:-1] or [0]
     middle = layers[len(layers) // 2]
     node, edge = (count * config.model.hidden_dim * 4 for count in (size.nodes, size.edges))
-    pairs = size.nodes * config.model.heads * config.model.k
+    pairs = size.nodes * config.model.heads * max(config.model.k_of_layers)
     return Kept(
         layer=int(middle * scale),
         layers=int(sum(layers) * scale),

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.k_schedule import KSchedule
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.machine import Size, autocast
 from kmip_data.models.training.metrics import SplitMetrics
@@ -73,6 +75,13 @@ class TrainingModule(LightningModule):
             if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
                 raise
             raise self.diverged("The weights are not finite numbers", error.what) from error
+
+    def on_train_epoch_start(self) -> None:
+        """Move k, where it has a schedule; a resumed run comes to the same."""
+        training = self.config.training
+        if training.k_schedule:
+            schedule = KSchedule.parse(training.k_schedule)
+            set_training_k(self.model, schedule.at(self.current_epoch, training.epochs))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""

@@ -28,7 +28,7 @@ class OneGraph(RunData):
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
         city = is_city(build.card)
-        columns = columns_read(build) + ["coordinate_encoding"] * city
+        columns = columns_read(build, config) + ["coordinate_encoding"] * city
         self._dataset = ShardedDataset(build, split_name=split_name, columns=columns)
         self.graph: Data = self._dataset[0]
         if city:

@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.home import Home, list_builds
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 from kmip_data.models.training.config import RunConfig
-from kmip_data.models.training.overrides import config_from_mapping, key_value
+from kmip_data.models.training.overrides import apply_overrides, config_from_mapping, key_value
 
 #: ``code``, ``text``, or another variant that the preset names.
 Variant = str
@@ -157,11 +157,15 @@ def load_preset(
     preset = read_preset(dataset, model)
     values: dict[str, Any] = {section: dict(keys) for section, keys in preset.code.items()}
     values.setdefault("data", {})["dataset"] = target or dataset
-    for path, value in preset.changes(as_).items():
-        section, key = path.split(".")
-        values[section][key] = value
     values |= {"preset": preset.name, "variant": as_}
-    return config_from_mapping(values, f"the preset {preset.name!r}")
+    config = config_from_mapping(values, f"the preset {preset.name!r}")
+    # As the command line's --set, which has a word for no value (TOML has none).
+    changes = [f"{path}={_as_text(value)}" for path, value in preset.changes(as_).items()]
+    return apply_overrides(config, changes)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_build_folder(target: str) -> bool:

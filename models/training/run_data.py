@@ -12,10 +12,11 @@ from kmip_data.cities import is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
 from kmip_data.models.budget import fit_hidden_dim
+from kmip_data.models.positional import READS
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.result import SplitUsed
-from kmip_data.models.training.tasks import Task, task_of, with_task
+from kmip_data.models.training.tasks import Task, is_class, task_of, with_task
 from kmip_data.parts import PARTS
 from kmip_data.schema import Column
 
@@ -52,7 +53,7 @@ class RunData(ABC):
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
         self.build, self.split_name = build, split_name
-        column = check_columns(build)
+        column = check_columns(build, config)
         self.sizes = {part: size for part in PARTS if (size := self._size(part, config))}
         for part in required:
             if part not in self.sizes:
@@ -64,7 +65,8 @@ class RunData(ABC):
                     next="a larger --limit, or another split",
                 )
         # Classes are counted over all records: a part may lack some.
-        self.task: Task = task_of(column, config, num_classes=self._num_classes(column))
+        classes = self._num_classes(column) if is_class(column) else 0
+        self.task: Task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
 
     @abstractmethod
@@ -196,22 +198,31 @@ def canonical_digest(value: Any) -> str:
 
 #: Attributes that a network reads, where they are stored; nothing else fills batches.
 READ = ("x", "edge_attr", "y")
+DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
 
 
-def columns_read(build: Build) -> list[str]:
-    """Names of the attributes that items of a run have."""
+def columns_read(build: Build, config: RunConfig) -> list[str]:
+    """Names of the attributes that items of a run have: what the network reads and no more."""
     stored = {column.attribute for column in build.card.schema_.columns}
-    return [name for name in READ if name in stored] + ["edge_index"]
+    names = [*READ, *READS[config.model.positional]]
+    if config.model.edge_encoder == "dummy":
+        names.remove("edge_attr")
+    if config.data.features == DEGREE_PROFILE:
+        names.remove("x")
+    return [name for name in names if name in stored] + ["edge_index"]
 
 
-def check_columns(build: Build) -> Column:
+def check_columns(build: Build, config: RunConfig) -> Column:
     """Return the column of the targets; raise UsageError where something to learn from is missing."""
     card, schema = build.card, build.card.schema_
     labels = schema.labels
     missing = [
         what
         for what, there in (
-            ("node features x", any(column.attribute == "x" for column in schema.columns)),
+            (
+                "node features x (--set data.features=degree-profile computes some from the edges)",
+                config.data.features == DEGREE_PROFILE or any(c.attribute == "x" for c in schema.columns),
+            ),
             ("edges", schema.edges != "none"),
             ("targets y of nodes or graphs", labels is not None and labels.level in {"node", "graph"}),
             ("a split", bool(card.splits)),

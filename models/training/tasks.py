@@ -42,6 +42,15 @@ class Task:
     outputs: int
 
 
+def is_class(column: Column) -> bool:
+    """Whether targets are classes: one whole number a row."""
+    return column.shape == () and _is_whole(column)
+
+
+def _is_whole(column: Column) -> bool:
+    return column.stored.startswith(("int", "uint", "bool"))
+
+
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task that the targets ``y`` pose, and that ``config`` chooses where they leave a choice.
 
@@ -60,11 +69,11 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     UsageError
         The loss, the metric or the head of ``config`` is for other targets.
     """
-    whole = column.stored.startswith(("int", "uint", "bool"))
-    scalar = column.shape == ()
-    kind: Kind = "single-label" if whole and scalar else "multilabel" if whole else "regression"
+    kind: Kind = "multilabel" if _is_whole(column) else "regression"
+    if is_class(column):
+        kind = "single-label"
     loss, metric, head = config.training.loss, config.training.metric, config.model.head
-    if loss is not None and LOSSES[loss].kind == "multilabel" and not scalar:
+    if loss is not None and LOSSES[loss].kind == "multilabel" and column.shape:
         kind = "multilabel"  # labels that are stored as numbers, because some are unknown
     level: Level = "node" if column.level == "node" else "graph"
     for name, chosen, fits in (
