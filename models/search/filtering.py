@@ -7,12 +7,17 @@ as rows full of ties, are scored whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import largest, score_block, score_candidates
 
 SPARE = 6  #: candidates beyond k that make a proof likely
+
+PAIRS = 2**21  #: scored whole at a time
 
 _OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
 
@@ -77,3 +82,46 @@ def settle(
             whole = score_block(queries[b : b + 1, part], keys[b : b + 1])
             scores[b, part], rows[b, part] = (found[0] for found in largest(whole, k))
     return scores, rows
+
+
+def search_by_graph(
+    problem: SearchProblem, find: Callable[[Tensor, Tensor, int], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Search graph by graph with a filter whose scores are float32 sums in any order.
+
+    Parameters
+    ----------
+    problem
+        Float32.
+    find
+        From queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of keys, those
+        that the filter ranks highest; a negative one where it ranks none, such as NaN from an overflow.
+
+    Returns
+    -------
+    tuple
+        Scores (H, N, k) and indices (H, N, k) by the rule.
+    """
+    scores, indices = problem.new_result()
+    for graph, start in enumerate(problem.query_ptr[:-1]):
+        stop, low, high = problem.query_ptr[graph + 1], problem.key_ptr[graph], problem.key_ptr[graph + 1]
+        if start == stop or low == high:
+            continue
+        queries = problem.queries[:, start:stop].contiguous()
+        keys = problem.keys[:, low:high].contiguous()
+        k, wanted = min(problem.k, high - low), problem.k + SPARE
+        if wanted < high - low:
+            candidates = find(queries, keys, wanted)
+            error = float32_sum_error(queries, keys)
+            lost = (candidates < 0).any(-1)
+            candidates[lost], error[lost] = torch.arange(wanted, device=problem.device), torch.inf
+            found, rows = settle(queries, keys, candidates, k, error, pairs=PAIRS)
+            scores[:, start:stop, :k], indices[:, start:stop, :k] = found, rows + low
+            continue
+        # All pairs of a graph this small are few.
+        step = max(1, PAIRS // (problem.heads * (high - low)))
+        for row in range(0, stop - start, step):
+            found, rows = largest(score_block(queries[:, row : row + step], keys), k)
+            part = slice(start + row, min(start + row + step, stop))
+            scores[:, part, :k], indices[:, part, :k] = found, rows + low
+    return scores, indices

@@ -1,7 +1,7 @@
 """The ranking rule that every backend obeys, in plain torch for any device.
 
 The score of a pair is the float64 sum, in index order from +0, of its exact products, rounded once
-to float32; the result is the k largest, descending, equal scores by lower index. (Products of two
+to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index. (Products of two
 float32 numbers are exact in float64, so fused multiply-add changes nothing.) Float64 operands are
 summed the same way but their products are rounded and their scores stay float64.
 """
@@ -20,7 +20,7 @@ def score_block(queries: Tensor, keys: Tensor) -> Tensor:
     wide_queries, wide_keys = queries.double(), keys.double()
     for c in range(queries.shape[2]):
         total.addcmul_(wide_queries[:, :, None, c], wide_keys[:, None, :, c])
-    return total.to(queries.dtype)
+    return total.to(queries.dtype).add_(0.0)  # + 0: no −0
 
 
 def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
     for c in range(queries.shape[2]):
         gathered = keys[:, :, c].gather(1, flat).view(candidates.shape)
         total.addcmul_(queries[:, :, None, c].double(), gathered.double())
-    return total.to(queries.dtype)
+    return total.to(queries.dtype).add_(0.0)  # + 0: no −0
 
 
 def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:

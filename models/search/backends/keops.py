@@ -22,16 +22,14 @@ from filelock import FileLock
 from torch import Tensor
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search.filtering import SPARE, float32_sum_error, settle
+from kmip_data.models.search.filtering import search_by_graph
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.models.search.rule import largest, score_block
 
 NAME = "keops"
 SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
 AUTO = "only by name"
 
 _MOST_KEYS = 2**24  # KeOps passes indices as float32
-_PAIRS = 2**21  # scored whole at a time
 
 
 def unusable(device_type: str) -> str | None:
@@ -61,27 +59,7 @@ def rank(_problem: SearchProblem) -> int:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    scores, indices = problem.new_result()
-    for graph, start in enumerate(problem.query_ptr[:-1]):
-        stop, low, high = problem.query_ptr[graph + 1], problem.key_ptr[graph], problem.key_ptr[graph + 1]
-        if start == stop or low == high:
-            continue
-        queries = problem.queries[:, start:stop].contiguous()
-        keys = problem.keys[:, low:high].contiguous()
-        k, wanted = min(problem.k, high - low), problem.k + SPARE
-        if wanted < high - low:
-            candidates = _arg_k_max(queries, keys, wanted)
-            error = float32_sum_error(queries, keys)
-            found, rows = settle(queries, keys, candidates, k, error, pairs=_PAIRS)
-            scores[:, start:stop, :k], indices[:, start:stop, :k] = found, rows + low
-            continue
-        # Of a graph this small KeOps would repeat key 0; all its pairs are few.
-        step = max(1, _PAIRS // (problem.heads * (high - low)))
-        for row in range(0, stop - start, step):
-            found, rows = largest(score_block(queries[:, row : row + step], keys), k)
-            part = slice(start + row, min(start + row + step, stop))
-            scores[:, part, :k], indices[:, part, :k] = found, rows + low
-    return scores, indices
+    return search_by_graph(problem, _arg_k_max)
 
 
 def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
