@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,25 @@ if TYPE_CHECKING:
     from kmip_data.models.training.summary import Summary
 
 
+class TrainCommand(DatasetCommand):
+    """``train``, where ``--k`` is the attention's if the dataset has no parameter of that name."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, ``--attention-k`` with its short name where that is free."""
+        found = super().get_params(ctx)
+        if any("--k" in param.opts for param in found):
+            return found
+        return [_with_short_name(param) if param.name == "attention_k" else param for param in found]
+
+
+def _with_short_name(option: click.Parameter) -> click.Parameter:
+    both = copy.copy(option)
+    both.opts = [*option.opts, "--k"]
+    return both
+
+
 @click.command(
-    cls=DatasetCommand,
+    cls=TrainCommand,
     splits=True,
     examples=[
         "kmip-data train --dataset s3dis --epochs 5 --device cpu",
@@ -71,6 +89,11 @@ if TYPE_CHECKING:
     type=click.Choice(["32", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
 )
+@click.option(
+    "--search",
+    metavar="BACKEND",
+    help="How the k best keys are found, such as keops for the paper's way; the same result.  [default: auto]",
+)
 @click.option("--compile", "compiled", is_flag=True, help="Compile the model with torch.compile.")
 @click.option(
     "--logger",
@@ -82,6 +105,18 @@ if TYPE_CHECKING:
     type=click.Choice(["replace", "append", "none"]),
     help="Cities: sinusoids in the place of longitude and latitude, beside them, or neither."
     "  [default: the preset's]",
+)
+@click.option(
+    "--attention-k",
+    "attention_k",
+    metavar="K[,K…]",
+    help="Keys that a query attends to, for all layers or one number each; also --k where the dataset has no"
+    " parameter k.  [default: the preset's]",
+)
+@click.option(
+    "--k-schedule",
+    metavar="SHAPE:FROM:TO",
+    help="How that number moves over the run, such as cosine:50:5 or linear:50:5; it is evaluated at TO.",
 )
 @click.option(
     "--neighbor-sampling",
@@ -188,8 +223,11 @@ KEYS = {
     "devices": ("system", "devices"),
     "compiled": ("system", "compile"),
     "logger": ("system", "logger"),
+    "search": ("model", "search"),
     "coordinates": ("data", "coordinates"),
     "neighbors": ("training", "neighbors"),
+    "attention_k": ("model", "k"),
+    "k_schedule": ("training", "k_schedule"),
 }
 
 
@@ -203,6 +241,7 @@ def configuration(
     epochs: int | None,
     overrides: Sequence[str],
     neighbors: str | None = None,
+    attention_k: str | None = None,
     home: Home | None = None,
     **options: Any,
 ) -> RunConfig:
@@ -216,6 +255,8 @@ def configuration(
         Length of the run, if given; a warm-up that would fill it is shortened.
     neighbors
         As ``--neighbor-sampling`` takes it.
+    attention_k
+        As ``--attention-k`` takes it; unset, it is where a schedule of k ends.
     home
         Where a build of one's own is looked for by name.
     options
@@ -230,6 +271,10 @@ def configuration(
     if "split_seed" in split:  # the seed given is the one that is meant, whatever the run's
         values["data"]["split_seed_follows_run"] = False
     options["neighbors"] = None if neighbors is None else fanouts(neighbors)
+    last = (options.get("k_schedule") or "").rpartition(":")[2]
+    if attention_k is None and last.isdecimal():
+        attention_k = last
+    options["attention_k"] = None if attention_k is None else layer_numbers(attention_k)
     for name, value in options.items():
         if value not in (None, False):
             section, key = KEYS[name]
@@ -238,6 +283,25 @@ def configuration(
     if epochs is not None:
         config = with_epochs(config, epochs)
     return apply_overrides(config, overrides)
+
+
+def layer_numbers(text: str) -> int | list[int]:
+    """Read ``5`` and ``5,10,20``.
+
+    >>> layer_numbers("5,10")
+    [5, 10]
+    """
+    items = text.split(",")
+    if not all(item.isdecimal() and int(item) > 0 for item in items):
+        raise UsageError(
+            f"{text!r} says no number of keys.",
+            expected="a number such as --attention-k 5, or one for each layer such as 5,5,10",
+            found=text,
+            left="nothing was changed",
+            next="kmip-data train --help",
+        )
+    numbers = [int(item) for item in items]
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def fanouts(text: str) -> list[int]:

@@ -22,7 +22,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     embed_dim, num_heads, dropout, bias, batch_first, device, dtype
         As there.
     k
-        Keys that a query attends to; all where there are fewer.
+        Keys that a query attends to; all where there are fewer. An attribute that may be changed.
     backend
         Search backend.
     """
@@ -52,12 +52,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         # In evaluation torch's transformer layers call a fused kernel of their own in the place of an
         # attention of which this is true.
         self._qkv_same_embed_dim = False
-        self.backend = backend
-        self.set_k(k)
-
-    def set_k(self, k: int) -> None:
-        """Attend to k keys from now on."""
-        self.k = k
+        self.k, self.backend = k, backend
 
     def forward(
         self,
@@ -98,10 +93,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         if attn_mask is not None or is_causal:
             raise UsageError(
                 "k-MIP attention takes no attention mask",
-                expected="attn_mask=None and is_causal=False; which keys there are is key_padding_mask's to say",
-                found="is_causal=True"
-                if attn_mask is None
-                else f"attn_mask of shape {tuple(attn_mask.shape)}",
+                expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
+                found="is_causal=True" if attn_mask is None else f"attn_mask {tuple(attn_mask.shape)}",
             )
         alone, same = query.ndim == 2, query is key
         if alone:

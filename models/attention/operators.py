@@ -7,7 +7,6 @@ whose loops depend on the data. On the CPU compiled kernels do the work, elsewhe
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
@@ -188,7 +187,7 @@ def _working(dtype: torch.dtype) -> torch.dtype:
 
 
 def _compiled(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and importlib.util.find_spec("numba") is not None
+    return tensor.device.type == "cpu"
 
 
 def _array(value: Any) -> Any:

@@ -14,7 +14,8 @@ from support.slow_models import full_attention, slow_attention, slow_padded_atte
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.models.attention import operators
+from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
 
 PTR = [0, 4, 4, 5, 17, 40]
 
@@ -261,3 +262,35 @@ def test_values_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="values") as caught:
         kmip_attention(q, key, v[:, :-1], 3)
     assert "(2, 40, v)" in str(caught.value)
+
+
+def test_another_k_in_training() -> None:
+    layer, other = KMIPAttention(8, heads=2, key_dim=3, k=6), KMIPAttention(8, heads=2, key_dim=3, k=2)
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(40, 8)
+    set_training_k(torch.nn.Sequential(layer), 2)
+    assert torch.equal(layer(x, PTR), other(x, PTR))
+    evaluated = layer.eval()(x, PTR)
+    assert not torch.equal(evaluated, other(x, PTR))
+    set_training_k(layer, None)
+    assert torch.equal(layer.train()(x, PTR), evaluated)
+
+
+def test_a_warm_start_changes_nothing(monkeypatch) -> None:
+    hints = []
+    topk = operators.topk_inner_product
+
+    def noting(*arguments, hint=None, **options):
+        hints.append(None if hint is None else tuple(hint.shape))
+        return topk(*arguments, hint=hint, **options)
+
+    monkeypatch.setattr(operators, "topk_inner_product", noting)
+    cold, warm = (KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True))
+    warm.load_state_dict(cold.state_dict())
+    x = torch.randn(400, 8)
+    for step, rows in enumerate((400, 400, 300, 300)):
+        moved = x[:rows] + 0.01 * step
+        warm.training_k = cold.training_k = 6 - step
+        assert torch.equal(warm(moved), cold(moved))
+    assert hints[0::2] == [None, (2, 400, 6), None, (2, 300, 4)]
+    assert warm.state_dict().keys() == cold.state_dict().keys()

@@ -80,7 +80,7 @@ def test_in_gps_conv() -> None:
     x, batch = rows(30), torch.tensor([0] * 20 + [1] * 3 + [2] * 7)
     edge_index = torch.randint(0, 3, (2, 40))
     torch.testing.assert_close(conv(x, edge_index, batch), expected(x, edge_index, batch))
-    conv.attn.set_k(2)
+    conv.attn.k = 2
     x = x.requires_grad_()
     out = conv.train()(x, edge_index, batch)
     assert not torch.allclose(out, expected(x, edge_index, batch), atol=1e-3)
@@ -101,7 +101,7 @@ def test_in_a_transformer_encoder(training: bool) -> None:
     with torch.inference_mode(not training):  # where torch's own layers leave the Python code
         found = encoder(x, src_key_padding_mask=mask)
         torch.testing.assert_close(found[~mask], expected(x, src_key_padding_mask=mask)[~mask])
-        encoder.layers[0].self_attn.set_k(1)
+        encoder.layers[0].self_attn.k = 1
         assert not torch.allclose(encoder(x, src_key_padding_mask=mask)[~mask], found[~mask], atol=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""k in training: read, moved from epoch to epoch, ended where it is evaluated, and a number for each layer."""
+"""k in training: read, moved from epoch to epoch, ended where it is evaluated; a number for each layer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_begins_and_ends_where_it_says(text: str) -> None:
 
 def test_a_line_and_half_a_cosine() -> None:
     assert [KSchedule.parse("linear:10:2").at(epoch, 5) for epoch in range(5)] == [10, 8, 6, 4, 2]
-    assert [KSchedule.parse("cosine:100:0001").at(epoch, 3) for epoch in range(3)] == [100, 50, 1]
+    assert [KSchedule.parse("cosine:101:0001").at(epoch, 3) for epoch in range(3)] == [101, 51, 1]
 
 
 @pytest.mark.parametrize(
