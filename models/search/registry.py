@@ -93,6 +93,25 @@ def get_backend(name: str) -> Any:
     return module
 
 
+def check_backend(name: str, device_type: str) -> None:
+    """Refuse a backend that does not exist or cannot run on such a device, before there is a problem."""
+    if name == "auto":
+        return
+    why_not = get_backend(name).unusable(device_type)
+    if why_not:
+        raise _refused(name, f"a backend that runs on {device_type}", why_not)
+
+
+def _refused(name: str, expected: str, why_not: str) -> UsageError:
+    return UsageError(
+        f"search backend {name!r} cannot take this problem",
+        expected=expected,
+        found=why_not,
+        left=LEFT,
+        next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
+    )
+
+
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
     """The backend for this problem: the one asked for, else the best that can take it.
 
@@ -106,13 +125,7 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         module = get_backend(name)
         why_not = module.unusable(device) or module.refuses(problem)
         if why_not:
-            raise UsageError(
-                f"search backend {name!r} cannot take this problem",
-                expected=f"a problem on {device} that it can take",
-                found=why_not,
-                left=LEFT,
-                next="take 'auto' (--set model.search=auto); kmip-data doctor says why others are not usable",
-            )
+            raise _refused(name, f"a problem on {device} that it can take", why_not)
         return module
     ranks = {module.NAME: module.rank(problem) for module in all_backends().values()}
     reasons: list[str] = []
