@@ -155,6 +155,7 @@ class Pipeline(ABC, Generic[P, S]):
     """One dataset family. Stateless: an instance is picklable and equal for equal manifests."""
 
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
+    one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]
 

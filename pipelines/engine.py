@@ -198,7 +198,7 @@ class _Run:
             shutil.rmtree(pieces, ignore_errors=True)
             pieces.mkdir()
         # A second process costs no time here, and many builds need no more than these two.
-        self.workers.ensure(min(self.jobs, 2))
+        self.workers.ensure(1 if self.pipeline.one_unit else min(self.jobs, 2))
         try:
             future = self.workers.submit(prepare, self.pipeline, self.raw, self.params, pieces, self.jobs)
             prepared = future.result()

@@ -2,13 +2,139 @@
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kmip_data.cli.benchmarks import Row, _seconds
+from kmip_data.home import Home
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.raw import obtain_raw
+
 if TYPE_CHECKING:
     import osmium
+
+
+UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
+HOPS = 16
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
+    from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapParams
+
+    pipeline = load_pipeline(load_manifest("helsinki"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        raw = obtain_raw(pipeline.manifest, pipeline, Home(folder / "home"), quiet=True)
+        source = raw.path / pipeline.manifest.content.anchor
+        write_streets(source, folder / "streets.osm")
+        write_areas(source, folder / "areas.osm")
+        nodes = 5 if quick else UPSTREAM_NODES
+
+        def ours() -> None:
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                build_raw(
+                    pipeline,
+                    OpenStreetMapParams(),
+                    pipeline.SplitParams(),
+                    raw,
+                    home=Home(Path(work)),
+                    quiet=True,
+                )
+
+        def warm() -> None:
+            params = OpenStreetMapParams()
+            prepared = pipeline.prepare(raw, params, folder)
+            list(pipeline.records(prepared, pipeline.units(prepared, params)[0], params))
+
+        warm()  # compiles what no earlier run has compiled
+        mine = [_seconds(ours) for _ in range(1 if quick else 5)]
+        inside = [_seconds(warm) for _ in range(1 if quick else 5)]
+        made, labels, total = _upstream(folder, nodes)
+    note = (
+        f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
+        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has processes, files and card in it"
+    )
+    theirs = made + labels
+    return [
+        _row(
+            "Helsinki: extract to finished build", "OSMnx + upstream's code", mine, theirs, note, target=20.0
+        ),
+        _row("the same without processes and files", "OSMnx + upstream's code", inside, theirs, note),
+        _row("the same, labels left out of theirs", "OSMnx + upstream's features", inside, made, note),
+    ]
+
+
+def _row(
+    what: str, against: str, mine: list[float], theirs: float, note: str, target: float | None = None
+) -> Row:
+    ours = statistics.median(mine)
+    return Row(
+        what=what,
+        against=against,
+        ours=ours,
+        theirs=theirs,
+        unit="s",
+        ratio=theirs / ours,
+        spread=(theirs / max(mine), theirs / min(mine)),
+        target="" if target is None else f"≥ {target:g}×",
+        met=None if target is None else theirs / ours >= target,
+        note=note,
+    )
+
+
+def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
+    """Return seconds for graph and features, seconds for all labels (extrapolated), and the nodes.
+
+    The steps of City-Networks' generator, with the names that functions have in OSMnx 2.
+    """
+    import geopandas
+    import networkx as nx
+    import osmnx
+    import torch
+    from torch_geometric.utils import k_hop_subgraph, remove_self_loops, scatter, to_undirected
+
+    start = time.perf_counter()
+    graph = osmnx.add_edge_speeds(osmnx.graph_from_xml(folder / "streets.osm"))
+    counts = osmnx.stats.count_streets_per_node(graph)
+    nodes, edges = osmnx.graph_to_gdfs(graph)
+    areas = osmnx.features_from_xml(folder / "areas.osm", tags={"landuse": True})[["landuse", "geometry"]]
+    joined = geopandas.sjoin_nearest(nodes, areas, how="inner")
+    nodes["landuse"] = joined[~joined.index.duplicated(keep="first")]["landuse"]
+    nodes["street_count"] = nodes.index.map(counts)
+    own = [nodes[["x", "y", "street_count"]].to_numpy(np.float32), _one_hot(nodes["landuse"])]
+    street = [edges[["length", "speed_kph"]].to_numpy(np.float32)]
+    street += [_one_hot(edges[name]) for name in ("oneway", "lanes", "reversed", "highway")]
+    position = {number: i for i, number in enumerate(nodes.index)}
+    index = torch.tensor([[position[u], position[v]] for u, v, _ in edges.index]).T
+    attr = torch.from_numpy(np.concatenate(street, axis=1))
+    index, attr = remove_self_loops(*to_undirected(index, attr, reduce="mean"))
+    mean = scatter(attr, index[1], dim=0, dim_size=len(nodes), reduce="mean")
+    np.concatenate([*own, mean.numpy()], axis=1)
+    made = time.perf_counter() - start
+    chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
+    start = time.perf_counter()
+    for node in chosen:
+        ball, _, _, inside = k_hop_subgraph(node, HOPS, index, num_nodes=len(nodes))
+        near = nx.Graph()
+        near.add_nodes_from(ball.tolist())
+        pairs, lengths = index[:, inside].T.tolist(), attr[inside, 0].tolist()
+        near.add_weighted_edges_from((u, v, length) for (u, v), length in zip(pairs, lengths, strict=True))
+        nx.eccentricity(near, v=node, weight="weight")
+    return made, (time.perf_counter() - start) / sample * len(nodes), len(nodes)
+
+
+def _one_hot(values: Any) -> Any:
+    text = values.astype(str)
+    kept = text.where(text.isin(text.value_counts().index[:8]), "others")
+    return np.stack([(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1)
 
 
 def write_streets(source: Path, target: Path, network_type: str = "all") -> None:

@@ -59,6 +59,7 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
     """The pipeline of ``manifests/datasets/helsinki.toml`` and of ``city.toml``, whatever name a city has."""
 
     version = 1
+    one_unit = True
     Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kmip_data.pipelines.openstreetmap.network import StreetGraph
 
 KM_A_MILE: Final = 1.60934  #: as OSMnx has it
-_NUMBER: Final = re.compile(r"([0-9][.,0-9]*) ?(?:km/h|kmh|kph|mph|knots)?")
+_NUMBER: Final = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
 #: Speeds that are meant where only a rule is given (``maxspeed=FI:urban``): country -> zone and km/h.
 #: From https://wiki.openstreetmap.org/wiki/Key:maxspeed, in OSMnx's selection.

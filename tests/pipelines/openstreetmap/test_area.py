@@ -11,6 +11,7 @@ import shapely
 from osmnx import _osm_xml, _overpass
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki
 
+from kmip_data.card import Receipt
 from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
@@ -25,8 +26,6 @@ BOX = (24.940, 60.168, 24.947, 60.173)
 
 @pytest.fixture
 def raw() -> RawFolder:
-    from kmip_data.card import Receipt
-
     path = helsinki()
     receipt = Receipt(name=path.name, origin=path.name, sha256="0" * 64, bytes=1)
     return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
@@ -38,7 +37,7 @@ def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(_overpass, "_download_overpass_network", lambda *_: iter([answer]))
     theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
     params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
-    ours, land_use, facts = _from_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
+    ours, land_use, _ = _from_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
     assert ours.node_id.tolist() == sorted(theirs)
     assert edges_of(ours) == edges_of_osmnx(theirs)
     counted = dict(theirs.nodes(data="street_count"))
@@ -84,7 +83,9 @@ def test_an_area_that_misses_says_where_the_map_is(raw, tmp_path):
     assert "24.9" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "3,0,2,1", "0,0,0,1", "-181,0,1,1", "0,nan,1,1"])
+@pytest.mark.parametrize(
+    "text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "3,0,2,1", "0,0,0,1", "-181,0,1,1", "0,nan,1,1"]
+)
 def test_a_box_that_is_none_is_refused(text):
     with pytest.raises(ValueError):
         parse_bbox(text)
@@ -97,9 +98,17 @@ def test_polygons_anywhere_in_the_file_are_joined(tmp_path):
     path = tmp_path / "area.geojson"
     parts = [{"type": "Polygon", "coordinates": [SQUARE]}, {"type": "Point", "coordinates": [9, 9]}]
     features = [
-        {"type": "Feature", "properties": {}, "geometry": {"type": "GeometryCollection", "geometries": parts}},
+        {
+            "type": "Feature",
+            "properties": {},
+            "geometry": {"type": "GeometryCollection", "geometries": parts},
+        },
         {"type": "Feature", "properties": {}, "geometry": None},
-        {"type": "Feature", "properties": {}, "geometry": json.loads(shapely.to_geojson(shapely.box(1, 0, 2, 1)))},
+        {
+            "type": "Feature",
+            "properties": {},
+            "geometry": json.loads(shapely.to_geojson(shapely.box(1, 0, 2, 1))),
+        },
     ]
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     assert read_polygon(path).equals(shapely.box(0, 0, 2, 1))

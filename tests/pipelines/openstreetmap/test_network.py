@@ -70,7 +70,7 @@ TAGS = st.fixed_dictionaries(
 MAPS = st.lists(st.tuples(st.lists(st.integers(1, 9), min_size=2, max_size=7), TAGS), min_size=1, max_size=7)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(MAPS)
 def test_any_network_is_simplified_as_by_osmnx(tmp_path_factory, ways):
     tmp_path = tmp_path_factory.mktemp("map")

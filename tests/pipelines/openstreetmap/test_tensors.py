@@ -116,7 +116,9 @@ def test_choice_of_categories(counts):
 
 def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
-    path = write_map(tmp_path / "map.osm", nodes, [(1, [1, 2], {"highway": "path"}), (2, [2, 3], {"highway": "path"})])
+    path = write_map(
+        tmp_path / "map.osm", nodes, [(1, [1, 2], {"highway": "path"}), (2, [2, 3], {"highway": "path"})]
+    )
     extract = read_extract(path, "all", tmp_path)
     city = city_tensors(from_ways(extract.ways), extract.land_use, facts={})
     assert not city.features[:, 3:12].any()
@@ -146,7 +148,9 @@ def test_anothers_vocabulary_gives_its_columns(city, tmp_path):
 
 @given(
     st.one_of(
-        st.sampled_from([*IMPLICIT, "walk", "none", "signals", "", "30 mph", "30mph", "5 knots", "1.2.3", "50|30"]),
+        st.sampled_from(
+            [*IMPLICIT, "walk", "none", "signals", "", "30 mph", "30mph", "5 knots", "1.2.3", "50|30"]
+        ),
         st.text("0123456789.,| kmph/", max_size=9),
     )
 )
