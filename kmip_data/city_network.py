@@ -13,7 +13,7 @@ from kmip_data.datasets import Folder, open_dataset
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, open_target
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.opening import locate
+from kmip_data.opening import locate, split_name
 from kmip_data.sharded import ShardedDataset
 
 PYG_COLUMNS = ("x", "y", "edge_index")
@@ -97,16 +97,16 @@ class CityNetwork(ShardedDataset):
         rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size}
         if name.lower() in dataset_names():
             _check_class(name.lower())
-            found, split_name = open_dataset(
+            found, split = open_dataset(
                 name.lower(), root, home, parameters, rule, build=build, sample=sample, **build_options
             )
         else:
-            found, split_name = _open_own(name, root, home, parameters, rule, sample=sample)
+            found, split = _open_own(name, root, home, parameters, rule, sample=sample)
         if not is_city(found.card):
             raise _no_city(name, f"the build {found.path}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
         super().__init__(
-            found, None, transform, split_name=split_name, columns=PYG_COLUMNS if raw_features else None
+            found, None, transform, split_name=split, columns=PYG_COLUMNS if raw_features else None
         )
 
     def get(self, idx: int) -> Data:
@@ -138,10 +138,8 @@ def _open_own(
     sample: bool,
 ) -> tuple[Build, str]:
     """Return the finished build of a city of the user's, and the name of its split."""
-    from kmip_data.pipelines.build import ensure_split
-
     found = open_target(name, locate(root if root is not None else home), parameters, sample=sample)
-    return found, ensure_split(found, rule)
+    return found, split_name(found, rule)
 
 
 def _check_class(name: str) -> None:

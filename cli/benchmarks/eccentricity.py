@@ -47,7 +47,7 @@ def rows(*, quick: bool = False) -> list[Row]:
             lambda: ours(most), lambda: straightforward(edges, lengths, n), repeats=repeats, warmup=0
         )
         found = [
-            _against_networkx(small),
+            _against_networkx(graph),
             Row(
                 what=f"{whole}, {most} threads",
                 against="one compiled search and Dijkstra with a heap a node, as many threads",
@@ -147,6 +147,8 @@ def _against_networkx(graph: Graph) -> Row:
         return float(nx.eccentricity(ball, node, weight="weight"))
 
     set_num_threads(1)
+    torch_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
     if [np.float32(upstream(node)) for node in nodes] != found[nodes].tolist():
         msg = "the two sides do not agree"
@@ -157,6 +159,7 @@ def _against_networkx(graph: Graph) -> Row:
         repeats=3,
         warmup=0,
     )
+    torch.set_num_threads(torch_threads)
     ours, theirs = mine / n, other / SAMPLED
     return Row(
         what=f"{WHAT}, one node, one thread",
