@@ -53,7 +53,7 @@ def read_molecule(  # noqa: C901, PLR0911, PLR0912, PLR0915 -- one pass over the
                 continue
             if bit == 0 or at >= size:
                 return False
-            value = np.int64(data[at])
+            value = int(data[at])
             at += 4 if bit == 8 else 1
             if bit == 1:
                 charge = value - 256 if value > 127 else value

@@ -7,7 +7,7 @@ Raw layout: one file written by ``torch.save``, a list of three lists (train, va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -110,7 +110,8 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
                 raise DamagedInput(
                     f"{FILE} is not the superpixels of CIFAR10.",
                     expected="a list of three lists of graphs",
-                    found=f"{type(lists).__name__} of {np.size(lists) if lists is None else len(lists)}",
+                    found=f"{type(lists).__name__}"
+                    + (f" of {len(lists)}" if isinstance(lists, Sized) else ""),
                 )
             sizes = {}
             for part, graphs in zip(PARTS, lists, strict=True):

@@ -57,7 +57,7 @@ _BONDS = {1: 0, 2: 1, 3: 2, 12: 3}  # single, double, triple, aromatic
 _SIZES = struct.Struct("<20x2I")  # of the binary form: atoms, bonds
 
 #: Between them: charges, isotopes, radicals, every hybridisation there is a short molecule for, both
-#: chiralities, stereo bonds and directions, triple and dative bonds, rings, more than 255 bonds, more than 255 atoms.
+#: chiralities, stereo bonds and directions, triple and dative bonds, rings, over 255 bonds, over 255 atoms.
 _PROBES = (
     "C[C@H](N)C(=O)N[C@@H](CC1=CC=CC=C1)C([O-])=O",
     "C/C=C/C(=O)N/N=C\\c1c[nH]c[n+]1C",
@@ -118,7 +118,7 @@ def read_smiles(smiles: str) -> Molecule:
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
-        mol = Chem.MolFromSmiles(smiles)
+        mol: Mol | None = Chem.MolFromSmiles(smiles)
         if mol is None:
             raise RefusedSmilesError(_reason(smiles))
     return featurise(mol)
@@ -200,7 +200,7 @@ def _reason(smiles: str) -> str:
     """Say in one line why RDKit refuses a SMILES."""
     from rdkit import Chem
 
-    mol = Chem.MolFromSmiles(smiles, sanitize=False)
+    mol: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is None:
         return "it is not a SMILES"
     try:
@@ -217,7 +217,7 @@ def _binary_is_known() -> bool:
 
     with rdBase.BlockLogs():
         for smiles in _PROBES:
-            mol = Chem.MolFromSmiles(smiles)
+            mol: Mol | None = Chem.MolFromSmiles(smiles)
             if mol is None:
                 continue
             found, wanted = read_binary(mol), ask_rdkit(mol)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.restricted_pickle import Pending, RefusedError
+from kmip_data.pipelines.restricted_pickle import Allowed, Pending, RefusedError
 
 _NUMBER = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 
@@ -94,20 +94,19 @@ def _no_call(*_: Any) -> Any:
     raise RefusedError(msg)
 
 
+_CORE: Final[Allowed] = {
+    "multiarray._reconstruct": _Array,
+    "multiarray.scalar": _scalar,
+    "numeric._frombuffer": _of_bytes,
+}
+
 #: What may be named in a pickle of numpy arrays in plain containers.
-NUMPY: Final = {
+NUMPY: Final[Allowed] = {
     "numpy.ndarray": _no_call,
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
     "__builtin__.bytes": _bytes,
     "builtins.bytes": _bytes,
-    **{
-        f"numpy.{core}.{name}": call
-        for core in ("core", "_core")
-        for name, call in {
-            "multiarray._reconstruct": _Array,
-            "multiarray.scalar": _scalar,
-            "numeric._frombuffer": _of_bytes,
-        }.items()
-    },
+    **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
+    **{f"numpy._core.{name}": call for name, call in _CORE.items()},
 }

@@ -175,7 +175,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
-        mol = Chem.MolFromSmiles(text, sanitize=False)
+        mol: Any = Chem.MolFromSmiles(text, sanitize=False)
         if mol is None:
             msg = "it is not a SMILES"
             raise RefusedSmilesError(msg)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 from kmip_data.errors import DamagedInput
 
@@ -65,7 +65,7 @@ class _Global:
 
 
 def read_pickle(
-    file: BinaryIO, allowed: Allowed, *, name: str, persistent: Callable[[Any], Any] | None = None
+    file: IO[bytes], allowed: Allowed, *, name: str, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
     """Return what a pickle of protocol 0 to 5 holds.
 

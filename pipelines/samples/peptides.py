@@ -13,7 +13,7 @@ import io
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -37,7 +37,7 @@ CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
 
 
 def write_sample(
-    folder: Path, pipeline: PeptidesPipeline[object], *, peptides: int | None = None, seed: int = 0
+    folder: Path, pipeline: PeptidesPipeline[Any], *, peptides: int | None = None, seed: int = 0
 ) -> None:
     """Write the CSV and the split pickle of one of the two sets."""
     from kmip_data.pipelines.peptides import LABELS, TARGETS
@@ -96,7 +96,7 @@ def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDA
     """At least one label a peptide; label i goes with what residues i and 19 − i outweigh."""
     share = composition / composition.sum(axis=1, keepdims=True)
     score = share[:, :count] + share[:, ::-1][:, :count] + rng.normal(0, 0.02, (len(share), count))
-    labels = (score > 0.16).astype(np.int64)
+    labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
     labels[np.arange(len(labels)), score.argmax(axis=1)] = 1
     return labels
 

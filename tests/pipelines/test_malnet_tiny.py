@@ -47,7 +47,7 @@ def sample(tmp_path_factory):
 
 
 def networkx_graph(path):
-    graph = nx.read_edgelist(path, nodetype=int, create_using=nx.MultiDiGraph)
+    graph = nx.read_edgelist(path, nodetype=int, create_using=nx.DiGraph)
     graph.remove_nodes_from([u for u in list(graph) if not (set(graph.succ[u]) | set(graph.pred[u])) - {u}])
     return graph
 
@@ -74,10 +74,11 @@ def test_real_graphs_equal_networkx(real, tmp_path):
 def test_items_equal_pyg(real, tmp_path):
     archives = [shared_data("malnet-graphs-tiny_100.tar.gz"), shared_data("split_info_tiny_100.zip")]
     options = {"home": tmp_path / "home", "archives": archives, "jobs": 1, "quiet": True}
+    kept = {"isolated": "keep", "label_order": "first-seen"}
+    builds = [MalNetTiny(**options, **kept).build.path, MalNetTiny(**options).build.path]
     for part in ("train", "val", "test", None):
         theirs = pyg_malnet(tmp_path / "pyg", real, part)
-        as_pyg = MalNetTiny(split=part, isolated="keep", label_order="first-seen", **options)
-        as_gps = MalNetTiny(split=part, **options)
+        as_pyg, as_gps = MalNetTiny(builds[0], split=part, **kept), MalNetTiny(builds[1], split=part)
         assert len(theirs) == len(as_pyg) == len(as_gps)
         for data, one, other in zip(theirs, as_pyg, as_gps, strict=True):
             assert_same(one, data, ordered=False)
@@ -93,7 +94,8 @@ def test_items_equal_pyg(real, tmp_path):
 
 def test_degree_profile_is_made_on_reading(real, tmp_path):
     archives = [shared_data("malnet-graphs-tiny_100.tar.gz"), shared_data("split_info_tiny_100.zip")]
-    options = {"home": tmp_path, "archives": archives, "jobs": 1, "quiet": True, "split": "test"}
+    build = MalNetTiny(home=tmp_path, archives=archives, jobs=1, quiet=True).build.path
+    options = {"root": build, "split": "test"}
     plain = MalNetTiny(**options)
     both = [MalNetTiny(degree_profile=rule, **options) for rule in ("2.0", "2.8")]
     assert plain.num_node_features == 0
