@@ -87,14 +87,15 @@ def command(
             left="nothing was changed",
             next="another --dump-qk",
         )
-    source = {"target": dataset, "sample": sample, "home": home, "device": device}
-    found = evaluate(run, **source)
+    found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
     dumped: dict[str, object] = {}
     if dump is not None:
         from kmip_data.models.analysis.projections import write_projections
         from kmip_data.models.analysis.recording import record_run
 
-        projections = record_run(run, part=dump_part, graphs=dump_graphs, **source)
+        projections = record_run(
+            run, part=dump_part, graphs=dump_graphs, target=dataset, sample=sample, home=home, device=device
+        )
         write_projections(dump, projections)
         dumped = {
             "file": dump,

@@ -149,8 +149,11 @@ def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Cumulative attention weight: of the sample, and of Gaussian queries and keys of its size."""
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
     queries, keys = sample.queries[:1], sample.keys[:1]
-    normal = (torch.randn(rows.shape, generator=generator) for rows in (queries, keys))
-    curves = (cumulative_weight(sample.queries, sample.keys, ks), cumulative_weight(*normal, ks))
+    normal = [torch.randn(rows.shape, generator=generator) for rows in (queries, keys)]
+    curves = (
+        cumulative_weight(sample.queries, sample.keys, ks),
+        cumulative_weight(normal[0], normal[1], ks),
+    )
     return dict(zip(CUMULATIVE_WEIGHT, curves, strict=True))
 
 

@@ -53,5 +53,5 @@ def _stages_of(measurer: Measurer, method: Method, inputs: Inputs) -> dict[str, 
                 found["search"], _ = timed(lambda: search(inputs, chunk))
         found["attend"] = max(0.0, whole - found.get("search", 0.0))
     ones = torch.ones_like(out)
-    found["backward"], _ = timed(lambda: out.backward(ones))
+    found["backward"], _ = timed(lambda: torch.autograd.backward(out, ones))
     return found

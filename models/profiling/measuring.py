@@ -121,7 +121,7 @@ class Measurer:
                 backward, _ = self.timed(lambda: out.sum().backward())  # type: ignore[no-untyped-call]
             else:
                 ones = torch.ones_like(out)
-                backward, _ = self.timed(lambda: out.backward(ones))
+                backward, _ = self.timed(lambda: torch.autograd.backward(out, ones))
         if watch is not None:
             watch.stop()
         return forward, backward

@@ -80,12 +80,14 @@ def _ours(backend: str) -> Method:
     def attend(inputs: Inputs, _chunk: int) -> Tensor:
         assert isinstance(inputs, Workload)
         queries, keys, values = inputs.tensors
-        return kmip_attention(queries, keys, values, inputs.k, query_ptr=inputs.ptr, backend=backend)
+        out: Tensor = kmip_attention(queries, keys, values, inputs.k, query_ptr=inputs.ptr, backend=backend)
+        return out
 
     def search(inputs: Inputs, _chunk: int) -> Tensor:
         assert isinstance(inputs, Workload)
         queries, keys, _ = inputs.tensors
-        return topk_inner_product(queries, keys, inputs.k, query_ptr=inputs.ptr, backend=backend)[1]
+        found: Tensor = topk_inner_product(queries, keys, inputs.k, query_ptr=inputs.ptr, backend=backend)[1]
+        return found
 
     def unusable(device_type: str) -> str | None:
         return None if backend == "auto" else get_backend(backend).unusable(device_type)
@@ -113,7 +115,7 @@ def _full(inputs: Inputs, chunk: int) -> Tensor:
     queries, keys, values = inputs.tensors
     step = _rows_at_once(queries, keys.shape[-2], chunk, numbers=2)
     parts = []
-    for rows in queries.split(step, dim=-2):
+    for rows in torch.split(queries, step, -2):
         scores = rows @ keys.mT / math.sqrt(queries.shape[-1])
         if inputs.real is not None:
             scores = scores.masked_fill(~inputs.real[:, None, None], -torch.inf)
@@ -128,7 +130,7 @@ def _naive_search(inputs: Inputs, chunk: int) -> Tensor:
     queries, keys, _ = inputs.tensors
     step = _rows_at_once(queries, keys.shape[-2], chunk)
     parts = []
-    for rows in queries.split(step, dim=-2):
+    for rows in torch.split(queries, step, -2):
         scores = rows @ keys.mT
         if inputs.real is not None:
             scores.masked_fill_(~inputs.real[:, None, None], -torch.inf)
@@ -186,7 +188,7 @@ def attend_gathered(inputs: Inputs, indices: Tensor, chunk: int) -> Tensor:
         bytes_a_row = 4 * math.prod(indices.shape[:-2]) * indices.shape[-1] * 2 * values.shape[-1]
         step = max(1, chunk // bytes_a_row)
     parts = []
-    for rows, which in zip(queries.split(step, dim=-2), indices.split(step, dim=-2), strict=True):
+    for rows, which in zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True):
         chosen_keys, chosen_values = gathered(keys, values, which)
         parts.append(weighted(weights_of(rows, chosen_keys), chosen_values))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.profiling.cells import Cell
+from kmip_data.models.profiling.cells import Cell, Status
 from kmip_data.models.profiling.measuring import Measurer, Protocol
 from kmip_data.models.profiling.workload import Shape, Source
 
@@ -80,7 +80,7 @@ def _answer(measurer: Measurer, question: dict[str, Any]) -> dict[str, Any]:
         note = f"{str(error).splitlines()[0]}{f' ({detail})' if detail else ''}"
         return {"cell": Cell(**name, status="unavailable", note=note).to_json()}
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
-        status = "oom" if is_out_of_memory(error) else "failed"
+        status: Status = "oom" if is_out_of_memory(error) else "failed"
         lines = str(error).splitlines()
         note = lines[0] if lines else type(error).__name__
         return {"cell": Cell(**name, status=status, note=note).to_json()}

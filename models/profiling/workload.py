@@ -81,8 +81,11 @@ def pad(work: Workload) -> Padded:
     least, most, count = int(sizes.min()), int(sizes.max()), len(sizes)
     k = min(work.k, least)
     if least == most:
-        dense = (tensor.unflatten(1, (count, most)).transpose(0, 1).contiguous() for tensor in work.tensors)
-        return Padded(*dense, None, k)
+        dense = [
+            tensor.reshape(len(tensor), count, most, -1).transpose(0, 1).contiguous()
+            for tensor in work.tensors
+        ]
+        return Padded(dense[0], dense[1], dense[2], None, k)
     real = torch.arange(most) < sizes[:, None]
     real = real.to(work.queries.device)
     padded = []
@@ -109,8 +112,8 @@ class Source:
         if shape.data.startswith("trained:"):
             self._trained = _largest_graph(shape.data.removeprefix("trained:"))
             queries, _, values = self._trained
-            sizes = {"heads": queries.shape[0], "d": queries.shape[2], "value_dim": values.shape[2]}
-            shape = replace(shape, **sizes)
+            heads, _, d = queries.shape
+            shape = replace(shape, heads=heads, d=d, value_dim=values.shape[2])
         self.shape = shape
 
     @property
@@ -146,7 +149,7 @@ class Source:
     def _rows(self, n: int) -> Tensor:
         rows = self._normal(n, self.shape.d)
         if self.shape.data == "sphere":
-            return rows / rows.norm(dim=-1, keepdim=True)
+            return torch.nn.functional.normalize(rows, dim=-1)
         if self.shape.data == "clustered":
             # The same centres for queries and keys, whatever was drawn before.
             generator = torch.Generator().manual_seed(0)

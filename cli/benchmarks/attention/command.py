@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
 
 
-class Count(click.ParamType):
+class Count(click.ParamType):  # type: ignore[type-arg]
     """A whole number of at least 1, also as 1e5."""
 
     name = "number"
