@@ -13,7 +13,7 @@ def test_empty_home_names_the_build_command(home):
     outcome = kmip("list")
     assert outcome.code == 0
     assert all(name in outcome.out for name in dataset_names())
-    assert f"No builds in {home / 'built'} yet: kmip-data build s3dis" in outcome.out
+    assert f"No builds in {home / 'built'} yet: kmip-data build {dataset_names()[0]}" in outcome.out
     assert not home.exists()
 
 
