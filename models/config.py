@@ -115,7 +115,10 @@ class ModelConfig(BaseModel):
     def _position_leaves_room(self) -> Self:
         width = {"none": 0, "lappe": 16, "rwse": 28}[self.positional]
         if width >= self.hidden_dim and self.parameter_budget is None:
-            msg = f"hidden_dim = {self.hidden_dim} leaves no room beside the {width} channels of {self.positional}"
+            msg = (
+                f"hidden_dim = {self.hidden_dim} leaves no room beside the {width} channels of"
+                f" {self.positional}"
+            )
             raise ValueError(msg)
         return self
 

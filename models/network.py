@@ -60,7 +60,10 @@ class GPSNetwork(nn.Module):
         self.reads = READS[config.positional]
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs, of a PyTorch Geometric batch (:func:`read_batch` says what it reads)."""
+        """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs.
+
+        :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
+        """
         graphs = read_batch(batch, self.reads)
         x, e = self.input(self.node_encoder(graphs)), self.edge_encoder(graphs)
         for layer in self.layers:

@@ -178,9 +178,10 @@ class _Errors(Accumulator):
         self.add_state("errors", torch.zeros(2, targets, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        error = (logits.double() - target.double().view(logits.shape)).abs()
-        known = ~error.isnan() | logits.isnan()  # a prediction of NaN is an error that counts
-        self.errors += torch.stack([error.masked_fill(~known, 0.0).sum(0), known.sum(0)])
+        target = target.double().view(logits.shape)
+        known = ~target.isnan()  # a prediction of NaN stays, and makes the metric NaN
+        error = (logits.double() - target).abs().masked_fill(~known, 0.0)
+        self.errors += torch.stack([error.sum(0), known.sum(0)])
 
     def compute(self) -> Tensor:
         return self.errors.cpu()

@@ -7,8 +7,9 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
+from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES, EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.standardisation import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -41,3 +42,51 @@ def test_missing_edge_features() -> None:
     for attr in (None, torch.ones(3, 1)):
         with pytest.raises(UsageError, match="edge features"):
             encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr)))
+
+
+def test_atoms_and_bonds_are_ogbs() -> None:
+    from ogb.graphproppred.mol_encoder import AtomEncoder, BondEncoder
+
+    generator = torch.Generator().manual_seed(0)
+    atoms, bonds = AtomEncoder(6), BondEncoder(6)
+    ours = NODE_ENCODERS["atom"](9, 6), EDGE_ENCODERS["bond"](3, 6)
+    x = torch.stack([torch.randint(size, (3,), generator=generator) for size in ATOM_FEATURES], 1)
+    attr = torch.stack([torch.randint(size, (3,), generator=generator) for size in BOND_FEATURES], 1)
+    batch = read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))
+    for mine, theirs, features, lists in (
+        (ours[0], atoms, x, atoms.atom_embedding_list),
+        (ours[1], bonds, attr, bonds.bond_embedding_list),
+    ):
+        for embedding, other in zip(mine.features.embeddings, lists, strict=True):
+            assert embedding.weight.shape == other.weight.shape
+            bound = (6 / (embedding.weight.shape[0] + 6)) ** 0.5  # Xavier's
+            assert 0.5 * bound < embedding.weight.abs().max() <= bound
+            other.weight.data.copy_(embedding.weight.data)
+        torch.testing.assert_close(mine(batch), theirs(features))
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "constants"),
+    [
+        (NODE_ENCODERS, "voc", VOC_NODE),
+        (NODE_ENCODERS, "coco", COCO_NODE),
+        (EDGE_ENCODERS, "voc", VOC_EDGE),
+        (EDGE_ENCODERS, "coco", COCO_EDGE),
+    ],
+)
+def test_superpixels_are_standardised_first(registry, name, constants) -> None:
+    columns = len(constants.mean)
+    encoder = registry[name](columns, 6)
+    rows = torch.rand(3, columns, generator=torch.Generator().manual_seed(1)) * 100
+    x, attr = (rows, None) if registry is NODE_ENCODERS else (torch.ones(3, 1), rows)
+    scaled = (rows - torch.tensor(constants.mean)) / torch.tensor(constants.std)
+    expected = scaled @ encoder.linear.weight.T + encoder.linear.bias
+    torch.testing.assert_close(encoder(read_batch(Data(x=x, edge_index=EDGES, edge_attr=attr))), expected)
+    assert set(encoder.state_dict()) == {"linear.weight", "linear.bias"}, "constants are no weights"
+
+
+def test_one_number_an_edge_may_come_without_an_axis() -> None:
+    encoder = EDGE_ENCODERS["linear"](1, 6)
+    attr = torch.rand(3)
+    batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr))
+    torch.testing.assert_close(encoder(batch), attr[:, None] @ encoder.linear.weight.T + encoder.linear.bias)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from kmip_data.models.training.losses import LOSSES, cross_entropy, weighted_cross_entropy
 
@@ -55,3 +56,25 @@ def test_losses_are_float32_whatever_the_logits(name):
     logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16)
     target = torch.arange(8) % 3 if LOSSES[name].kind == "single-label" else torch.rand(8, 3).round()
     assert LOSSES[name](logits, target).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1"])
+def test_unknown_targets_are_left_out(name):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(9, 4, generator=generator, requires_grad=True)
+    target = torch.rand(9, 4, generator=generator).round()
+    unknown = torch.rand(9, 4, generator=generator) < 0.3
+    target = target.masked_fill(unknown, torch.nan)
+    plain = {"binary_cross_entropy": F.binary_cross_entropy_with_logits, "l1": F.l1_loss}[name]
+    loss = LOSSES[name](logits, target)
+    torch.testing.assert_close(loss, plain(logits[~unknown], target[~unknown]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert torch.isfinite(gradient).all()
+    assert (gradient[unknown] == 0).all()
+    nothing = LOSSES[name](logits, torch.full((9, 4), torch.nan))
+    assert nothing == 0
+
+
+def test_one_target_a_graph_may_come_as_a_vector():
+    logits = torch.tensor([[1.0], [2.0]])
+    assert LOSSES["l1"](logits, torch.tensor([1.0, 4.0])) == 1

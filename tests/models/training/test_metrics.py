@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, f1_score, jaccard_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    f1_score,
+    jaccard_score,
+    mean_absolute_error,
+)
 
+from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS, SplitMetrics, is_better
 from kmip_data.models.training.tasks import Task
 
@@ -74,3 +83,79 @@ def test_the_first_of_the_best_wins(name):
         if is_better(name, value, None if best is None else history[best]):
             best = epoch
     assert best == 1
+
+
+def labels_and_scores(seed, rows=300, labels=6):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((rows, labels)).round(1 if seed % 2 else 6)  # with and without ties
+    target = (rng.random((rows, labels)) < rng.random(labels)).astype(np.float64)
+    target[rng.random((rows, labels)) < 0.1] = np.nan
+    target[:2, :] = [[0.0], [1.0]]  # both occur
+    return scores, target
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("batch", [7, 300])
+def test_average_precision_is_scikit_learns_and_ogbs(seed, batch):
+    from ogb.graphproppred import Evaluator
+
+    scores, target = labels_and_scores(seed)
+    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    fill_rows(metrics, scores, target, batch)
+    found = metrics.compute()
+    each = [
+        average_precision_score(target[known, label], scores[known, label])
+        for label in range(6)
+        for known in [~np.isnan(target[:, label])]
+    ]
+    single = torch.from_numpy(scores).float().double().numpy()  # what a network gives
+    assert found["ap"] == pytest.approx(np.mean(each), rel=1e-9)
+    evaluator = Evaluator("ogbg-molpcba")  # mean average precision over labels
+    evaluator.num_tasks = 6
+    assert found["ap"] == pytest.approx(evaluator.eval({"y_true": target, "y_pred": single})["ap"], rel=1e-9)
+
+
+def test_labels_without_a_positive_row_are_left_out():
+    target = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
+    scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
+    metrics = SplitMetrics(Task("graph", "multilabel", 3))
+    metrics.update(scores, target, torch.tensor(0.0))
+    assert metrics.compute()["ap"] == (0.5 + 1.0) / 2  # nowhere positive; ranked last of two; everywhere
+    metrics.update(scores[:, :1], target[:, :1], torch.tensor(0.0))
+    assert math.isnan(metrics.compute()["ap"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_absolute_error_is_scikit_learns(seed):
+    rng = np.random.default_rng(seed)
+    predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
+    metrics = SplitMetrics(Task("graph", "regression", 11))
+    fill_rows(metrics, predicted, target, 32)
+    assert metrics.compute()["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    target[:, 3] = np.nan
+    target[:50, 5] = np.nan
+    fill_rows(metrics, predicted, target, 64)
+    each = [mean_absolute_error(target[k, t], predicted[k, t]) for t in range(11)
+            if t != 3 for k in [~np.isnan(target[:, t])]]  # fmt: skip
+    assert metrics.compute()["mae"] == pytest.approx(np.mean(each), rel=1e-7)
+
+
+def test_a_prediction_that_is_no_number_is_never_a_good_one():
+    metrics = SplitMetrics(Task("graph", "regression", 1))
+    metrics.update(torch.tensor([[math.nan], [1.0]]), torch.tensor([[0.0], [1.0]]), torch.tensor(0.0))
+    assert math.isnan(metrics.compute()["mae"])
+
+
+def test_the_loss_is_the_mean_over_known_targets():
+    scores, target = labels_and_scores(1)
+    loss = LOSSES["binary_cross_entropy"]
+    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    fill_rows(metrics, scores, target, 40, loss)
+    whole = float(loss(torch.from_numpy(scores), torch.from_numpy(target)))
+    assert metrics.compute()["loss"] == pytest.approx(whole, rel=1e-5)
+
+
+def fill_rows(metrics, scores, target, batch, loss=None):
+    for start in range(0, len(target), batch):
+        rows = [torch.from_numpy(array[start : start + batch]) for array in (scores, target)]
+        metrics.update(*rows, torch.tensor(0.0) if loss is None else loss(*rows))
