@@ -1,0 +1,129 @@
+"""What all cities share: streets both ways, labels, sinusoids, splits; against PyG and direct formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.pipelines.city_graph import (
+    FEATURES,
+    CityParams,
+    CityTensors,
+    check_tensors,
+    chunk_labels,
+    city_record,
+    city_schema,
+    mean_over_streets,
+    street_weights,
+    symmetrise,
+)
+from kmip_data.pipelines.city_splits import spatial_codes, split_codes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.data())
+def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
+    node = st.integers(0, n - 1)
+    edges = data.draw(st.lists(st.tuples(node, node), max_size=30))
+    index = np.array(edges, np.int64).reshape(-1, 2).T
+    features = np.arange(1, 2 * len(edges) + 1, dtype=np.float32).reshape(-1, 2)  # sums are exact
+    found, mean = symmetrise(index, features, n)
+    expected, theirs = remove_self_loops(
+        *to_undirected(torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean")
+    )
+    assert np.array_equal(found, expected.numpy())
+    np.testing.assert_allclose(mean, theirs.numpy(), rtol=2e-7)
+    again, same = symmetrise(found, mean, n)
+    assert np.array_equal(again, found)
+    assert np.array_equal(same, mean)
+    slow = [mean[found[1] == v].mean(0) if (found[1] == v).any() else np.zeros(2) for v in range(n)]
+    np.testing.assert_allclose(mean_over_streets(found, mean, n), slow, rtol=1e-6)
+
+
+def test_chunks() -> None:
+    values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
+    assert chunk_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
+    with pytest.raises(DamagedInput, match="too small for 10 classes"):
+        chunk_labels(np.arange(15, dtype=np.float32), 10)
+    assert np.bincount(chunk_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [1]
+
+
+def test_sinusoids() -> None:
+    rng = np.random.default_rng(0)
+    places = np.column_stack([rng.uniform(-0.5, 0.3, 40), rng.uniform(51.2, 51.7, 40)]).astype(np.float32)
+    bounds = coordinate_range(places[:15])
+    found = encode_coordinates(places, bounds, 3)
+    assert found.dtype == np.float32
+    names = encoding_names(3)
+    for column, name in enumerate(names):
+        wave, rest = name.split(" ")
+        factor, axis = rest.split("·")
+        a = ["longitude", "latitude"].index(axis)
+        low, high = float(bounds[a, 0]), float(bounds[a, 1])
+        for i in range(40):
+            v = ((float(places[i, a]) - low) / (high - low) - 0.5) * 2 * math.pi * 0.9
+            assert found[i, column] == np.float32(getattr(math, wave)(int(factor) * v))
+    assert np.isfinite(encode_coordinates(places[:1], coordinate_range(places[:1]))).all()
+
+
+def test_splits() -> None:
+    codes = split_codes(114_127)
+    head = {part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))}
+    assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
+    assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
+    assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
+    with pytest.raises(UsageError, match="too large for three parts"):
+        spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
+
+
+def tensors(**changes) -> CityTensors:
+    n = 30
+    ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
+    index, street = symmetrise(
+        ring, np.column_stack([np.full(n, 50.0), np.full(n, 36.0)]).astype(np.float32), n
+    )
+    values = {
+        "features": np.ones((n, len(FEATURES)), np.float32),
+        "edge_index": index,
+        "edge_length": street[:, 0],
+        "edge_speed": street[:, 1],
+    }
+    return CityTensors(**{**values, **changes})
+
+
+def test_record_follows_the_schema() -> None:
+    params = CityParams(hops=3, classes=3, weight="travel_time", bands=2)
+    record = city_record(tensors(node_ids=np.arange(30)), params, key="ring")
+    schema = city_schema(params, max_nodes=100_000, node_ids=True)
+    assert set(record.columns) == {column.key for column in schema.columns}
+    for column in schema.columns:
+        assert record.columns[column.key].dtype == column.stored
+        assert record.columns[column.key].shape[1:] == column.shape
+        assert not column.fields or len(column.fields) == column.shape[0]
+    assert set(record.columns["node/eccentricity"].tolist()) == {15.0}  # 3 · 50 m at 10 m/s
+    with pytest.raises(DamagedInput, match="speed"):
+        street_weights(tensors(edge_speed=None), "travel_time")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"features": np.ones((30, 36), np.float32)}, "fit together"),
+        ({"features": np.full((30, 37), np.nan, np.float32)}, "not finite"),
+        ({"features": np.full((30, 37), 91.0, np.float32)}, "not on the map"),
+        ({"edge_length": np.full(60, -1.0, np.float32)}, "no length"),
+        ({"edge_index": np.full((2, 60), 30)}, "leads nowhere"),
+        ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
+    ],
+)
+def test_impossible_cities_are_refused(changes, match: str) -> None:
+    with pytest.raises(DamagedInput, match=match):
+        check_tensors(tensors(**changes), "x")
