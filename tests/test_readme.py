@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support.shared import shared_data
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +103,7 @@ def test_commands_run(environment):
 
 @pytest.mark.slow
 def test_library_snippet_runs(environment):
-    library, _ = blocks("python")
+    library, *_ = blocks("python")
     code = f"{library}\nprint(batch)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
@@ -111,10 +112,18 @@ def test_library_snippet_runs(environment):
     assert done.stdout.startswith("DataBatch(")
 
 
+def test_attention_snippet_runs():
+    _, snippet, _ = blocks("python")
+    names: dict[str, object] = {}
+    exec(snippet, names)
+    x, edge_index = torch.randn(30, 64), torch.randint(0, 30, (2, 90))
+    assert names["conv"](x, edge_index).shape == (30, 64)
+
+
 def test_h5py_snippet_runs_without_this_package(environment):
     home = Path(environment["KMIP_DATA_HOME"])
     build = next((home / "built").glob("s3dis-k4-*"))
-    _, snippet = blocks("python")
+    *_, snippet = blocks("python")
     code = f"import sys; sys.modules['kmip_data'] = None\n{snippet}"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=build
