@@ -1,0 +1,82 @@
+"""Fused, pruned search kernels in Triton; CUDA, or any device's tensors in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+from kmip_data.errors import OutOfResources
+from kmip_data.models.search.backends import dense
+from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.triton.tiling import MOST_DIM, MOST_K, bytes_needed
+
+NAME = "triton"
+SUMMARY = "pruned kernels: tensor cores filter, float64 ranks (Triton)"
+AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
+
+_OLDEST = (8, 0)  # compute capability: the first with TF32
+_MOST_ROWS = 2**31 - 2**13  # of all heads: the kernels count rows in 32 bits, and tiles end in padding
+
+
+def unusable(device_type: str) -> str | None:
+    """Why it cannot run on this kind of device."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install 'kmip-data[gpu]'"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    if device_type != "cuda":
+        return f"runs on CUDA only, not on {device_type} (TRITON_INTERPRET=1 tries it out, slowly)"
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    if torch.version.hip is not None:
+        return "written for NVIDIA's GPUs, untested on AMD's"
+    found = torch.cuda.get_device_capability()
+    return None if found >= _OLDEST else f"needs compute capability 8.0, not {found[0]}.{found[1]}"
+
+
+def refuses(problem: SearchProblem) -> str | None:
+    """Why it cannot take this problem."""
+    if problem.dtype != torch.float32:
+        return f"takes float32, not {problem.dtype}"
+    if problem.dim > MOST_DIM:
+        return f"takes rows up to d = {MOST_DIM}, not {problem.dim}"
+    if problem.k > MOST_K:
+        return f"takes k up to {MOST_K}, not {problem.k}"
+    rows = problem.heads * max(problem.queries.shape[1], problem.keys.shape[1])
+    return None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
+
+
+def rank(problem: SearchProblem) -> int:
+    """Order of choice for ``auto``: first on CUDA, never in the interpreter."""
+    return 30 if problem.device.type == "cuda" else 0
+
+
+def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    """Scores (H, N, k) and indices (H, N, k) by the rule."""
+    from kmip_data.models.search.triton.launch import fits_range, run
+
+    if not fits_range(problem):
+        return dense.search(problem)
+    try:
+        scores, indices = run(problem)
+    except torch.cuda.OutOfMemoryError as error:
+        raise out_of_memory(problem) from error
+    return scores, indices
+
+
+def out_of_memory(problem: SearchProblem) -> OutOfResources:
+    """The error that says what the search needs and what lowers it."""
+    heads, queries, dim = problem.queries.shape
+    needed = bytes_needed(problem) / 2**30
+    return OutOfResources(
+        "the GPU's memory ran out in the k-MIP search",
+        expected=f"about {needed:.1f} GiB free for {heads} heads, {queries} queries,"
+        f" {problem.keys.shape[1]} keys, d = {dim}, k = {problem.k}",
+        found="less",
+        left="what was saved before is kept",
+        next="lower k or the number of heads, take fewer graphs a batch,"
+        " or --set model.search=dense, which works in tiles of bounded memory",
+    )
