@@ -18,10 +18,15 @@ from kmip_data.models.search.registry import choose
 
 def fuses(queries: Tensor, keys: Tensor, values: Tensor, backend: str = "auto") -> bool:
     """Whether the fused kernel can take this call: no gradient wanted, and ``triton`` may be chosen."""
+    if torch.compiler.is_compiling():
+        return False  # the two steps are operators that a compiled model keeps whole
     if torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values)):
         return False
     return (
-        backend in {"auto", triton.NAME}
+        values.ndim == 3
+        and values.shape[:2] == keys.shape[:2]
+        and values.device == keys.device
+        and backend in {"auto", triton.NAME}
         and (backend == triton.NAME or queries.device.type == "cuda")
         and values.dtype in {torch.float32, torch.float16, torch.bfloat16}
         and triton.unusable(queries.device.type) is None

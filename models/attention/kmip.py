@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
+from kmip_data.models.attention.fused import fused_attention, fuses
 from kmip_data.models.attention.operators import attend, search
 
 Pointers = Tensor | Sequence[int]
@@ -58,6 +59,13 @@ def kmip_attention(
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
+    if not dropout and not repeat_first_key and fuses(queries, keys, values, backend):
+        scale = 1 / math.sqrt(queries.shape[2])
+        out = fused_attention(
+            queries, keys, values, k, query_ptr=query_ptr, key_ptr=key_ptr, scale=scale, backend=backend
+        )
+        if out is not None:
+            return out
     return attend_to_best(
         queries,
         keys,
@@ -237,21 +245,21 @@ class KMIPAttention(nn.Module):
             (N, dim).
         """
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
-        attended = attend_to_best(
-            self._split(self.query(x)),
-            self._split(self.key(rows)),
-            self._split(self.value(rows)),
-            self.k if self.training_k is None or not self.training else self.training_k,
-            query_ptr=ptr,
-            key_ptr=key_ptr,
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-            repeat_first_key=self.legacy_padding,
-            hint=self._hint(x) if self.warm_start else None,
-        )
+        operands = (self._split(self.query(x)), self._split(self.key(rows)), self._split(self.value(rows)))
+        k = self.k if self.training_k is None or not self.training else self.training_k
+        options: dict[str, Any] = {
+            "query_ptr": ptr,
+            "key_ptr": key_ptr,
+            "dropout": self.dropout if self.training else 0.0,
+            "backend": self.backend,
+            "repeat_first_key": self.legacy_padding,
+        }
         if self.warm_start:
-            self._last = attended.indices
-        return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+            attended = attend_to_best(*operands, k, **options, hint=self._hint(x))
+            out, self._last = attended.out, attended.indices
+        else:  # needs no indices, so that it may run in one kernel
+            out = kmip_attention(*operands, k, **options)
+        return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
     def _hint(self, x: Tensor) -> Tensor | None:
         """Indices of the call before, where they can be of use for ``x``."""

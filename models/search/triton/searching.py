@@ -329,8 +329,8 @@ def search_tiles(
             reachable = tl.max(norm * longest - cut) >= 0
             if reachable:
                 gaps = _gaps(
-                    my_packed, q, axes, bounds, heads * key_tiles, first + group, there - group, norm, cut, slack,
-                    BM, BT, D, CHUNK,
+                    my_packed, q, axes, bounds, heads * key_tiles, first + group, there - group,
+                    norm, cut, slack, BM, BT, D, CHUNK,
                 )  # fmt: skip
                 gap, nearest = tl.max(gaps, 0, return_indices=True)
                 while gap >= 0:
@@ -342,12 +342,15 @@ def search_tiles(
                     found = tl.sum(passed.to(tl.int32), 1)
                     if tl.max(counts + found) > C:
                         # Make room, and see again which tiles are wanted: this one comes once more if it is.
-                        _merge(my_queries, my_keys, my_rows, best, noted, noted_counts, counts, dim, BM, LOG_K2, LOG_C, LOG_RG)  # fmt: skip
+                        _merge(
+                            my_queries, my_keys, my_rows, best, noted, noted_counts, counts,
+                            dim, BM, LOG_K2, LOG_C, LOG_RG,
+                        )  # fmt: skip
                         cut = _raise_cut(best, cut, factor, offset, k, BM, K2)
                         counts = tl.zeros([BM], tl.int32)
                         left = _gaps(
-                            my_packed, q, axes, bounds, heads * key_tiles, first + group, there - group, norm, cut,
-                            slack, BM, BT, D, CHUNK,
+                            my_packed, q, axes, bounds, heads * key_tiles, first + group, there - group,
+                            norm, cut, slack, BM, BT, D, CHUNK,
                         )  # fmt: skip
                         gaps = tl.where(gaps > DONE, left, DONE)
                     else:

@@ -95,7 +95,7 @@ class Tables:
 
 
 def tables_for(problem: SearchProblem, shape: Shape) -> Tables:
-    """Cut the rows of each graph into tiles; graphs without queries have none, those without keys have work."""
+    """Cut the rows of each graph into tiles; queries of graphs without keys are work too."""
     query_ptr = np.array(problem.query_ptr, np.int64)
     key_ptr = np.array(problem.key_ptr, np.int64)
     query_tiles, _ = _tiles(query_ptr, shape.BM)

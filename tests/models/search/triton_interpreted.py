@@ -1,4 +1,4 @@
-"""What the Triton kernels compute, in Triton's interpreter: run by ``test_triton.py`` in a process of its own."""
+"""What the Triton kernels compute, interpreted; ``test_triton.py`` runs it in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from support.slow_models import slow_attention, slow_search
 from torch import Tensor
 
 from kmip_data.models.attention.fused import fused_attention, fuses
+from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import backend_status, topk_inner_product
 from kmip_data.models.search.backends import triton as backend
 from kmip_data.models.search.problem import check_problem
@@ -187,7 +188,8 @@ def test_margin_of_the_filter_holds() -> None:
         allowed = launch.slack_of(width) * norms[mine][real, None].double() * radius + 2.0**-40
         there = place_k >= 0
         assert bool(((found - exact).abs() <= allowed)[:, there].all())
-        assert float((norms[mine][real] - 1).min()) >= 0 and float(norms[mine][real].max()) <= 2.001
+        assert float(norms[mine][real].min()) >= 1
+        assert float(norms[mine][real].max()) <= 2.001
         # The bound, in float64 and from its definition.
         axis = axes[head * bounds.shape[2] : (head + 1) * bounds.shape[2], :12].double()
         unit = torch.nn.functional.normalize(queries[head].double()[place], dim=1)
@@ -233,6 +235,14 @@ def test_fused_attention() -> None:
         queries, keys, values, 5, query_ptr=[0, 25, 25], key_ptr=[0, 0, 25], scale=0.5, backend="triton"
     )
     assert torch.equal(alone, torch.zeros_like(alone))
+    # It is what attention takes where no gradient is wanted, and only there.
+    attended = kmip_attention(queries, keys, values, 5, ptr, backend="triton")
+    assert torch.equal(
+        attended, fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
+    )
+    two_steps = kmip_attention(queries, keys, values.clone().requires_grad_(), 5, ptr, backend="triton")
+    assert two_steps.requires_grad
+    torch.testing.assert_close(two_steps, attended)
     large = torch.full_like(queries, 1e19)
     assert fused_attention(large, large, values, 5, query_ptr=ptr, scale=0.5, backend="triton") is None
 
