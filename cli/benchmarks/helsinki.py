@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,7 @@ def write_streets(source: Path, target: Path, network_type: str = "all") -> None
 
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         known = _write_nodes(source, writer)
-        for way in osmium.FileProcessor(str(source), osmium.osm.WAY):
+        for way in _elements(source, osmium.osm.WAY):
             tags, refs = dict(way.tags), [node.ref for node in way.nodes]
             if is_street(tags, network_type):
                 inside = np.array([False, *(ref in known for ref in refs), False])
@@ -166,12 +167,12 @@ def write_areas(source: Path, target: Path) -> None:
         known = _write_nodes(source, writer)
         ways = {
             way.id: (way.id, [node.ref for node in way.nodes], dict(way.tags))
-            for way in osmium.FileProcessor(str(source), osmium.osm.WAY)
+            for way in _elements(source, osmium.osm.WAY)
         }
         whole = {number for number, refs, _ in ways.values() if known.issuperset(refs)}
         wanted = {number for number in whole if "landuse" in ways[number][2]}
         relations = []
-        for relation in osmium.FileProcessor(str(source), osmium.osm.RELATION):
+        for relation in _elements(source, osmium.osm.RELATION):
             parts = [("w", member.ref, member.role) for member in relation.members if member.type == "w"]
             if "landuse" in relation.tags and whole.issuperset(part[1] for part in parts):
                 wanted.update(part[1] for part in parts)
@@ -182,12 +183,18 @@ def write_areas(source: Path, target: Path) -> None:
             writer.add_relation(osmium.osm.mutable.Relation(id=number, version=1, members=parts, tags=tags))
 
 
+def _elements(source: Path, kinds: Any) -> Iterator[Any]:
+    import osmium
+
+    yield from osmium.FileProcessor(str(source), kinds)
+
+
 def _write_nodes(source: Path, writer: osmium.SimpleWriter) -> set[int]:
     """Write all nodes, and return their numbers."""
     import osmium
 
     known = set()
-    for node in osmium.FileProcessor(str(source), osmium.osm.NODE):
+    for node in _elements(source, osmium.osm.NODE):
         known.add(node.id)
         writer.add_node(osmium.osm.mutable.Node(id=node.id, version=1, location=node.location))
     return known

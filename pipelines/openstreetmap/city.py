@@ -12,10 +12,10 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import signals
-from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
+from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
 from kmip_data.pipelines.openstreetmap.sources import discard, obtain_city
 from kmip_data.pipelines.workers import Compression
 
@@ -61,7 +61,7 @@ def build_city(
     """
     check_name(name)
     manifest = load_manifest("city").model_copy(update={"name": name})
-    pipeline = load_pipeline(manifest)
+    pipeline = OpenStreetMapPipeline(manifest)
     params = check_params(pipeline.Params, parameters or {}, "city")
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")
     check_source(source, parameters or {})

@@ -180,7 +180,8 @@ class _Collected:
     @property
     def lacking(self) -> list[int]:
         """Numbers of the nodes of streets that were not in the file so far."""
-        return np.frombuffer(self.ref, np.int64)[np.frombuffer(self.x, np.int32) == _UNDEFINED].tolist()
+        lacking = np.frombuffer(self.x, np.int32) == _UNDEFINED
+        return [int(ref) for ref in np.frombuffer(self.ref, np.int64)[lacking]]
 
     def ways(self) -> Ways:
         """Return the streets, ordered by number, without consecutive repetitions of a node."""
@@ -224,17 +225,18 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
         )
     processor.with_filter(osmium.filter.EntityFilter(osmium.osm.WAY | osmium.osm.RELATION))
     processor.with_filter(osmium.filter.KeyFilter("highway", "landuse"))
+    assert processor.node_location_storage is not None  # with_locations() made it
     found = _Collected(processor.node_location_storage)
     seen: set[int] = set()
     for element in processor:
         tags = dict(element.tags)
-        if element.is_relation():
+        if isinstance(element, osmium.osm.Relation):
             if "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}:
                 found.repeated |= element.id in found.relations
                 members = [member.ref for member in element.members if member.type == "w"]
                 found.relations[element.id] = tags["landuse"], members
             continue
-        if len(element.nodes) < 2:
+        if not isinstance(element, osmium.osm.Way) or len(element.nodes) < 2:
             continue
         if is_street(tags, network_type):
             found.repeated |= element.id in seen
@@ -255,6 +257,8 @@ def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.flo
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
     lines = {}
     for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
+        if not isinstance(way, osmium.osm.Way):
+            continue
         places = [_found(collected.locations, node.ref) for node in way.nodes]
         line = np.array([place or (np.nan, np.nan) for place in places], np.float64).reshape(-1, 2)
         lines[way.id] = line

@@ -14,6 +14,7 @@ from typing import Final
 from xml.parsers import expat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import VALUES
@@ -149,12 +150,13 @@ def _street_graph(parsed: _Parser) -> StreetGraph:
     lengths = np.array([_real(parsed, data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
         raise parsed.wrong("has a street of negative length.", "metres", f"{lengths.min()}")
-    tags, values = {}, {}
+    tags: dict[str, NDArray[np.int32]] = {}
+    values: dict[str, list[Values]] = {}
     for key in VALUES:
-        found = [_values(data.get(key, "")) for data in rows]
-        values[key] = sorted(set(found) - {()})
+        texts = [_values(data.get(key, "")) for data in rows]
+        values[key] = sorted(set(texts) - {()})
         codes: dict[Values, int] = {(): -1, **{value: code for code, value in enumerate(values[key])}}
-        tags[key] = np.array([codes[value] for value in found], np.int32)
+        tags[key] = np.array([codes[several] for several in texts], np.int32)
     source, target = np.array(ends, np.int64).T
     counts = [data.get("street_count", "") for data in (parsed.nodes[text] for text in ordered)]
     return StreetGraph(

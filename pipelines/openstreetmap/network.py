@@ -245,7 +245,7 @@ def _join(
         graph,
         source=graph.source[edges[starts]],
         target=last,
-        length=np.bincount(path, weights=graph.length[edges], minlength=count),
+        length=np.bincount(path, weights=graph.length[edges], minlength=count).astype(np.float64),
         oneway=_either(graph.oneway[edges], starts),
         reversed=_either(graph.reversed[edges], starts),
         tags=tags,
@@ -282,10 +282,12 @@ def _collected(
 
 def _concatenate(first: StreetGraph, second: StreetGraph) -> StreetGraph:
     """Return the edges of both; the values of ``second`` begin with those of ``first``."""
-
-    def both(name: str) -> NDArray[np.generic]:
-        return np.concatenate([getattr(first, name), getattr(second, name)])
-
-    names = ("source", "target", "length", "oneway", "reversed")
-    tags = {key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()}
-    return replace(second, **{name: both(name) for name in names}, tags=tags)
+    return replace(
+        second,
+        source=np.concatenate([first.source, second.source]),
+        target=np.concatenate([first.target, second.target]),
+        length=np.concatenate([first.length, second.length]),
+        oneway=np.concatenate([first.oneway, second.oneway]),
+        reversed=np.concatenate([first.reversed, second.reversed]),
+        tags={key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()},
+    )

@@ -49,6 +49,7 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
 
         return read_city_archive(raw.path)
     area = _area(raw, params)
+    land_use: LandUse | None
     if extracts:
         graph, land_use, facts = _from_extract(raw, extracts[0], params, area, workdir)
     else:
