@@ -11,85 +11,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.search.triton.arithmetic import MISSING, key_row, key_score, rank_key
-from kmip_data.models.search.triton.sorting import largest_falling, sort_bitonic
+from kmip_data.models.search.triton.keeping import clear, merge, raise_cut, write_attention, write_best
 
 # Scores in the filter's units lie strictly between −4 and 4: |query| < 2 and |key| ≤ 1.
 EVERYTHING = tl.constexpr(-4.0)
 NOTHING = tl.constexpr(4.0)
 DONE = tl.constexpr(-16.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _clear(best: tl.tensor, BM: tl.constexpr, K2: tl.constexpr, RG: tl.constexpr) -> None:
-    for first in range(0, BM, RG):
-        slots = (first + tl.arange(0, RG))[:, None] * K2 + tl.arange(0, K2)[None, :]
-        tl.store(best + slots, tl.full([RG, K2], MISSING, tl.int64))
-    tl.debug_barrier()
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _merge(
-    queries: tl.tensor,
-    keys: tl.tensor,
-    query_rows: tl.tensor,
-    best: tl.tensor,
-    noted: tl.tensor,
-    noted_counts: tl.tensor,
-    counts: tl.tensor,
-    dim: tl.tensor,
-    BM: tl.constexpr,
-    LOG_K2: tl.constexpr,
-    LOG_C: tl.constexpr,
-    LOG_RG: tl.constexpr,
-) -> None:
-    """Score the noted keys of all queries by the rule and merge them into the sorted best."""
-    K2: tl.constexpr = 2**LOG_K2
-    C: tl.constexpr = 2**LOG_C
-    RG: tl.constexpr = 2**LOG_RG
-    tl.store(noted_counts + tl.arange(0, BM), counts)
-    tl.debug_barrier()  # other threads read what these wrote
-    note = tl.arange(0, C)
-    slot = tl.arange(0, K2)
-    for first in range(0, BM, RG):
-        row = first + tl.arange(0, RG)
-        held = note[None, :] < tl.load(noted_counts + row)[:, None]
-        key = tl.load(noted + row[:, None] * C + note[None, :], held, 0).to(tl.int64)
-        query = tl.maximum(tl.load(query_rows + row), 0).to(tl.int64)
-        total = tl.zeros([RG, C], tl.float64)
-        for c in range(dim):
-            a = tl.load(queries + query * dim + c).to(tl.float64)
-            b = tl.load(keys + key * dim + c, held, 0.0).to(tl.float64)
-            total += a[:, None] * b
-        ranked = tl.where(held, rank_key(total.to(tl.float32), key), MISSING)
-        ranked = largest_falling(ranked, LOG_RG, LOG_C, LOG_K2)
-        # The old best, read backwards, and the new ones form a bitonic sequence: one merge sorts it.
-        places = best + row[:, None] * K2
-        old = tl.load(places + (K2 - 1 - slot)[None, :])
-        merged = sort_bitonic(tl.where(ranked > old, ranked, old), LOG_RG, LOG_K2)
-        tl.debug_barrier()
-        tl.store(places + slot[None, :], merged)
-    tl.debug_barrier()
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _raise_cut(
-    best: tl.tensor,
-    cut: tl.tensor,
-    factor: tl.tensor,
-    offset: tl.tensor,
-    k: tl.tensor,
-    BM: tl.constexpr,
-    K2: tl.constexpr,
-) -> tl.tensor:
-    """Filter value below which no key can reach the k-th best so far, not even by a tie after rounding."""
-    kth = tl.load(best + tl.arange(0, BM) * K2 + k - 1)
-    score = key_score(kth).to(tl.float64)
-    # The float32 below the k-th best is nearer than 2⁻²³ of it (2⁻¹⁴⁹ if subnormal).
-    below = (score - tl.abs(score) * 2.0**-23 - 2.0**-149) * factor - offset
-    below = below - tl.abs(below) * 2.0**-22 - 2.0**-40
-    raised = tl.maximum(cut, below.to(tl.float32))
-    return tl.where(kth > MISSING, raised, cut)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -154,64 +81,6 @@ def _gaps(
     reach = tl.where(along >= length * cosine, length, along * cosine + across * sine)
     bound = radius * (tl.maximum(reach, 0.0) + length * 2.0**-14) + 2.0**-40
     return tl.where(live, tl.max(bound - cut[:, None], 0), DONE)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _write_best(
-    best: tl.tensor,
-    query_rows: tl.tensor,
-    scores: tl.tensor,
-    indices: tl.tensor,
-    k: tl.tensor,
-    BM: tl.constexpr,
-    K2: tl.constexpr,
-    RG: tl.constexpr,
-) -> None:
-    slot = tl.arange(0, K2)
-    for first in range(0, BM, RG):
-        row = first + tl.arange(0, RG)
-        key = tl.load(best + row[:, None] * K2 + slot[None, :])
-        query = tl.load(query_rows + row)
-        place = query.to(tl.int64)[:, None] * k + slot[None, :]
-        wanted = (query >= 0)[:, None] & (slot < k)[None, :]
-        there = key > MISSING
-        tl.store(scores + place, tl.where(there, key_score(key), float("-inf")), wanted)
-        tl.store(indices + place, tl.where(there, key_row(key), -1), wanted)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _write_attention(
-    best: tl.tensor,
-    query_rows: tl.tensor,
-    values: tl.tensor,
-    output: tl.tensor,
-    k: tl.tensor,
-    width: tl.tensor,
-    scale: tl.tensor,
-    BM: tl.constexpr,
-    K2: tl.constexpr,
-    VCHUNK: tl.constexpr,
-) -> None:
-    """Σ softmax(scale · score) · value over the best, slot after slot; zero where there is no key."""
-    row = tl.arange(0, BM)
-    query = tl.load(query_rows + row)
-    highest = key_score(tl.load(best + row * K2))
-    for start in range(0, width, VCHUNK):
-        column = start + tl.arange(0, VCHUNK)
-        total = tl.zeros([BM, VCHUNK], tl.float32)
-        weights = tl.zeros([BM], tl.float32)
-        for slot in range(k):
-            key = tl.load(best + row * K2 + slot)
-            there = key > MISSING
-            weight = tl.where(there, tl.exp((key_score(key) - highest) * scale), 0.0)
-            inside = there[:, None] & (column < width)[None, :]
-            source = key_row(key)
-            value = tl.load(values + source[:, None] * width + column[None, :], inside, 0.0)
-            total += weight[:, None] * value.to(tl.float32)
-            weights += weight
-        result = total / tl.where(weights > 0, weights, 1.0)[:, None]
-        place = output + query.to(tl.int64)[:, None] * width + column[None, :]
-        tl.store(place, result.to(output.dtype.element_ty), (query >= 0)[:, None] & (column < width)[None, :])
 
 
 # Sizes that change from batch to batch: not specialised for 1 or multiples of 16, so one compilation does.
@@ -319,7 +188,7 @@ def search_tiles(
         cut = tl.where(tl.load(my_rows + lane) >= 0, EVERYTHING, NOTHING)
         counts = tl.zeros([BM], tl.int32)
         q = tl.load(my_packed + lane[:, None] * D + tl.arange(0, CHUNK)[None, :])
-        _clear(best, BM, K2, RG)
+        clear(best, BM, K2, RG)
 
         group = 0
         while group < there:
@@ -342,11 +211,11 @@ def search_tiles(
                     found = tl.sum(passed.to(tl.int32), 1)
                     if tl.max(counts + found) > C:
                         # Make room, and see again which tiles are wanted: this one comes once more if it is.
-                        _merge(
+                        merge(
                             my_queries, my_keys, my_rows, best, noted, noted_counts, counts,
                             dim, BM, LOG_K2, LOG_C, LOG_RG,
                         )  # fmt: skip
-                        cut = _raise_cut(best, cut, factor, offset, k, BM, K2)
+                        cut = raise_cut(best, cut, factor, offset, k, BM, K2)
                         counts = tl.zeros([BM], tl.int32)
                         left = _gaps(
                             my_packed, q, axes, bounds, heads * key_tiles, first + group, there - group,
@@ -362,7 +231,7 @@ def search_tiles(
                         gaps = tl.where(tl.arange(0, BT) == nearest, DONE, gaps)
                     gap, nearest = tl.max(gaps, 0, return_indices=True)
                 if (tl.max(counts) * 4 >= C) & (group + BT < there):
-                    _merge(
+                    merge(
                         my_queries,
                         my_keys,
                         my_rows,
@@ -376,17 +245,15 @@ def search_tiles(
                         LOG_C,
                         LOG_RG,
                     )
-                    cut = _raise_cut(best, cut, factor, offset, k, BM, K2)
+                    cut = raise_cut(best, cut, factor, offset, k, BM, K2)
                     counts = tl.zeros([BM], tl.int32)
             group += BT
             if SORTED:
                 group = tl.where(reachable, group, there)  # later groups reach no further
-        _merge(
-            my_queries, my_keys, my_rows, best, noted, noted_counts, counts, dim, BM, LOG_K2, LOG_C, LOG_RG
-        )
+        merge(my_queries, my_keys, my_rows, best, noted, noted_counts, counts, dim, BM, LOG_K2, LOG_C, LOG_RG)
 
         if FUSED:
-            _write_attention(
+            write_attention(
                 best,
                 my_rows,
                 values + head * key_count * value_width,
@@ -399,7 +266,7 @@ def search_tiles(
                 VCHUNK,
             )
         else:
-            _write_best(
+            write_best(
                 best,
                 my_rows,
                 scores + head * query_count * k,
