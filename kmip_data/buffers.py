@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
-KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most
+KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
 
 # Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
@@ -29,6 +29,7 @@ KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most
 _free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
 _asked: dict[int, float] = {}  #: when each size was asked for last; the one out of use longest goes first
 _used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
+_most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -45,6 +46,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
         buffer = _free[size].pop()
     except IndexError:
+        _trim(size)
         buffer = _map(size)
     array: NDArray[Any] = np.ndarray(shape, dtype, buffer)
     reference = weakref.ref(array, _give_back)
@@ -57,8 +59,24 @@ def kept_bytes() -> int:
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
+def keep_what_is_used() -> None:
+    """Let as much wait to be used again, from now until :func:`release`, as is in use now.
+
+    For a computation that needs the same memory again and again, such as the steps of a training: called
+    where it has the most, it makes later steps find all of it mapped. Never more is held than then.
+    """
+    global _most
+    _most = max(_most, _used_bytes())
+
+
+def _used_bytes() -> int:
+    return sum(buffer.size for _, buffer in list(_used.values()))
+
+
 def release() -> None:
     """Return all free buffers to the operating system."""
+    global _most
+    _most = 0
     _free.clear()
 
 
@@ -81,7 +99,12 @@ def _map(size: int) -> NDArray[np.uint8]:
 def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
     _, buffer = _used.pop(id(reference))
     _free[buffer.size].append(buffer)
-    excess = kept_bytes() - KEEP
+    _trim()
+
+
+def _trim(more: int = 0) -> None:
+    """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
+    excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
     if excess <= 0:
         return
     for size, _ in sorted(_asked.items(), key=itemgetter(1)):

@@ -172,6 +172,7 @@ class _GatedEdges(torch.autograd.Function):
         step = min(num_threads(), len(parts))
         largest = max(part.stop - part.start for part in parts) * k
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
+        buffers.keep_what_is_used()  # by all layers of a network; the next step wants it again
 
         def work(part: Part, rows: Tensor, sums: Tensor) -> None:
             outputs = _flat(rows, grad_target), part.low, _flat(*sums)

@@ -98,3 +98,23 @@ def test_a_forked_child_writes_into_pages_of_its_own(in_use):
     here = array if in_use else buffers.empty((1000, 1000), FLOAT)
     assert address(here) == where
     assert (here == 1).all()
+
+
+def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
+    monkeypatch.setattr(buffers, "KEEP", 0)
+    size = 4 << 20
+    held = [buffers.empty((size,), np.dtype(np.uint8)) for _ in range(3)]
+    buffers.keep_what_is_used()
+    held.pop()
+    held.clear()
+    assert buffers.kept_bytes() == 3 * size
+    other = buffers.empty((2 * size,), np.dtype(np.uint8))  # of another size: others make room for it
+    assert buffers.kept_bytes() == size
+    del other
+    assert buffers.kept_bytes() == 3 * size
+    buffers.release()
+    del held
+    assert buffers.kept_bytes() == 0
+    again = buffers.empty((size,), np.dtype(np.uint8))
+    del again
+    assert buffers.kept_bytes() == 0
