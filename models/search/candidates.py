@@ -1,8 +1,8 @@
-"""Compiled bookkeeping of a block of queries: candidates by a float32 filter, and what they are worth by the rule.
+"""Compiled bookkeeping of a block of queries: candidates by a float32 filter, ranked by the rule in the end.
 
-The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th best
-product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through pointers, see
-:func:`kmip_data.models.search.lanes.pointer`.
+The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
+best product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through
+pointers, see :func:`kmip_data.models.search.lanes.pointer`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def new_store(rows: int, dim: int, k: int) -> Store:
     """Memory for a block of ``rows`` queries."""
     space = 3 * k + ROOM
     return Store(
-        np.empty(rows * (dim + space + 3) + 32, np.float32),
+        np.zeros(rows * (dim + space + 3) + 32, np.float32),  # zero: rows without a query reach nothing
         np.empty(rows * 2, np.int64),
         np.empty(rows * space, np.int32),
         np.empty(space + 8, np.int64),
@@ -119,7 +119,7 @@ def begin(block: Block, queries: Any, first: int, count: int, scale: float, long
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
-    """Add the lanes ``hits`` of 16 products, whose keys are at ``place`` …; returns whether to :func:`cut`."""
+    """Add the lanes ``hits`` of 16 products, of keys at ``place`` …; returns whether to :func:`cut`."""
     store(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:

@@ -36,7 +36,7 @@ def _widen(keys: Any, head: int, begin: int, width: int, room: int, block: Any) 
 
 @njit_nogil(error_model="numpy")
 def _score(query: Any, dim: int, block: Any, room: int, width: int, line: Any) -> None:
-    """line[:width] by the rule: float64 sums in index order, rounded once; up to 31 numbers more are garbage."""
+    """line[:width] by the rule: float64 sums in index order, rounded once; 31 more may be garbage."""
     for j in range(0, width, 32):
         a = splat(0.0)
         b = splat(0.0)
@@ -55,11 +55,15 @@ def _score(query: Any, dim: int, block: Any, room: int, width: int, line: Any) -
 
 @njit_nogil(error_model="numpy")
 def _collect(line: Any, width: int, begin: int, near: Any, row: Any, base: int, n: int, floor: Any) -> Any:
-    """Append the scores that reach ``floor`` and their rows, by rising row; returns how many there are now."""
-    store(line, width, splat(np.float32(np.nan)))
+    """Append the scores that reach ``floor``, by rising row, and the rows; returns how many there are."""
     limit = splat(floor)
-    for j in range(0, width, 16):
-        mask = at_least(load(line, j), limit)
+    for j in range(
+        0, width, 64
+    ):  # as many bits at once as there are, for few turns that are hard to foretell
+        mask = at_least(load(line, j), limit) | at_least(load(line, j + 16), limit) << 16
+        mask |= at_least(load(line, j + 32), limit) << 32 | at_least(load(line, j + 48), limit) << 48
+        if width - j < 64:
+            mask &= (1 << (width - j)) - 1
         while mask:
             lane = j + lowest_bit(mask)
             mask &= mask - 1
@@ -116,7 +120,7 @@ def search_rows(
     """
     dim = queries.shape[2]
     room = max(64, min(BLOCK, _CACHE // dim)) & ~31
-    blocks, lines, wides = np.zeros(dim * room + 32), np.empty(room + 48, np.float32), np.empty(dim)
+    blocks, lines, wides = np.zeros(dim * room + 32), np.empty(room + 64, np.float32), np.empty(dim)
     block, line, wide = pointer(blocks), pointer(lines), pointer(wides)
     spare = 2 + k // 4
     space = k + 2 * spare + room + 32

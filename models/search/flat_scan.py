@@ -1,4 +1,4 @@
-"""Compiled search that multiplies every key out in float32, in tiles of registers: where cones exclude too little."""
+"""Compiled search that multiplies out every key in float32, in tiles of registers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def search_flat(
     tree: Tree, queries: F32, keys: F32, k: int, low: int, start: int, stop: int,
     scores: F32, indices: NDArray[np.int64], failed: NDArray[np.bool_]
 ) -> None:  # fmt: skip
-    """Search for the rows ``start`` to ``stop`` of one graph's queries; see :func:`.tree_scan.search_tree`."""
+    """Search for the rows ``start`` to ``stop``; arguments as of :func:`.tree_scan.search_tree`."""
     dim, leaves = tree.dim, -(-tree.keys // 16)
     memory = new_store(BLOCK, dim, k)
     block = view(memory, BLOCK, dim, k)

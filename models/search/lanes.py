@@ -1,9 +1,11 @@
 """SIMD registers as values in compiled kernels: 16 float32 or 8 of 64 bits, one cache line each.
 
-LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and never the
-ones that look for the few lanes above a threshold (measured: docs/adr/0100). These functions say it outright;
-a processor with narrower registers takes two or four for one.
+LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and never
+the ones that look for the few lanes above a threshold (docs/adr/0100). These functions say it outright; a
+processor with narrower registers takes two or four for one.
 """
+
+# ruff: noqa: ARG001 -- numba prescribes the arguments
 
 from __future__ import annotations
 
@@ -201,7 +203,8 @@ def _across(name: str) -> Callable[[Any, Any], Any]:
             vector = args[0].type
             kind = ir.FunctionType(vector.element, [vector])
             full = f"llvm.vector.reduce.{name}.v{vector.count}f32"
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
+            function = cgutils.get_or_insert_function(builder.module, kind, full)
+            return builder.call(function, args, fastmath=("nnan",))  # else each step looks for NaN
 
         return lanes.element(lanes), generate
 

@@ -1,10 +1,11 @@
 """The keys of one graph in a tree of cones, so that a search can pass over most of them.
 
-Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length 1. Sorted by
-length they are cut into shells of :data:`SHELL`; within a shell their directions are halved at the median of the
-coordinate that varies most, down to leaves of 16 keys, one SIMD register. 16 leaves are a twig, 16 twigs a branch.
-A leaf and a twig know a cone that holds their directions and the length of their longest key: what the inner
-product with a query can reach follows from the angle between query and cone.
+Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length 1.
+Sorted by length they are cut into shells of :data:`SHELL`; within a shell their directions are halved at
+the median of the coordinate that varies most, down to leaves of 16 keys, one SIMD register. 16 leaves are
+a twig, 16 twigs a branch. A leaf and a twig know a cone that holds their directions and the length R of
+their longest key: what the inner product with a query can reach follows from the angle between query and
+cone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LEAF = 16  #: keys of a leaf
 TWIG = 16 * LEAF  #: keys of a twig
 BRANCH = 16 * TWIG  #: keys of a branch
 SHELL = 2048  #: keys of similar length whose directions are halved
-CONE = 4  # numbers of a cone beside its axis: cos α, R cos α, R sin α, R
+CONE = 4  # numbers of a cone beside its axis: cosine and R cosine of its half-angle, R sine, R
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -32,7 +33,7 @@ class Tree(NamedTuple):
 
     points: F32  #: (leaves, d, 16) flat: shifted and scaled keys
     number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 where there is none
-    leaf: F32  #: (twigs, d + 4, 16) flat: axis, cos α, R cos α, R sin α and R of each leaf
+    leaf: F32  #: (twigs, d + 4, 16) flat: axis and :data:`CONE` numbers of each leaf
     twig: F32  #: (branches, d + 4, 16) flat: the same of each twig
     place: I32  #: (M,) where each key is in ``number``; empty unless asked for
     dim: int
@@ -130,7 +131,7 @@ def _grow_shells(
 
 @njit_nogil(error_model="numpy")
 def _halve(way: Any, index: Any, value: Any, n: int) -> None:
-    """Order ``index`` so that halves, quarters … down to leaves are apart in the coordinate that varies most."""
+    """Order ``index`` so that halves, quarters … are apart in the coordinate that varies most."""
     dim = way.shape[1]
     mean = np.empty(dim, np.float32)
     spread = np.empty(dim, np.float32)

@@ -1,4 +1,4 @@
-"""Compiled search in a :class:`~kmip_data.models.search.tree.Tree`: what no cone excludes is multiplied out."""
+"""Compiled search in a tree of cones: the keys of those that are not excluded are multiplied out."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 BLOCK = 64  # queries that go through the tree together: what one brings into the cache serves the others
-ROWS = BLOCK + 4
+ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
     """What the products with keys in each of a group of 16 cones can reach, where that is positive.
 
-    |q| R cos(angle between query and axis − α), or |q| R inside the cone; |q| is 1.
+    R times the cosine of the angle by which a query of length 1 lies outside the cone, or R inside it.
     """
     at = group * (dim + CONE) * 16
     dot = splat(np.float32(0))
@@ -123,7 +123,7 @@ def _visit_together(
     pick: Any,
     picked: Any,
 ) -> int:
-    """Search one twig for all queries whose mask asks for it; returns how many leaves were, summed over queries."""
+    """Search one twig for all queries whose mask asks for it; returns how many leaves were."""
     for leaf in range(16):
         picked[leaf] = 0
     for i in range(count):
@@ -132,16 +132,16 @@ def _visit_together(
             while mask:
                 leaf = lowest_bit(mask)
                 mask &= mask - 1
-                pick[leaf * ROWS + picked[leaf]] = i
+                pick[leaf * (BLOCK + 4) + picked[leaf]] = i
                 picked[leaf] += 1
     leaves = 0
     for leaf in range(16):
         n = picked[leaf]
         leaves += n
         for j in range(n, (n + 3) & ~3):
-            pick[leaf * ROWS + j] = BLOCK  # none
+            pick[leaf * (BLOCK + 4) + j] = BLOCK
         for j in range(0, n, 4):
-            _tile(points, twig * 16 + leaf, dim, block, pick, leaf * ROWS + j)
+            _tile(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
     return leaves
 
 
@@ -229,7 +229,7 @@ def search_tree(
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
     memory = new_store(ROWS, dim, k)
     block = view(memory, ROWS, dim, k)
-    lists = np.empty(BLOCK + 16 * (ROWS + 1), np.int64)
+    lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
     masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
     twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
     seen = np.full(tree.keys if hint.shape[1] else 0, -1, np.int64)
@@ -254,7 +254,7 @@ def search_tree(
                     leaves += _visit(points, leaf_cones, dim, some[j], block, i)
             cut(block, i, 0)
         block.filled[BLOCK] = 0
-        set_floor(block, BLOCK, OUT)  # stands in for the queries that an unfinished tile lacks
+        set_floor(block, BLOCK, OUT)
         for branch in range(branches):
             union = 0
             for i in range(count):

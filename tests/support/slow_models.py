@@ -17,7 +17,7 @@ def slow_score(query: Tensor, key: Tensor) -> float:
     for a, b in zip(query.tolist(), key.tolist(), strict=True):
         total += a * b
     with np.errstate(over="ignore"):
-        return float(np.float32(total))
+        return float(np.float32(total)) + 0.0  # no −0
 
 
 def slow_search(

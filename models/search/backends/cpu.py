@@ -1,8 +1,8 @@
 """Compiled search on all cores of the CPU; how it goes about a graph follows from the graph's size and data.
 
-*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all keys. *tree*: the same
-over those that no cone excludes, where a sample of the queries shows that this is worth it. Which one is in the
-debug log; the result is the same.
+*exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all keys.
+*tree*: the same over those that no cone excludes, where a sample of the queries shows that this is worth
+it. Which one is in the debug log; the result is the same.
 """
 
 from __future__ import annotations
@@ -25,9 +25,16 @@ AUTO = "auto takes it on the CPU"
 log = logging.getLogger(__name__)
 
 # Where the ways meet, measured: docs/adr/0100.
-_FEW_NUMBERS, _FEW_QUERIES = 10_000, 64  # of the keys of a graph; below either: exact
+_FEW_QUERIES = 64  # below: exact
+_FEW_NUMBERS, _FEW_NUMBERS_A_K = (
+    10_000,
+    100,
+)  # keys with fewer numbers than the one and k times the other: exact
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
+_TIMES_K = 4  # fewer keys than so many times k: exact
+_CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
+_TIES = 0.25  # of a sample of queries: exact
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
@@ -51,7 +58,7 @@ def refuses(problem: SearchProblem) -> str | None:
     return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
 
 
-def rank(problem: SearchProblem) -> int:
+def rank(_problem: SearchProblem) -> int:
     """Order of choice for ``auto``."""
     return 10
 
@@ -66,7 +73,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
         for ptr in (np.array(problem.query_ptr, np.int64), np.array(problem.key_ptr, np.int64))
     )
     rows, keys = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
-    many = np.maximum((_FEW_NUMBERS + 100 * problem.k) // problem.dim, 4 * problem.k)
+    many = np.maximum((_FEW_NUMBERS + _FEW_NUMBERS_A_K * problem.k) // problem.dim, _TIMES_K * problem.k)
     large = (rows >= _FEW_QUERIES) & (keys >= many)
     small = ~large & (rows > 0) & (keys > 0)
     if small.any():
@@ -124,10 +131,9 @@ def _search_large(
         share = leaves / (few * len(keys) / 16)
     else:
         search_flat(tree, queries[some], keys, k, low, 0, few, *scratch, failed)
-    # What a tree asks of each query beside its leaves is worth about 1,500 leaves of the flat scan.
-    climb = 2 * share + 1500 * 16 / len(keys) < 0.9
+    climb = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
     alike = float(failed.mean())
-    way = "exact" if alike > 0.25 else "tree" if climb else "flat"  # noqa: PLR2004
+    way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
     log.debug(
         "%s scan of %d keys for %d queries: %.1f directions%s, %.0f %% of a sample of queries full of ties",
         way, len(keys), len(queries), spread,

@@ -1,7 +1,7 @@
 """Search with FAISS' exact flat index, head by head and graph by graph: to compare with, CPU only.
 
-FAISS ranks float32 sums and knows nothing of the rule: it is asked for a few more keys than wanted, and what its
-bound does not prove is scored whole.
+FAISS ranks float32 sums and knows nothing of the rule: it is asked for a few more keys than wanted, and
+what its bound does not prove is scored whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cpu":
         return f"runs on the CPU only, not on {device_type}"
-    return None if importlib.util.find_spec("faiss") else "faiss is not installed: pip install kmip-data[faiss]"
+    return (
+        None if importlib.util.find_spec("faiss") else "faiss is not installed: pip install kmip-data[faiss]"
+    )
 
 
 def refuses(problem: SearchProblem) -> str | None:

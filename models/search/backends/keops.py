@@ -27,7 +27,7 @@ from kmip_data.models.search.problem import SearchProblem
 
 NAME = "keops"
 SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
-AUTO = "only by name"
+AUTO = "auto takes it on CUDA where triton cannot run"
 
 _MOST_KEYS = 2**24  # KeOps passes indices as float32
 
@@ -52,9 +52,9 @@ def refuses(problem: SearchProblem) -> str | None:
     return None
 
 
-def rank(_problem: SearchProblem) -> int:
-    """Order of choice for ``auto``: never."""
-    return 0
+def rank(problem: SearchProblem) -> int:
+    """Order of choice for ``auto``: on CUDA before ``dense``, on the CPU never."""
+    return 5 if problem.device.type == "cuda" else 0
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

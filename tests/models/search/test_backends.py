@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import multiprocessing
+import os
 import threading
 
+import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -11,11 +17,12 @@ from hypothesis import strategies as st
 from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.backends import dense, keops
+from kmip_data.models.search.backends import cpu, dense, faiss, keops
 from kmip_data.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 
+needs_faiss = pytest.mark.skipif(faiss.unusable("cpu") is not None, reason=str(faiss.unusable("cpu")))
 needs_keops = pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
 
 
@@ -23,36 +30,45 @@ def assert_same(
     found: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
-    # Bits, but −0 and +0 are one score.
-    assert torch.equal((found[0] + 0.0).view(torch.int32), (expected[0] + 0.0).view(torch.int32))
+    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
 
 
-near_one = st.integers(0, 3).map(lambda step: 1 + step * 2.0**-23)
-coarse = st.integers(-4, 4).map(lambda step: step / 4)
-extreme = st.sampled_from([0.0, -0.0, 2.0**-149, -(2.0**-149), 1e-30, -1e-30, 1e19, -1e19, 3e38, -3e38])
-anything = st.floats(width=32, allow_nan=False, allow_infinity=False)
+EXTREMES = [0.0, -0.0, 2.0**-149, -(2.0**-149), 1e-30, -1e-30, 1e19, -1e19, 3e38, -3e38]
+
+
+def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Float32 numbers of one kind: full of ties and near ties, or of what arithmetic stumbles over."""
+    if kind == "coarse":
+        return (generator.integers(-4, 5, shape) / 4).astype(np.float32)
+    if kind == "near one":
+        return (1 + generator.integers(0, 4, shape) * 2.0**-23).astype(np.float32)
+    if kind == "extreme":
+        return generator.choice(np.array(EXTREMES, np.float32), shape)
+    if kind == "any bits":
+        bits = generator.integers(0, 2**32, shape, dtype=np.uint32).view(np.float32)
+        return np.where(np.isfinite(bits), bits, np.float32(0.5))
+    return np.where(
+        generator.random(shape) < 0.5,
+        numbers("coarse", generator, shape),
+        numbers("extreme", generator, shape),
+    )
 
 
 @st.composite
 def problems(draw: st.DrawFn, *, dim: int | None = None, k: int | None = None, most: int = 14):
-    """Ragged queries and keys, of one kind of number or of all."""
+    """Ragged queries and keys of one kind of number."""
     dim = draw(st.integers(1, 9)) if dim is None else dim
     k = draw(st.integers(1, 12)) if k is None else k
     heads = draw(st.integers(1, 2))
-    sizes = draw(st.lists(st.tuples(st.integers(0, 6), st.integers(0, most)), min_size=1, max_size=4))
-    query_ptr, key_ptr = [0], [0]
-    for queries, keys in sizes:
-        query_ptr.append(query_ptr[-1] + queries)
-        key_ptr.append(key_ptr[-1] + keys)
-    numbers = draw(
-        st.sampled_from([coarse, near_one, extreme, anything, st.one_of(coarse, near_one, extreme)])
+    sizes = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, most)), min_size=1, max_size=4))
+    query_ptr = list(itertools.accumulate((queries for queries, _ in sizes), initial=0))
+    key_ptr = list(itertools.accumulate((keys for _, keys in sizes), initial=0))
+    kind = draw(st.sampled_from(["coarse", "near one", "extreme", "any bits", "mixed"]))
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
+    queries, keys = (
+        torch.from_numpy(numbers(kind, generator, (heads, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
     )
-
-    def rows(count: int) -> torch.Tensor:
-        values = draw(st.lists(numbers, min_size=heads * count * dim, max_size=heads * count * dim))
-        return torch.tensor(values, dtype=torch.float32).view(heads, count, dim)
-
-    return rows(query_ptr[-1]), rows(key_ptr[-1]), k, query_ptr, key_ptr
+    return queries, keys, k, query_ptr, key_ptr
 
 
 def check(problem, backend: str) -> None:
@@ -63,26 +79,52 @@ def check(problem, backend: str) -> None:
     assert_same(found, slow_search(queries, keys, k, query_ptr, key_ptr))
 
 
-@settings(deadline=None, max_examples=150)
-@given(problems())
-def test_cpu(problem) -> None:
+WAYS = ["exact", "flat", "tree"]
+
+
+def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Let the ``cpu`` backend go that way wherever it can, however small the graph."""
+    if way == "exact":
+        monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
+        return
+    for name in ("_FEW_NUMBERS", "_FEW_NUMBERS_A_K", "_TREE_KEYS", "_TREE_QUERIES"):
+        monkeypatch.setattr(cpu, name, 0)
+    for name in ("_FEW_QUERIES", "_TIMES_K"):
+        monkeypatch.setattr(cpu, name, 1)
+    monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
+    monkeypatch.setattr(cpu, "_TREE_DIM", float("inf") if way == "tree" else -1.0)
+    monkeypatch.setattr(cpu, "_CLIMB", -1e18)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(problem=problems(most=30))
+def test_cpu(monkeypatch, way: str, problem) -> None:
+    force(monkeypatch, way)
     check(problem, "cpu")
 
 
-@settings(deadline=None, max_examples=100)
+@needs_faiss
+@settings(deadline=None, max_examples=30)
+@given(problems(most=24))
+def test_faiss(problem) -> None:
+    check(problem, "faiss")
+
+
+@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_dense_padding_small_graphs(problem) -> None:
     check(problem, "dense")
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problems(most=24))
 def test_dense_filtering_large_graphs(monkeypatch, problem) -> None:
     monkeypatch.setattr(dense, "_SMALL", 0)
     check(problem, "dense")
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problems(most=24))
 def test_dense_in_tiny_tiles(monkeypatch, problem) -> None:
     monkeypatch.setattr(dense, "_SMALL", 4)
@@ -91,7 +133,7 @@ def test_dense_in_tiny_tiles(monkeypatch, problem) -> None:
 
 
 @needs_keops
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(problems(dim=KEOPS_DIM, k=KEOPS_K, most=24))
 def test_keops(problem) -> None:
     check(problem, "keops")
@@ -109,7 +151,7 @@ def blocks(*, tied: bool, dim: int = KEOPS_DIM) -> tuple[torch.Tensor, torch.Ten
 
 @needs_keops
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("backend", ["cpu", "keops"])
+@pytest.mark.parametrize("backend", ["cpu", "keops", "faiss"])
 def test_backends_agree_on_large_graphs(backend: str, tied: bool) -> None:
     queries, keys, ptr = blocks(tied=tied)
     expected = topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend="dense")
@@ -122,6 +164,153 @@ def test_cpu_and_dense_agree_on_other_sizes(k: int, dim: int) -> None:
     queries, keys, ptr = blocks(tied=dim == 7, dim=dim)
     expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
     assert_same(topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cpu"), expected)
+
+
+def adversary(name: str, count: int, dim: int) -> torch.Tensor:
+    """Keys laid out against bounds and filters."""
+    generator = torch.Generator().manual_seed(8)
+    rows = torch.randn(2, count, dim, generator=generator)
+    if name == "equal norms":
+        rows /= rows.norm(dim=2, keepdim=True)
+    elif name == "one giant":
+        rows[:, count // 2] *= 1e6
+    elif name == "two clusters":
+        rows *= 1e-3
+        rows[:, ::2] += 1
+    elif name == "shortest first":
+        rows = torch.stack([head[head.norm(dim=1).argsort()] for head in rows])
+    elif name == "far from the origin":
+        rows += 1e4
+    elif name == "constant":
+        rows[:] = 0.1
+    elif name == "one line":
+        rows = rows[..., :1] * torch.ones(dim)
+    elif name == "subnormal":
+        rows *= 1e-39
+    elif name == "overflowing":
+        rows = (rows * 1e38).clamp(-3e38, 3e38)
+    return rows
+
+
+LAYOUTS = """equal norms, one giant, two clusters, shortest first, far from the origin, constant, one line,
+subnormal, overflowing""".replace("\n", " ").split(", ")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_layouts_against_us(monkeypatch, way: str, layout: str) -> None:
+    keys = adversary(layout, 4500, 3)
+    queries = torch.randn(2, 70, 3, generator=torch.Generator().manual_seed(9))
+    queries[:, 3] = 0
+    expected = topk_inner_product(queries, keys, 7, backend="dense")
+    force(monkeypatch, way)
+    assert_same(topk_inner_product(queries, keys, 7, backend="cpu"), expected)
+
+
+@pytest.mark.parametrize(("k", "dim"), [(1, 1), (100, 10), (1024, 2), (17, 256)])
+@pytest.mark.parametrize("way", WAYS)
+def test_extreme_sizes(monkeypatch, way: str, k: int, dim: int) -> None:
+    keys = adversary("plain", 4500, dim)
+    queries = torch.randn(2, 66, dim, generator=torch.Generator().manual_seed(9))
+    expected = topk_inner_product(queries, keys, k, backend="dense")
+    force(monkeypatch, way)
+    assert_same(topk_inner_product(queries, keys, k, backend="cpu"), expected)
+
+
+def test_ways_are_really_gone(monkeypatch, caplog) -> None:
+    rows = adversary("plain", 4500, 3)
+    for way in ("flat", "tree"):
+        with monkeypatch.context() as patch, caplog.at_level(logging.DEBUG, logger=cpu.__name__):
+            force(patch, way)
+            topk_inner_product(rows, rows, 7, backend="cpu")
+        assert f"{way} scan of 4500 keys" in caplog.text
+
+
+def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
+    rows = adversary("plain", 30_000, 3)[:1]
+    with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
+        topk_inner_product(rows[:, :9000], rows, 4, backend="cpu")
+        wide = torch.randn(1, 30_000, 40)
+        topk_inner_product(wide[:, :64], wide, 4, backend="cpu")
+    assert "tree scan" in caplog.messages[0]
+    assert "flat scan" in caplog.messages[1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_hint_gives_the_same(monkeypatch, way: str) -> None:
+    queries, keys, ptr = blocks(tied=False)
+    force(monkeypatch, way)
+    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
+    generator = torch.Generator().manual_seed(2)
+    anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=generator)
+    for hint in (
+        expected[1],
+        expected[1][..., :4],
+        expected[1][..., :1].expand(-1, -1, 12),
+        anywhere,
+        anywhere.int(),
+    ):
+        assert_same(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint), expected)
+
+
+def test_permuting_nodes_permutes_the_result() -> None:
+    rows = torch.randn(1, 600, 4, generator=torch.Generator().manual_seed(4))
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(4))
+    scores, indices = topk_inner_product(rows, rows, 6)
+    permuted = topk_inner_product(rows[:, order], rows[:, order], 6)
+    assert torch.equal(permuted[0], scores[:, order])
+    assert torch.equal(order[permuted[1]], indices[:, order])
+
+
+def test_many_small_graphs() -> None:
+    rows = torch.randn(2, 4000, 5, generator=torch.Generator().manual_seed(4))
+    ptr = torch.arange(0, 4001, 8)
+    expected = topk_inner_product(rows, rows, 10, query_ptr=ptr, backend="dense")
+    assert_same(topk_inner_product(rows, rows, 10, query_ptr=ptr, backend="cpu"), expected)
+
+
+def _search_in_child(pipe, rows: torch.Tensor) -> None:
+    pipe.send(topk_inner_product(rows, rows, 5, backend="cpu")[1].sum().item())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork() -> None:
+    """The parent has searched with its threads; the child, which has none of them, does so too."""
+    rows = torch.randn(1, 3000, 6, generator=torch.Generator().manual_seed(4))
+    expected = topk_inner_product(rows, rows, 5, backend="cpu")[1].sum().item()
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_search_in_child, args=(there, rows))
+    child.start()
+    assert here.poll(60)
+    assert here.recv() == expected
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_memory_stays() -> None:
+    rows = torch.randn(1, 2000, 4)
+    searches = [lambda: topk_inner_product(rows, rows, 3, backend="cpu")]
+    searches.append(lambda: topk_inner_product(rows[:, :300], rows[:, :300], 3, backend="cpu"))
+    process = psutil.Process()
+    for count in (50, 950):
+        for _ in range(count // 2):
+            for search in searches:
+                search()
+        if count == 50:
+            before = process.memory_info().rss
+    assert process.memory_info().rss - before < 16 * 2**20
+
+
+def test_raw_libraries_agree_where_rounding_leaves_no_doubt() -> None:
+    raw = pytest.importorskip("faiss")
+    queries, keys, _ = blocks(tied=False, dim=6)
+    scores, indices = topk_inner_product(queries, keys, 9, backend="cpu")
+    index = raw.IndexFlatIP(6)
+    index.add(keys[0].numpy())
+    found = torch.from_numpy(index.search(queries[0].numpy(), 8)[1])
+    sure = (scores[0].diff(dim=-1).abs() > 1e-4).all(-1)
+    assert sure.sum() > 1000
+    assert torch.equal(found[sure], indices[0, sure, :8])
 
 
 def test_float32_sums_would_rank_otherwise() -> None:
