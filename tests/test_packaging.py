@@ -21,7 +21,7 @@ CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "tensorboard", "tensorboardX"}  #: loggers that a user installs if wanted
 COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib"}
-DEV_ONLY = {"pykdtree", "scipy", "threadpoolctl"}  #: compared with in benchmarks
+DEV_ONLY = {"faiss", "pykdtree", "scipy", "threadpoolctl"}  #: compared with in benchmarks
 
 
 def requirements() -> list[str]:
