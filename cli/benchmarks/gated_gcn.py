@@ -108,7 +108,9 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
     def aggregate(self, inputs: Tensor, index: Tensor, Bx_j: Tensor, Bx: Tensor) -> Tensor:
         """Weighted mean of the messages of each node."""
         above = scatter(inputs * Bx_j, index, 0, Bx.shape[0], reduce="sum")
-        return above / (scatter(inputs, index, 0, Bx.shape[0], reduce="sum") + 1e-6)
+        below = scatter(inputs, index, 0, Bx.shape[0], reduce="sum")
+        out: Tensor = above / (below + 1e-6)
+        return out
 
     def update(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The mean, and the new edges before their norm."""

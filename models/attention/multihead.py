@@ -109,8 +109,13 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[real], value[real])
         projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
+        queries, keys, values = (
+            part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected
+        )
         attended = attend_to_best(
-            *(part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected),
+            queries,
+            keys,
+            values,
             self.k,
             query_ptr=_pointers(asked),
             key_ptr=_pointers(real),

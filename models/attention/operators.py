@@ -124,8 +124,8 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
     grad = grad if keep is None else grad * kept_scale
-    rows = (tensor.to(weights.dtype) for tensor in (grad, queries, keys, values))
-    inputs = *rows, indices, weights, keep, scale
+    rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
+    inputs: tuple[Any, ...] = (*rows, indices, weights, keep, scale)
     grads: Any
     if _compiled(values):
         from kmip_data.models.attention import cpu_kernels

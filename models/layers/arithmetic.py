@@ -8,12 +8,13 @@ there. Lanes that are not are zero when loaded, and are not stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as numba_intrinsic
 
 from kmip_data.models.search.lanes import Lanes
 
@@ -23,6 +24,11 @@ _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 _KIND = Lanes(types.float32)
+
+
+def intrinsic(code: Callable[..., Any]) -> Any:
+    """:func:`numba.extending.intrinsic`; what kernels call has other arguments than its code generator."""
+    return numba_intrinsic(code)
 
 
 def _every(value: float) -> Any:
@@ -109,9 +115,9 @@ def _binary(name: str) -> Any:
     return typed
 
 
-plus: Any = intrinsic(_binary("fadd"))  #: ``a + b``; with a product, rounded once where the processor can
-minus: Any = intrinsic(_binary("fsub"))  #: ``a − b``
-times: Any = intrinsic(_binary("fmul"))  #: ``a · b``
+plus = intrinsic(_binary("fadd"))  #: ``a + b``; with a product, rounded once where the processor can
+minus = intrinsic(_binary("fsub"))  #: ``a − b``
+times = intrinsic(_binary("fmul"))  #: ``a · b``
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 · 2²³: adding it leaves the nearest whole number in the low bits

@@ -227,10 +227,10 @@ def differentiate(
 @njit_nogil()
 def source_window(neighbor: Table, start: int, stop: int) -> tuple[int, int]:
     """Smallest source of the nodes ``start`` to ``stop``, and one more than the largest."""
-    low, high = np.int64(neighbor[start, 0]), np.int64(neighbor[start, 0])
+    low, high = int(neighbor[start, 0]), int(neighbor[start, 0])
     for node in range(start, stop):
         for slot in range(neighbor.shape[1]):
-            source = np.int64(neighbor[node, slot])
+            source = int(neighbor[node, slot])
             low, high = min(low, source), max(high, source)
     return low, high + 1
 

@@ -127,6 +127,8 @@ class _GatedEdges(torch.autograd.Function):
             return messages, gates, None
         assert scale is not None
         assert shift is not None
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
         mean, variance = _statistics(sums, squares, k) if own else (norm.running_mean, norm.running_var)
         if own:
             norm.note(mean, variance, nodes * k)
@@ -174,15 +176,16 @@ class _GatedEdges(torch.autograd.Function):
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         buffers.keep_what_is_used()  # by all layers of a network; the next step wants it again
 
-        def work(part: Part, rows: Tensor, sums: Tensor) -> None:
-            outputs = _flat(rows, grad_target), part.low, _flat(*sums)
-            gate_kernels.differentiate(part.start, part.stop, *arguments, *outputs)
+        def work(jobs: list[tuple[Part, Tensor, Tensor]]) -> None:
+            for part, rows, sums in jobs:
+                outputs = _flat(rows, grad_target), part.low, _flat(*sums)
+                gate_kernels.differentiate(part.start, part.stop, *arguments, *outputs)
 
         for first in range(0, len(parts), step):
             group = parts[first : first + step]
             sums = [torch.zeros(2, part.high - part.low, d) for part in group]
             jobs = list(zip(group, grad_pre, sums, strict=False))
-            for_ranges(lambda a, b, jobs=jobs: [work(*job) for job in jobs[a:b]], len(jobs))  # type: ignore[misc]
+            for_ranges(lambda a, b, jobs=jobs: work(jobs[a:b]), len(jobs))  # type: ignore[misc]
             for part, rows, of_part in jobs:
                 at_sources[:, part.low : part.high] += of_part
                 at_old.add(rows, part.start * k, part.stop * k)
