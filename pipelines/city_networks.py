@@ -84,6 +84,7 @@ class CityNetworksPipeline(Pipeline[CityParams, CitySplitParams]):
     """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}.toml``."""
 
     version = 1
+    one_unit = True
     Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
 
