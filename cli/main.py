@@ -27,7 +27,7 @@ DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 INTERRUPTED, TERMINATED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 143, 141, 70
 
 COMMANDS = {
-    "demo": ("demo", "Sample data to a trained model, offline, in a few minutes."),
+    "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
     "list": ("list", "The datasets, and the builds in the home folder."),
     "info": ("info", "What a dataset or a build is: sources, licence, counts, presets."),
     "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),

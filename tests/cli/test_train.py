@@ -1,4 +1,4 @@
-"""``train``, ``evaluate``, ``demo`` through the command line."""
+"""``train`` and ``evaluate`` through the command line."""
 
 from __future__ import annotations
 
@@ -137,30 +137,3 @@ def test_seed_list_of_something_else(text):
         return
     with pytest.raises(UsageError):
         seed_list(text)
-
-
-@pytest.mark.slow
-def test_demo_runs_end_to_end_offline_and_says_sample(tmp_path, monkeypatch):
-    from kmip_data.cli import demo
-
-    monkeypatch.setattr(demo, "DATA", ["s3dis", "--sample", "--limit", "12"])
-    monkeypatch.setattr(demo, "SMALL", ["model.layers=1", "model.hidden_dim=8", "training.batch_size=1"])
-    outcome = kmip("demo", "--home", tmp_path / "d", "--epochs", "1", "--json")
-    assert outcome.code == 0, outcome.err
-    found = outcome.json
-    assert found["sample"] is True
-    assert "generated" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 5
-    for name in ("build", "picture", "run", "curves", "result"):
-        assert Path(found[name]).exists(), name
-    assert set(found["metrics"]) == {"train", "val", "test"}
-
-
-def test_a_step_of_the_demo_that_fails_is_the_one_object_of_the_demo(tmp_path):
-    (tmp_path / "built").write_text("in the way")
-    outcome = kmip("demo", "--home", tmp_path, "--json")
-    assert outcome.code == 2, outcome.err
-    error = outcome.json["error"]
-    assert (error["class"], error["exit_code"]) == ("UsageError", 2)
-    assert outcome.err.count("Error: ") == 1
-    assert "[1/5]" in outcome.err

@@ -1,0 +1,59 @@
+"""``demo``: every step of both demos, smaller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+
+from kmip_data.cli import demo
+
+SMALL = ("model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
+
+
+def run(monkeypatch, home: Path, what: str, **changes: object):
+    monkeypatch.setitem(demo.DEMOS, what, replace(demo.DEMOS[what], **changes))
+    outcome = kmip("demo", what, "--home", home, "--epochs", "1", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    for name in ("build", "picture", "run", "curves", "result"):
+        assert Path(found[name]).exists(), name
+    assert set(found["metrics"]) == {"train", "val", "test"}
+    return outcome
+
+
+def test_the_city_is_real_data(tmp_path, monkeypatch):
+    settings = (*SMALL, "model.parameter_budget=none", "schedule.warmup_epochs=0")
+    outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings)
+    assert outcome.json["sample"] is False
+    assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err
+    assert outcome.err.count("$ kmip-data") == 5
+    assert "2,526" in outcome.err
+
+
+@pytest.mark.slow
+def test_the_rooms_are_generated(tmp_path, monkeypatch):
+    data = ("s3dis", "--sample", "--limit", "12")
+    outcome = run(monkeypatch, tmp_path / "d", "point-cloud", data=data, settings=SMALL)
+    assert outcome.json["sample"] is True
+    assert "generated" in outcome.err
+    assert outcome.err.count("$ kmip-data") == 5
+
+
+@pytest.mark.parametrize("what", list(demo.DEMOS))
+def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path, what):
+    (tmp_path / "built").write_text("in the way")
+    outcome = kmip("demo", what, "--home", tmp_path, "--json")
+    assert outcome.code == 2, outcome.err
+    error = outcome.json["error"]
+    assert (error["class"], error["exit_code"]) == ("UsageError", 2)
+    assert outcome.err.count("Error: ") == 1
+    assert "[1/" in outcome.err
+
+
+def test_another_demo_is_refused():
+    outcome = kmip("demo", "weather")
+    assert outcome.code == 2
+    assert "point-cloud" in outcome.err
