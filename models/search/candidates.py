@@ -128,7 +128,7 @@ def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
         block.near[to], block.place[to] = block.line[lane], place + lane
         to += 1
     block.filled[i] = to - i * block.space
-    return block.filled[i] >= block.due[i]
+    return bool(block.filled[i] >= block.due[i])
 
 
 @njit_nogil(error_model="numpy")

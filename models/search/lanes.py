@@ -12,17 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba.core.cgutils
+import numba.types
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
+
+# Numba is typed in part, and not for what a kernel sees of an intrinsic.
+cgutils: Any = numba.core.cgutils
+types: Any = numba.types
+_primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: ir.IntType(64)}
 _LINE = 512  # bits
 
 
-class Lanes(types.Type):  # type: ignore[misc] # numba has no types
+class Lanes(numba.types.Type):
     """Numba's type of a register."""
 
     def __init__(self, element: Any) -> None:
@@ -32,12 +37,14 @@ class Lanes(types.Type):  # type: ignore[misc] # numba has no types
 
 
 @register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Lanes) -> None:
-        super().__init__(manager, kind, ir.VectorType(_LLVM[kind.element], kind.count))
+        super().__init__(  # type: ignore[no-untyped-call]
+            manager, kind, ir.VectorType(_LLVM[kind.element], kind.count)
+        )
 
 
-@intrinsic
+@_primitive
 def pointer(typing: Any, array: Any) -> Any:
     """Where the elements of a contiguous array begin; ``p[i]`` reads and writes them, counted from the front.
 
@@ -51,7 +58,7 @@ def pointer(typing: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@intrinsic
+@_primitive
 def hold(typing: Any, array: Any) -> Any:
     """Keep an array alive up to here: a pointer to it does not."""
 
@@ -65,20 +72,20 @@ def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
     return builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
 
 
-@intrinsic
+@_primitive
 def load(typing: Any, data: Any, start: Any) -> Any:
     """The elements ``start`` … behind a pointer; nothing checks that they are there."""
     kind = Lanes(data.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(_place(builder, *args, context.get_value_type(kind)))
+        found = builder.load(_place(builder, args[0], args[1], context.get_value_type(kind)))
         found.align = data.dtype.bitwidth // 8
         return found
 
     return kind(data, types.int64), generate
 
 
-@intrinsic
+@_primitive
 def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
     """Write a register to the elements ``start`` … behind a pointer."""
 
@@ -90,7 +97,7 @@ def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
     return types.none(data, types.int64, lanes), generate
 
 
-@intrinsic
+@_primitive
 def splat(typing: Any, value: Any) -> Any:
     """A register whose lanes all hold ``value``."""
     kind = Lanes(value)
@@ -121,13 +128,13 @@ def _call(name: str, arity: int) -> Any:
     return generate
 
 
-@intrinsic
+@_primitive
 def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """``a · b + c``, rounded once where the processor can, else twice."""
     return a(a, b, c), _call("fmuladd", 3)
 
 
-@intrinsic
+@_primitive
 def square_root(typing: Any, a: Any) -> Any:
     """√a."""
     return a(a), _call("sqrt", 1)
@@ -143,11 +150,11 @@ def _binary(name: str) -> Callable[[Any, Any, Any], Any]:
     return typed
 
 
-minus = intrinsic(_binary("fsub"))  #: ``a − b``
-times = intrinsic(_binary("fmul"))  #: ``a · b``
+minus = _primitive(_binary("fsub"))  #: ``a − b``
+times = _primitive(_binary("fmul"))  #: ``a · b``
 
 
-@intrinsic
+@_primitive
 def at_least(typing: Any, a: Any, b: Any) -> Any:
     """Bit i of the int64 result: lane i of ``a`` is ≥ that of ``b`` (never so for NaN)."""
 
@@ -159,7 +166,7 @@ def at_least(typing: Any, a: Any, b: Any) -> Any:
     return types.int64(a, b), generate
 
 
-@intrinsic
+@_primitive
 def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     """``yes`` where ``a`` ≥ ``b``, else ``no``, lane by lane."""
 
@@ -169,7 +176,7 @@ def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     return yes(a, b, yes, no), generate
 
 
-@intrinsic
+@_primitive
 def narrow(typing: Any, low: Any, high: Any) -> Any:
     """Two float64 registers rounded to one of float32, −0 to +0."""
     kind = Lanes(types.float32)
@@ -193,8 +200,8 @@ def _extreme(sign: str) -> Callable[[Any, Any, Any], Any]:
     return typed
 
 
-maximum = intrinsic(_extreme(">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
-minimum = intrinsic(_extreme("<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+maximum = _primitive(_extreme(">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
+minimum = _primitive(_extreme("<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
 
 
 def _across(name: str) -> Callable[[Any, Any], Any]:
@@ -211,11 +218,11 @@ def _across(name: str) -> Callable[[Any, Any], Any]:
     return typed
 
 
-largest_lane = intrinsic(_across("fmax"))  #: of float32, without NaN
-smallest_lane = intrinsic(_across("fmin"))  #: of float32, without NaN
+largest_lane = _primitive(_across("fmax"))  #: of float32, without NaN
+smallest_lane = _primitive(_across("fmin"))  #: of float32, without NaN
 
 
-@intrinsic
+@_primitive
 def above(typing: Any, a: Any, b: Any) -> Any:
     """Bit i of the int64 result: lane i of ``a`` is > that of ``b``; integers."""
 
@@ -240,13 +247,13 @@ def _bits(name: str, *more: Any) -> Callable[[Any, Any], Any]:
     return typed
 
 
-lowest_bit = intrinsic(
+lowest_bit = _primitive(
     _bits("cttz", ir.Constant(ir.IntType(1), 1))
 )  #: number of the lowest bit set; not of 0
-count_bits = intrinsic(_bits("ctpop"))  #: how many bits are set
+count_bits = _primitive(_bits("ctpop"))  #: how many bits are set
 
 
-@intrinsic
+@_primitive
 def float_bits(typing: Any, value: Any) -> Any:
     """The 32 bits of a float32 as a signed integer."""
 
@@ -256,7 +263,7 @@ def float_bits(typing: Any, value: Any) -> Any:
     return types.int64(types.float32), generate
 
 
-@intrinsic
+@_primitive
 def bits_float(typing: Any, bits: Any) -> Any:
     """The float32 whose bits are the low 32 of an integer."""
 

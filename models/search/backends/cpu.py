@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +45,13 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
+class _Arrays(NamedTuple):
+    queries: F32  #: (H, N, d)
+    keys: F32  #: (H, M, d)
+    scores: F32  #: (H, N, k)
+    indices: I64  #: (H, N, k)
+
+
 def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cpu":
@@ -66,7 +74,7 @@ def rank(_problem: SearchProblem) -> int:
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     scores, indices = problem.new_result()
-    arrays = tuple(tensor.numpy() for tensor in (problem.queries, problem.keys, scores, indices))
+    arrays = _Arrays(problem.queries.numpy(), problem.keys.numpy(), scores.numpy(), indices.numpy())
     hint = None if problem.hint is None else problem.hint.numpy()
     query_ptr, key_ptr = (
         np.stack([ptr[:-1], ptr[1:]], 1)
@@ -85,7 +93,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     return scores, indices
 
 
-def _search_exactly(arrays: tuple[F32, F32, F32, I64], query_ptr: I64, key_ptr: I64) -> None:
+def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
     """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
     from kmip_data.models.search.exact_scan import search_rows
 
@@ -105,17 +113,15 @@ def _search_exactly(arrays: tuple[F32, F32, F32, I64], query_ptr: I64, key_ptr: 
     )
 
 
-def _search_large(
-    arrays: tuple[F32, F32, F32, I64], hint: I64 | None, head: int, query_rows: I64, key_rows: I64
-) -> None:
+def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64, key_rows: I64) -> None:
     """One head of one graph."""
     from kmip_data.models.search.flat_scan import search_flat
     from kmip_data.models.search.tree import grow
     from kmip_data.models.search.tree_scan import search_tree
 
     (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
-    queries, scores, indices = (array[head, first:last] for array in (arrays[0], *arrays[2:]))
-    keys = arrays[1][head, low:high]
+    queries, keys = arrays.queries[head, first:last], arrays.keys[head, low:high]
+    scores, indices = arrays.scores[head, first:last], arrays.indices[head, first:last]
     named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
     k = scores.shape[1]
     spread = _directions(keys)
@@ -161,10 +167,11 @@ def _search_large(
         _exactly_for(arrays, head, edges, key_rows)
 
 
-def _exactly_for(arrays: tuple[F32, F32, F32, I64], head: int, query_ptr: I64, key_rows: I64) -> None:
+def _exactly_for(arrays: _Arrays, head: int, query_ptr: I64, key_rows: I64) -> None:
     """Some ranges of one graph's queries."""
-    one = tuple(array[head : head + 1] for array in arrays)
-    _search_exactly(one, query_ptr, np.tile(key_rows, (len(query_ptr), 1)))  # type: ignore[arg-type]
+    part = slice(head, head + 1)
+    one = _Arrays(arrays.queries[part], arrays.keys[part], arrays.scores[part], arrays.indices[part])
+    _search_exactly(one, query_ptr, np.tile(key_rows, (len(query_ptr), 1)))
 
 
 def _directions(keys: F32) -> float:
