@@ -92,3 +92,13 @@ def test_importing_search_loads_no_compiler() -> None:
     program = "import sys, kmip_data.models.search; print('numba' in sys.modules, 'pykeops' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_backend_is_refused_before_there_is_a_problem() -> None:
+    registry.check_backend("auto", "cpu")
+    registry.check_backend("dense", "cpu")
+    with pytest.raises(UsageError, match="no search backend is called 'kepos'"):
+        registry.check_backend("kepos", "cpu")
+    with pytest.raises(UsageError, match="'cpu' cannot") as caught:
+        registry.check_backend("cpu", "cuda")
+    assert "CPU only" in str(caught.value)
