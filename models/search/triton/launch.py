@@ -56,7 +56,7 @@ def run(problem: SearchProblem, attend: Attend | None = None) -> tuple[Tensor, .
     """Search; scores and indices (H, N, k), or with ``attend`` the attention's output (H, N, v) alone."""
     device = problem.device
     guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-    with guard, torch.no_grad():
+    with guard, torch.no_grad(), torch.autocast(device.type, enabled=False):
         return _run(problem, attend)
 
 
@@ -156,7 +156,8 @@ def _key_scale(keys: Tensor) -> Tensor:
         return torch.ones(heads, dtype=torch.float64, device=keys.device)
     largest = keys.abs().amax((1, 2)).double() * (2 * dim**0.5)
     exponent = torch.frexp(largest).exponent  # largest < 2^exponent
-    return torch.ldexp(torch.ones_like(largest), -exponent)
+    # Written bit by bit: ldexp takes the power in float32, which tiny keys overflow.
+    return ((1023 - exponent.long()) << 52).view(torch.float64)
 
 
 def _on(table: NDArray[np.int32], device: torch.device) -> Tensor:
