@@ -12,7 +12,7 @@ Positive = Annotated[int, Field(ge=1)]
 class ModelConfig(BaseModel):
     """Architecture of a GPS network. The defaults are the paper's S3DIS network, as its code ran it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(default="gps-kmip", description="architecture, one of the names of the model registry")
     layers: int = Field(default=8, ge=1, description="GPS layers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def open_data(
 
 def _obtain(data: DataConfig, home: Home, **options: Any) -> tuple[Build, str]:
     target = data.dataset
-    if is_build_folder(target):
+    if is_build_folder(target) or os.sep in target:
         # What it was built with, and whether it is a sample, is on its card.
         build = open_target(Path(target).expanduser().absolute(), home, data.parameters)
     elif target not in dataset_names() and any(b.card.dataset == target for b in list_builds(home)):

@@ -156,12 +156,19 @@ class _Rows(Accumulator):
 
     def __init__(self, labels: int) -> None:
         super().__init__()
+        self.labels = labels
         self.add_state("scores", [], dist_reduce_fx="cat")
         self.add_state("targets", [], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
         self.scores.append(logits.float())
         self.targets.append(target.float().view(logits.shape))
+
+    def nothing(self) -> None:
+        """Count no rows, so that a process without any takes part in what all processes exchange."""
+        if not self.scores:
+            self.scores.append(torch.zeros(0, self.labels, device=self.device))
+            self.targets.append(torch.zeros(0, self.labels, device=self.device))
 
     def compute(self) -> tuple[Tensor, Tensor]:
         return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
@@ -223,6 +230,8 @@ class SplitMetrics(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """``loss`` and every metric of the task's kind, then start anew."""
+        if isinstance(self.rows, _Rows):
+            self.rows.nothing()
         rows = self.rows.compute()
         values = {"loss": float(self.loss.compute())}
         values |= {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config import RunConfig
@@ -79,7 +81,7 @@ def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        faults = [_fault(entry["type"], entry["loc"], entry["msg"]) for entry in error.errors()]
+        faults = [_fault(entry) for entry in error.errors()]
         raise UsageError(
             f"The configuration in {origin} is not valid.",
             expected="the documented keys and types",
@@ -153,13 +155,13 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 def _typed(path: str, field: FieldInfo, text: str) -> Any:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
-    adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field))
+    adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field), config=ConfigDict(allow_inf_nan=False))
     message = ""
     for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            message = message or error.errors()[0]["msg"]
+            message = message or _in_words(error.errors()[0])
         else:
             return candidate
     raise UsageError(
@@ -206,12 +208,32 @@ def _nearest(path: str, names: Sequence[str]) -> str | None:
     return last[part[0]] if part else None
 
 
-def _fault(kind: str, location: tuple[int | str, ...], message: str) -> str:
-    path = ".".join(str(part) for part in location)
-    if kind == "extra_forbidden":
+def _fault(entry: ErrorDetails) -> str:
+    path = ".".join(str(part) for part in entry["loc"])
+    if entry["type"] == "extra_forbidden":
         close = _nearest(path, [key.name for key in documented_keys()])
         return f"{path}: unknown key{f', did you mean {close!r}?' if close else ''}"
-    return f"{path}: {message}"
+    return f"{path}: {_in_words(entry)}"
+
+
+#: Limits of pydantic's errors in our words.
+_LIMITS = {
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def _in_words(entry: ErrorDetails) -> str:
+    """Say what is wrong with a value."""
+    value = entry.get("input")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not a finite number"
+    limit = _LIMITS.get(entry["type"])
+    if limit is not None:
+        return f"{value} is not {limit.format_map(entry.get('ctx', {}))}"
+    return entry["msg"]
 
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo, str]]:
@@ -227,13 +249,13 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
     from types import NoneType, UnionType
-    from typing import Literal, Union, get_args, get_origin
+    from typing import Annotated, Literal, Union, get_args, get_origin
 
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
     names = []
-    for kind in kinds:
+    for kind in (get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds):
         if get_origin(kind) is Literal:
             names += [str(value) for value in get_args(kind)]
         elif get_origin(kind) is not None:

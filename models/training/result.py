@@ -98,13 +98,13 @@ def read_result(run: Path) -> RunResult:
             left="the folder is as it was",
             next=f"kmip-data train --resume {run}",
         ) from error
-    except (ValidationError, ValueError, OSError) as error:
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
             f"{path} cannot be read as a result.",
             expected="JSON of version 1",
             found=str(error).splitlines()[0],
             left="the file is as it was",
-            next="docs/training.md describes it; a new run writes a new one",
+            next=f"kmip-data train --resume {run} writes it anew from the run's last checkpoint",
         ) from error
 
 

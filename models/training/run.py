@@ -95,6 +95,8 @@ def resume(
 ) -> Summary:
     """Go on with a run from its last checkpoint; a finished run is returned as it is.
 
+    A finished run whose result cannot be read gets a new one, measured from its checkpoint.
+
     On a CPU the weights become the same, bit for bit, as those of a run that never stopped
     (with the same number of threads and versions).
 
@@ -112,8 +114,13 @@ def resume(
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
-        tell(f"{folder} is finished already.")
-        return Summary([folder], [read_result(folder)])
+        try:
+            result = read_result(folder)
+        except DamagedInput as error:
+            tell(f"{error.what} It is written anew.")
+        else:
+            tell(f"{folder} is finished already.")
+            return Summary([folder], [result])
     if (folder / METRICS_NAME).is_file() and not (folder / LAST).is_file():
         raise DamagedInput(
             f"{folder} has finished epochs but no checkpoint to go on from.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,8 +18,9 @@ from support.training_data import learnable_build, tiny_config
 from kmip_data.errors import CheckFailed, DamagedInput
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.evaluate import evaluate
 from kmip_data.models.training.recorder import read_history
-from kmip_data.models.training.result import read_result
+from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.run import resume, train
 
 TIMES = {"seconds", "seconds_train"}
@@ -134,6 +136,20 @@ def test_a_finished_run_is_returned_as_it_is(whole):
     assert summary.runs == [whole]
     assert summary.results == [read_result(whole)]
     assert (whole / WEIGHTS).stat() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"])
+def test_a_damaged_result_is_written_anew(whole, tmp_path, content):
+    run = tmp_path / "runs/points/gps-kmip/damaged"
+    shutil.copytree(whole, run)
+    before = (run / RESULT_NAME).read_text("utf-8")
+    (run / RESULT_NAME).write_bytes(content)
+    with pytest.raises(DamagedInput, match="train --resume"):
+        evaluate(run, home=Home(tmp_path))
+    resume(run, home=Home(tmp_path), quiet=True)
+    found, expected = (json.loads(text) for text in ((run / RESULT_NAME).read_text("utf-8"), before))
+    for name in ("metrics", "best_epoch", "epochs", "split", "num_parameters"):
+        assert found[name] == expected[name]
 
 
 # A child that goes on with a run and is killed by itself: half way through writing a checkpoint, right

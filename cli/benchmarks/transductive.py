@@ -1,0 +1,180 @@
+"""Transductive training: an epoch with its evaluation, and the memory that a step takes of a whole city."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from kmip_data.cli.bench import machine_line, markdown_option, print_rows, quick_option
+from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.cli.command import Command
+from kmip_data.cli.options import json_option
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build
+    from kmip_data.models.training.config import RunConfig
+    from kmip_data.models.training.run_data import RunData
+
+STREETS = 1.328  #: a node, as London has them
+NOTE = (
+    "generated road-like graph, {nodes:,} nodes, {edges:,} edge columns, 67 features; preset of London,"
+    " {layers} layers"
+)
+
+
+@click.command(
+    cls=Command,
+    examples=["kmip-data bench transductive", "kmip-data bench transductive --nodes 570000"],
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=100),
+    metavar="N",
+    help="One step on a generated city of so many nodes in place of the table: its time, and its memory"
+    " beside the estimate.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --nodes: keys of the configuration, such as model.layers=12.",
+)
+@quick_option
+@markdown_option
+@json_option
+def command(
+    nodes: int | None, overrides: tuple[str, ...], quick: bool, markdown: bool, as_json: bool
+) -> None:
+    """Training on one large graph.
+
+    Without --nodes: an epoch with its evaluation at 20,000 nodes against the same network evaluated
+    part by part, its neighbours found by matrix products.
+    """
+    found = rows(quick=quick) if nodes is None else [memory_row(nodes, overrides)]
+    named = [("transductive", row) for row in found]
+    print_rows(named, machine_line(), quick=quick, markdown=markdown, as_json=as_json)
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure an epoch at 20,000 nodes (2,000 with ``quick``)."""
+    nodes = 2_000 if quick else 20_000
+    with tempfile.TemporaryDirectory() as folder:
+        data, config = _open(write_city(Path(folder) / "streets", nodes), Path(folder), ["model.layers=2"])
+        ours = partial(_epoch, data, config, together=True)
+        theirs = partial(_epoch, data, _with_search(config, "dense"), together=False)
+        times = compare(ours, theirs, repeats=1 if quick else 3)
+    return [
+        Row(
+            what=f"one transductive epoch with its evaluation, {nodes:,} nodes",
+            against="the same network evaluated part by part, search by matrix products",
+            ours=times[0],
+            theirs=times[1],
+            unit="s",
+            ratio=times[2],
+            spread=times[3],
+            target="≥ 5×",
+            met=times[2] >= 5,
+            note=NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=2),
+        )
+    ]
+
+
+def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
+    """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
+    from kmip_data.models.training.fitting import module_for
+    from kmip_data.models.training.machine import Device, peak_host_memory
+    from kmip_data.models.training.memory import plan_memory
+
+    with tempfile.TemporaryDirectory() as folder:
+        build = write_city(Path(folder) / "streets", nodes)
+        data, config = _open(build, Path(folder), list(overrides))
+        estimate = plan_memory(config, data, Device("cpu", "cpu", "asked for"))
+        click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
+        module = module_for(config, data, recompute=estimate.recompute)
+        started = time.perf_counter()
+        _step(module, data)
+        seconds = time.perf_counter() - started
+    ratio = peak_host_memory() / estimate.peak
+    note = NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=config.model.layers)
+    return Row(
+        what=f"peak memory of a training step, {nodes:,} nodes: estimate beside the process",
+        against=f"measured; the step took {seconds:.0f} s, layers recomputed: {estimate.recompute}",
+        ours=estimate.peak / 2**30,
+        theirs=peak_host_memory() / 2**30,
+        unit="GiB",
+        ratio=ratio,
+        target="within 25 %",
+        met=0.75 <= ratio <= 1.25,
+        note=note,
+    )
+
+
+def write_city(folder: Path, nodes: int) -> Build:
+    """Write a build of one graph as large and as sparse as a city, with random features and classes."""
+    import torch
+    from torch_geometric.data import Data
+
+    import kmip_data
+
+    generator = np.random.Generator(np.random.PCG64(0))
+    # Of the streets of a grid to the right and down, as many as London has a node.
+    side, each = int(nodes**0.5) + 1, np.arange(nodes)
+    streets = np.concatenate([np.stack([each, (each + step) % nodes]) for step in (1, side)], axis=1)
+    chosen = streets[:, generator.permutation(2 * nodes)[: int(STREETS * nodes)]]
+    pair = np.unique(np.concatenate([chosen, chosen[::-1]], axis=1), axis=1)
+    draw = generator.random(nodes)
+    masks = {"train_mask": draw < 0.1, "val_mask": (draw >= 0.1) & (draw < 0.2), "test_mask": draw >= 0.2}
+    graph = Data(
+        x=torch.from_numpy(generator.standard_normal((nodes, 67), dtype=np.float32)),
+        edge_index=torch.from_numpy(pair),
+        y=torch.from_numpy(generator.integers(0, 10, nodes)),
+        **{name: torch.from_numpy(mask) for name, mask in masks.items()},
+    )
+    return kmip_data.save(graph, folder)
+
+
+def _open(build: Build, folder: Path, overrides: list[str]) -> tuple[RunData, RunConfig]:
+    from kmip_data.home import Home
+    from kmip_data.models.training.data import open_data
+    from kmip_data.models.training.overrides import apply_overrides
+    from kmip_data.models.training.presets import load_preset
+
+    config = apply_overrides(
+        load_preset("london", as_="paper-depth"), [f"data.dataset={build.path}", *overrides]
+    )
+    data = open_data(config, home=Home(folder))
+    return data, data.pinned(config)
+
+
+def _with_search(config: RunConfig, name: str) -> RunConfig:
+    return config.model_copy(update={"model": config.model.model_copy(update={"search": name})})
+
+
+def _epoch(data: RunData, config: RunConfig, *, together: bool) -> None:
+    """One step, then all parts measured in one pass, or (upstream) val and test in a pass each."""
+    import torch
+
+    from kmip_data.models.training.fitting import module_for
+    from kmip_data.models.training.module import evaluate_parts
+
+    module = module_for(config, data)
+    _step(module, data)
+    for parts in [("train", "val", "test")] if together else [("val",), ("test",)]:
+        evaluate_parts(module, data, parts, torch.device("cpu"))
+
+
+def _step(module: Any, data: RunData) -> None:
+    import torch
+
+    optimiser = torch.optim.AdamW(module.parameters())
+    (batch,) = data.batches(lambda: 0)
+    module.training_step(batch, 0).backward()
+    torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimiser.step()
