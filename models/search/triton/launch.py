@@ -45,11 +45,11 @@ def slack_of(width: int) -> float:
 
 
 def fits_range(problem: SearchProblem) -> bool:
-    """Whether no score can leave the float32 range (a ranking by infinite scores is the dense backend's)."""
+    """Whether no score, and no sum of rows, can leave the float32 range; else it is the dense backend's."""
     if not problem.queries.numel() or not problem.keys.numel():
         return True
-    largest = problem.queries.abs().amax().double() * problem.keys.abs().amax().double()
-    return bool(largest * problem.dim < 1e38)
+    query, key = (rows.abs().amax().double() for rows in (problem.queries, problem.keys))
+    return bool((query * key * problem.dim < 1e38) & (torch.maximum(query, key) < 1e30))
 
 
 def run(problem: SearchProblem, attend: Attend | None = None) -> tuple[Tensor, ...]:

@@ -221,6 +221,8 @@ def test_scores_that_overflow_go_to_dense() -> None:
     rows = torch.full((1, 3, 2), 2e19)
     assert not launch.fits_range(check_problem(rows, rows, 2))
     check(rows, rows, 2)
+    check(torch.zeros(1, 2, 2), torch.full((1, 9, 2), 3e38), 3)  # no score overflows, but their mean would
+    check(torch.zeros(1, 2, 2), torch.full((1, 9, 2), 9e29), 3)
 
 
 def test_fused_attention() -> None:
