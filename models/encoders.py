@@ -97,9 +97,10 @@ class IntegerFeatures(nn.Module):
 
     def __init__(self, sizes: Sequence[int], dim: int, what: str) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(size, dim) for size in sizes)
-        for embedding in self.embeddings:
-            nn.init.xavier_uniform_(embedding.weight)
+        tables = [nn.Embedding(size, dim) for size in sizes]
+        for table in tables:
+            nn.init.xavier_uniform_(table.weight)
+        self.embeddings = nn.ModuleList(tables)
         self.what = what
 
     def forward(self, features: Tensor) -> Tensor:

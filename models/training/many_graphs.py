@@ -73,8 +73,9 @@ class ManyGraphs(RunData):
         return len(self._datasets[part])
 
     def _num_classes(self, column: Column) -> int:
-        labels = {"split_name": self.split_name, "columns": ["y"]}  # without a transform
-        return int(ShardedDataset(self.build, **labels).num_classes)
+        # Without a transform, which would have every graph read.
+        labels = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
+        return int(labels.num_classes)
 
     @property
     def in_channels(self) -> int:

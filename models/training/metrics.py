@@ -134,7 +134,7 @@ class _MeanLoss(Accumulator):
         return self.total / self.rows
 
 
-class _Confusion(MulticlassConfusionMatrix):  # type: ignore[misc] # torchmetrics is untyped
+class _Confusion(MulticlassConfusionMatrix):
     """``(C, C)`` float64, rows are labels, columns predictions: C² integers whatever the split's size."""
 
     def __init__(self, classes: int) -> None:
@@ -144,7 +144,7 @@ class _Confusion(MulticlassConfusionMatrix):  # type: ignore[misc] # torchmetric
         super().update(logits.argmax(dim=-1), target)
 
     def compute(self) -> Tensor:
-        return super().compute().double().cpu()  # type: ignore[no-any-return]
+        return super().compute().double().cpu()
 
 
 class _Rows(Accumulator):

@@ -259,7 +259,7 @@ def _type_name(field: FieldInfo) -> str:
         if get_origin(kind) is Literal:
             names += [str(value) for value in get_args(kind)]
         elif get_origin(kind) is not None:
-            names.append({dict: "table"}.get(get_origin(kind), "list"))
+            names.append("table" if get_origin(kind) is dict else "list")
         else:
             names.append(kind.__name__ if isinstance(kind, type) else str(kind))
     return " | ".join(names)
