@@ -56,7 +56,7 @@ class _Array(Pending):
 def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[Any]:
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
-    if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray):
+    if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):
         msg = "an array that is not of plain numbers"
         raise RefusedError(msg)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -31,8 +31,8 @@ _EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
     "EMPTY_SET": set,
 }
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MARK: Final = object()
-_BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
+MARK: Final = object()
+BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 
 
 class RefusedError(Exception):
@@ -55,7 +55,7 @@ class Pending:
         raise NotImplementedError
 
 
-class _Global:
+class Global:
     """A name of the allow-list on the stack."""
 
     __slots__ = ("call", "name")
@@ -85,7 +85,7 @@ def read_pickle(
     DamagedInput
         The pickle is cut off or broken, or asks for something that is not allowed; nothing of it ran.
     """
-    reader = _Reader(allowed, persistent)
+    reader = PickleMachine(allowed, persistent)
     try:
         for opcode, argument, _ in pickletools.genops(file):
             reader.step(opcode.name, argument)
@@ -96,7 +96,7 @@ def read_pickle(
             expected=f"nothing but {', '.join(sorted(allowed)) or 'plain data'}",
             found=str(error),
         ) from error
-    except (*_BROKEN, MemoryError) as error:
+    except (*BROKEN, MemoryError) as error:
         raise DamagedInput(
             f"{name} is a damaged pickle.",
             expected="a whole pickle of protocol 0 to 5",
@@ -104,18 +104,18 @@ def read_pickle(
         ) from error
 
 
-class _Reader:
-    """The stack and the memo of one pickle."""
+class PickleMachine:
+    """The stack and the memo of one pickle; :mod:`~kmip_data.pipelines.pickle_stream` drives it faster."""
 
     def __init__(self, allowed: Allowed, persistent: Callable[[Any], Any] | None) -> None:
-        self._globals = {name: _Global(name, call) for name, call in allowed.items()}
+        self._globals = {name: Global(name, call) for name, call in allowed.items()}
         self._persistent = persistent
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
     def result(self) -> Any:
         (value,) = self._stack
-        return _ready(value)
+        return ready(value)
 
     def step(self, opcode: str, argument: Any) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
         stack = self._stack
@@ -133,9 +133,9 @@ class _Reader:
         elif opcode in {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}:
             self._memo[len(self._memo) if opcode == "MEMOIZE" else argument] = stack[-1]
         elif opcode in {"GET", "BINGET", "LONG_BINGET"}:
-            stack.append(_ready(self._memo[argument]))
+            stack.append(ready(self._memo[argument]))
         elif opcode == "MARK":
-            stack.append(_MARK)
+            stack.append(MARK)
         elif opcode in {"APPENDS", "SETITEMS", "ADDITEMS", "LIST", "TUPLE", "DICT", "FROZENSET", "POP_MARK"}:
             self._gather(opcode, self._since_mark())
         elif opcode == "APPEND":
@@ -154,7 +154,7 @@ class _Reader:
             self._name(module, attribute)
         elif opcode in {"REDUCE", "NEWOBJ"}:
             arguments, called = stack.pop(), stack.pop()
-            if not isinstance(called, _Global) or not isinstance(arguments, tuple):
+            if not isinstance(called, Global) or not isinstance(arguments, tuple):
                 msg = "a call of what is no global"
                 raise RefusedError(msg)
             stack.append(called.call(*arguments))
@@ -183,7 +183,7 @@ class _Reader:
     def _since_mark(self) -> list[Any]:
         """Take off the stack what lies above the last mark, and the mark."""
         at = len(self._stack) - 1
-        while self._stack[at] is not _MARK:
+        while self._stack[at] is not MARK:
             at -= 1
             if at < 0:
                 msg = "no mark"
@@ -213,7 +213,7 @@ class _Reader:
             _of_type(stack[-1], set).update(map(_plain_key, items))
 
 
-def _ready(value: Any) -> Any:
+def ready(value: Any) -> Any:
     """Return the value itself of what was pending when it was kept."""
     return value.value if isinstance(value, Pending) and value.value is not None else value
 
