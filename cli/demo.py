@@ -61,6 +61,7 @@ DEMOS = {
             "training.eval_every=5",
         ),
         after="The paper's network and its 1,500 epochs: kmip-data train --dataset helsinki",
+        map=True,
     ),
     "point-cloud": Demo(
         data=("s3dis", "--sample", "--limit", "24"),

@@ -1,4 +1,4 @@
-"""``kmip-data preview``: pictures of records of a build."""
+"""``kmip-data preview``: pictures of records of a build, or the map of a city."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
+    from kmip_data.maps.layers import Prediction
     from kmip_data.store import ShardStore
 
 SHOWN = 3  #: records drawn unless told which
@@ -29,6 +30,7 @@ MOST = 16  #: records in one picture
         "kmip-data preview s3dis",
         "kmip-data preview shapenet-part --records 0,3,10..12 --html",
         "kmip-data preview s3dis --sample --part test --output blocks.png",
+        "kmip-data preview helsinki --html",
     ],
 )
 @click.argument("target", shell_complete=complete_dataset)
@@ -44,11 +46,13 @@ MOST = 16  #: records in one picture
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the picture goes.  [default: preview.png in the build folder]",
+    help="Where the picture goes.  [default: preview.png in the build folder; with --run, map.png in the "
+    "run folder]",
 )
 @click.option(
     "--html", is_flag=True, help="An interactive HTML file that needs no network, in place of the PNG."
 )
+@click.option("--run", metavar="RUN", help="Cities: draw where this trained run is right and wrong, too.")
 @sample_option
 @home_option
 @json_option
@@ -58,24 +62,32 @@ def command(
     part: str | None,
     output: Path | None,
     html: bool,
+    run: str | None,
     sample: bool,
     home: Home,
     as_json: bool,
 ) -> None:
-    """Draw records of a build.
+    """Draw records of a build, or the map of a city.
 
     Each record is one row: its points by class, its edges (dark where they join two classes), the
-    degrees of its nodes, and its classes. Where the build folder may not be written to, the picture
-    goes to the current folder under the name of the build.
+    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity, by split,
+    and with --run by whether the prediction is right. Where the folder may not be written to, the
+    picture goes to the current folder under the name of the build.
     """
+    from kmip_data.cities import is_city
     from kmip_data.store import open_store
 
     build = resolve(target, home, sample=sample)
+    if is_city(build.card):
+        _check_options("A city is one graph, drawn whole", records=records, part=part)
+        _preview_city(build, run, home, output, html=html, as_json=as_json)
+        return
+    _check_options(f"{build.card.dataset} is no city: there is no map to draw a run on", run=run)
     store = open_store(build)
     pool = _pool(store, part)
     chosen = _positions(records, len(pool), part)
     positions = [pool[position] for position in chosen]
-    picture = output if output is not None else _place(build, "preview.html" if html else "preview.png")
+    picture = output or _place(build, build.path, "preview.html" if html else "preview.png")
     draw(store, positions, picture, html=html)
     if as_json:
         keys = store.keys()
@@ -91,11 +103,65 @@ def command(
         click.echo(f"Saved {picture}")
 
 
-def _place(build: Build, name: str) -> Path:
-    """Return where a picture goes unless told: into the build, or beside where it may not be changed."""
-    if os.access(build.path, os.W_OK):
-        return build.path / name
-    click.echo(f"{build.path} may not be written to: saving in the current folder.", err=True)
+def _preview_city(
+    build: Build, run: str | None, home: Home, output: Path | None, *, html: bool, as_json: bool
+) -> None:
+    from kmip_data.maps.city_map import ATTRIBUTION, read_city_map
+    from kmip_data.maps.layers import city_layers, prediction_layers
+
+    city = read_city_map(build)
+    layers = city_layers(city)
+    folder, name = build.path, "preview"
+    if run is not None:
+        prediction, folder = _prediction(run, build, home)
+        name = "map"
+        layers += prediction_layers(city, prediction)
+    picture = output or _place(build, folder, f"{name}.html" if html else f"{name}.png")
+    if html:
+        from kmip_data.maps.page import draw_page
+
+        draw_page(city, layers, picture)
+    else:
+        from kmip_data.maps.picture import draw_map
+
+        draw_map(city, layers, picture)
+    if as_json:
+        facts = {"path": build.path, "saved": picture, "sample": build.card.sample}
+        coloured = [layer.name for layer in layers]
+        print_json({**facts, "run": run and folder, "maps": coloured, "attribution": ATTRIBUTION})
+    else:
+        click.echo(f"Saved {picture}")
+
+
+def _prediction(run: str, build: Build, home: Home) -> tuple[Prediction, Path]:
+    """Return what the run says about the city, and its folder."""
+    from kmip_data.maps.layers import Prediction
+    from kmip_data.models.training.predict import predict_nodes
+
+    classes, result, folder = predict_nodes(run, build, home=home)
+    entry = build.card.splits.get(result.split.name) if result.build_key == build.card.key else None
+    known = entry is not None and result.split.digests == {p: e.digest for p, e in entry.parts.items()}
+    return Prediction(folder.name, classes, result.split.name if known else None), folder
+
+
+def _check_options(why: str, **options: str | None) -> None:
+    """Refuse options that have no meaning for the build at hand."""
+    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{why}.",
+            expected="none of " + ", ".join(f"--{name}" for name in options),
+            found=" ".join(given),
+            left="nothing was changed",
+            next="kmip-data preview --help",
+        )
+
+
+def _place(build: Build, folder: Path, name: str) -> Path:
+    """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
+    if os.access(folder, os.W_OK):
+        return folder / name
+    click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
     return Path(f"{build.path.name}-{name}").absolute()
 
 

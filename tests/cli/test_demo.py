@@ -29,7 +29,8 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings)
     assert outcome.json["sample"] is False
     assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 5
+    assert outcome.err.count("$ kmip-data") == 6
+    assert Path(outcome.json["map"]).name == "map.png"
     assert "2,526" in outcome.err
 
 
