@@ -11,6 +11,7 @@ from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, reso
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parts_in_order, print_json, table
 from kmip_data.errors import UsageError
+from kmip_data.graphs.splits import largest_deviation
 from kmip_data.parts import in_order
 from kmip_data.wording import as_options
 
@@ -54,6 +55,7 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
                 "counts": card.counts,
                 "splits": {name: split.model_dump()["parts"] for name, split in card.splits.items()},
                 "class_names": card.class_names,
+                "class_deviations": class_deviations(card),
                 "statistics": card.statistics,
             }
         )
@@ -81,7 +83,7 @@ def report(build: Build) -> str:
     card = build.card
     kind = ", sample: generated, not the real data" if card.sample else ""
     title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{kind}"
-    tables = [title, sizes_table(card), spreads_table(card), classes_table(card)]
+    tables = [title, sizes_table(card), spreads_table(card), classes_table(card), deviations_table(card)]
     return "\n\n".join(text for text in tables if text)
 
 
@@ -125,3 +127,27 @@ def classes_table(card: Card) -> str:
         name = card.class_names[number] if number < len(card.class_names) else ""
         rows.append([number, name, count, *shares])
     return table(["class", "name", "count", *columns], rows) if rows else ""
+
+
+def class_deviations(card: Card) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return for each part of each split the class whose share differs most from its share in all records."""
+    counted = card.statistics.get("classes") or {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, parts in counted.get("splits", {}).items():
+        for part in in_order(parts):
+            if largest := largest_deviation(parts[part], counted.get("total") or []):
+                number, difference = largest
+                label = card.class_names[number] if number < len(card.class_names) else str(number)
+                found.setdefault(name, {})[part] = {"class": label, "difference": difference}
+    return found
+
+
+def deviations_table(card: Card) -> str:
+    """How far the classes of each part are from those of all records."""
+    rows: list[list[Any]] = [
+        [name, part, f"{100 * entry['difference']:+.2f}", entry["class"]]
+        for name, parts in class_deviations(card).items()
+        for part, entry in parts.items()
+    ]
+    headings = ["split", "part", "largest deviation of a share, percentage points", "class"]
+    return table(headings, rows) if rows else ""

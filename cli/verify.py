@@ -73,6 +73,7 @@ def command(
             quiet=quiet,
         )
         report = verify_build(path)
+    remarks = _remarks(path) if report.ok else []
     if as_json:
         print_json(
             {
@@ -82,6 +83,7 @@ def command(
                 "broken_shards": report.broken_shards,
                 "problems": [vars(problem) for problem in report.problems],
                 "repaired": repaired,
+                "remarks": remarks,
             }
         )
     elif repaired:
@@ -91,6 +93,21 @@ def command(
     if not as_json:
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         click.echo(f"{path} is sound: {checked}.")
+        for remark in remarks:
+            click.echo(remark)
+
+
+def _remarks(path: Path) -> list[str]:
+    """Return what the dataset's pipeline has to say of a sound build."""
+    from kmip_data.card import read_card
+    from kmip_data.pipelines.base import Pipeline, pipeline_of
+    from kmip_data.pipelines.finish import read_records
+
+    card = read_card(path)
+    pipeline = pipeline_of(card)
+    if pipeline is None or type(pipeline).remarks is Pipeline.remarks:  # nothing to read the records for
+        return []
+    return list(pipeline.remarks(read_records(path, [shard.file for shard in card.shards], card.schema_)))
 
 
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:

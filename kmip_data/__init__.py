@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from kmip_data.city_network import CityNetwork
     from kmip_data.datasets import S3DIS, ShapeNetPart
     from kmip_data.graph_datasets import (
+        COCOSP,
         CIFAR10Superpixels,
         LocalDegreeProfile,
         MalNetTiny,
+        PascalVOCSP,
         PCQMContact,
         PeptidesFunc,
         PeptidesStruct,
@@ -40,10 +42,12 @@ _PUBLIC = {
     "S3DIS": "kmip_data.datasets:S3DIS",
     "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
     "CIFAR10Superpixels": "kmip_data.graph_datasets:CIFAR10Superpixels",
+    "COCOSP": "kmip_data.graph_datasets:COCOSP",
     "CityNetwork": "kmip_data.city_network:CityNetwork",
     "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
     "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
     "PCQMContact": "kmip_data.graph_datasets:PCQMContact",
+    "PascalVOCSP": "kmip_data.graph_datasets:PascalVOCSP",
     "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
     "PeptidesStruct": "kmip_data.graph_datasets:PeptidesStruct",
     "ShardedDataset": "kmip_data.sharded:ShardedDataset",
@@ -56,6 +60,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "COCOSP",
     "S3DIS",
     "CIFAR10Superpixels",
     "CityNetwork",
@@ -64,6 +69,7 @@ __all__ = [
     "LocalDegreeProfile",
     "MalNetTiny",
     "PCQMContact",
+    "PascalVOCSP",
     "PeptidesFunc",
     "PeptidesStruct",
     "ShapeNetPart",

@@ -13,6 +13,7 @@ from torch_geometric.transforms import BaseTransform, Compose
 from kmip_data.datasets import Folder, open_dataset
 from kmip_data.graphs.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.home import Home
+from kmip_data.manifest import Standardisation
 from kmip_data.sharded import ShardedDataset
 
 OnError = Literal["stop", "skip"]
@@ -281,3 +282,115 @@ class PCQMContact(ShardedDataset):
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
         data.edge_label = torch.ones(data.edge_label_index.size(1), dtype=torch.int32)
         return data
+
+
+class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
+    """Transform that takes the mean from ``x`` and ``edge_attr`` and divides by the deviation.
+
+    Parameters
+    ----------
+    x, edge_attr
+        Constants of each column; ``None`` leaves the attribute as it is.
+    """
+
+    def __init__(self, x: Standardisation | None = None, edge_attr: Standardisation | None = None) -> None:
+        self._constants = {
+            name: (torch.tensor(constants.mean), torch.tensor(constants.std))
+            for name, constants in (("x", x), ("edge_attr", edge_attr))
+            if constants is not None
+        }
+
+    def forward(self, data: Data) -> Data:
+        """Return ``data`` with the attributes standardised, float32."""
+        for name, (mean, std) in self._constants.items():
+            data[name] = (data[name] - mean) / std
+        return data
+
+
+class _Superpixels(ShardedDataset):
+    """What PascalVOC-SP and COCO-SP share."""
+
+    _name: str
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        home: Folder | Home | None = None,
+        split: str | None = "train",
+        split_rule: Literal["upstream", "stratified"] = "upstream",
+        split_seed: int = 0,
+        standardise: bool = False,
+        transform: Callable[[Data], Data] | None = None,
+        build: bool = True,
+        sample: bool = False,
+        limit: int | None = None,
+        **build_options: Any,
+    ) -> None:
+        found, split_name = open_dataset(
+            self._name,
+            root,
+            home,
+            {"limit": limit},
+            {"split": split_rule, "split_seed": split_seed},
+            build=build,
+            sample=sample,
+            **build_options,
+        )
+        if standardise:
+            # The card's, not the manifest's: what the build was made with.
+            constants = {
+                key: Standardisation.model_validate(value)
+                for key, value in found.card.statistics["standardisation"].items()
+            }
+            first = Standardise(constants.get("node/x"), constants.get("edge/attr"))
+            transform = first if transform is None else Compose([first, transform])
+        super().__init__(found, split, transform, split_name=split_name)
+
+
+class PascalVOCSP(_Superpixels):
+    """PascalVOC-SP (LRGB): 11,355 pictures as graphs of about 480 superpixels, 21 classes of nodes.
+
+    Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``: mean, deviation, largest and least
+    red, green, blue of a superpixel, row and column of its centre in pixels; strength and length of a boundary;
+    the class at the centre, 0 background.
+
+    Parameters
+    ----------
+    root, home, split, transform, build, sample, limit, **build_options
+        See :class:`~kmip_data.datasets.S3DIS`.
+    split_rule
+        ``"upstream"``: the published parts; ``"stratified"``: val and test are drawn by the rule that made the
+        published ones, with ``split_seed``.
+    split_seed
+        Of ``"stratified"``; 0 gives the published parts.
+    standardise
+        Take the published mean from ``x`` and ``edge_attr`` and divide by the deviation. Only for models of your
+        own: the encoders ``voc`` and ``coco`` of the trainer do it themselves.
+
+    Examples
+    --------
+    >>> from kmip_data import PascalVOCSP
+    >>> dataset = PascalVOCSP(split="val", standardise=True)  # doctest: +SKIP
+    """
+
+    _name = "pascalvoc-sp"
+
+
+class COCOSP(_Superpixels):
+    """COCO-SP (LRGB): 123,286 pictures as graphs of about 480 superpixels, 81 classes of nodes.
+
+    Items are those of :class:`PascalVOCSP`; ``y`` has the ranks 0 to 80 of COCO's category ids, 0 background.
+
+    Parameters
+    ----------
+    root, home, split, standardise, transform, build, sample, limit, **build_options
+        See :class:`PascalVOCSP`.
+    split_rule
+        ``"upstream"``: the published parts, val drawn at random; ``"stratified"``: train and val are drawn by
+        LRGB's rule with ``split_seed``, test is the published one.
+    split_seed
+        Of ``"stratified"``.
+    """
+
+    _name = "coco-sp"

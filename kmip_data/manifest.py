@@ -91,6 +91,13 @@ class Expected(_Strict):
     avg_edges: float | None = None
 
 
+class Standardisation(_Strict):
+    """Mean and standard deviation of each component of a column, as published."""
+
+    mean: tuple[float, ...]
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+
+
 class Manifest(_Strict):
     """A dataset: identity, licence, sources, content, expected counts, defaults."""
 
@@ -113,6 +120,9 @@ class Manifest(_Strict):
         default=False, description="no dataset but a way to make one: each build has a name of its own"
     )
     up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
+    standardisation: dict[str, Standardisation] = Field(
+        default_factory=dict, description="key of a column -> constants that models standardise it with"
+    )
     notes: tuple[str, ...] = ()
 
 

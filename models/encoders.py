@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.standardisation import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE, Constants
+from kmip_data.manifest import Standardisation
+from kmip_data.models.standardisation import constants_of
 
 #: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
 ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
@@ -29,7 +30,7 @@ class LinearNode(nn.Module):
         Mean and standard deviation of each column, taken away and divided by first.
     """
 
-    def __init__(self, channels: int, dim: int, constants: Constants | None = None) -> None:
+    def __init__(self, channels: int, dim: int, constants: Standardisation | None = None) -> None:
         super().__init__()
         self.standardise = _standardise(constants, channels, "node features")
         self.linear = nn.Linear(channels, dim)
@@ -61,7 +62,7 @@ class DummyEdge(nn.Module):
 class LinearEdge(nn.Module):
     """A linear map of the edge features; ``constants`` as for :class:`LinearNode`."""
 
-    def __init__(self, channels: int | None, dim: int, constants: Constants | None = None) -> None:
+    def __init__(self, channels: int | None, dim: int, constants: Standardisation | None = None) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
@@ -152,7 +153,7 @@ class _Standardise(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: Standardisation) -> None:
         super().__init__()
         # Constants of a dataset, not weights: they come with the code, not with a checkpoint.
         self.register_buffer("mean", torch.tensor(constants.mean), persistent=False)
@@ -162,7 +163,7 @@ class _Standardise(nn.Module):
         return (values - self.mean) / self.std
 
 
-def _standardise(constants: Constants | None, channels: int, what: str) -> nn.Module:
+def _standardise(constants: Standardisation | None, channels: int, what: str) -> nn.Module:
     if constants is None:
         return nn.Identity()
     if len(constants.mean) != channels:
@@ -186,22 +187,22 @@ def _no_edge_features() -> UsageError:
 
 def voc_node(channels: int, dim: int) -> nn.Module:
     """Superpixels of PascalVOC-SP (upstream ``VOCNode``)."""
-    return LinearNode(channels, dim, VOC_NODE)
+    return LinearNode(channels, dim, constants_of("pascalvoc-sp", "node/x"))
 
 
 def coco_node(channels: int, dim: int) -> nn.Module:
     """Superpixels of COCO-SP (upstream ``COCONode``)."""
-    return LinearNode(channels, dim, COCO_NODE)
+    return LinearNode(channels, dim, constants_of("coco-sp", "node/x"))
 
 
 def voc_edge(channels: int | None, dim: int) -> nn.Module:
     """Boundaries of PascalVOC-SP as LRGB standardises them; the paper's code takes them raw (``linear``)."""
-    return LinearEdge(channels, dim, VOC_EDGE)
+    return LinearEdge(channels, dim, constants_of("pascalvoc-sp", "edge/attr"))
 
 
 def coco_edge(channels: int | None, dim: int) -> nn.Module:
     """Boundaries of COCO-SP (upstream ``COCOEdge``)."""
-    return LinearEdge(channels, dim, COCO_EDGE)
+    return LinearEdge(channels, dim, constants_of("coco-sp", "edge/attr"))
 
 
 NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kmip_data.card import Card, Receipt
 from kmip_data.errors import UsageError
@@ -39,9 +39,28 @@ class Params(BaseModel):
 
 
 class SplitParams(BaseModel):
-    """Parameters that choose a split; a split never touches the shards."""
+    """Parameters that choose a split; a split never touches the shards.
+
+    A subclass lists its rules in ``split``; ``stratified`` is any dataset's (:meth:`Pipeline.apply_split`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
+
+    split: str = Field(default="upstream", description="rule")
+    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the rule, where it draws")
+
+    @model_validator(mode="after")
+    def _seed_is_used(self) -> Self:
+        if self.split_seed and self.split not in self.seeded:
+            msg = f"the rule {self.split!r} draws nothing: a seed changes nothing"
+            raise ValueError(msg)
+        return self
+
+    def asked(self) -> dict[str, Any]:
+        """Return what a split is found by: a rule that draws nothing has no seed."""
+        return self.model_dump(mode="json", exclude=set() if self.split in self.seeded else {"split_seed"})
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,8 @@ class Records:
         be one of nodes.
     column
         Reads a stored column of all records by its key (``node/x``), one row a node, edge or graph.
+    label
+        The column that ``classes`` counts.
     """
 
     keys: list[str]
@@ -116,6 +137,7 @@ class Records:
     classes: NDArray[np.int64]
     node_labels: tuple[NDArray[Any], Column] | None
     column: Callable[[str], NDArray[Any]] = _no_column
+    label: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +178,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
+    background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]
 
@@ -192,6 +215,27 @@ class Pipeline(ABC, Generic[P, S]):
         ``raw`` is the raw folder while building, ``None`` when a split is added to a finished
         build; a rule that reads raw files then raises :class:`RawNeededError`.
         """
+
+    @property
+    def stratified_parts(self) -> tuple[str, ...]:
+        """The parts that the stratified rule deals anew; the others stay as the default rule has them."""
+        return ("train", "val", "test")
+
+    def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
+        """Return the records of ``parts`` in the order that the stratified rule sees them in: source order."""
+        return sorted(position for part in parts for position in part)
+
+    def apply_split(self, records: Records, params: S, raw: Path | None) -> Split:
+        """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
+        if params.split != "stratified":
+            return self.split(records, params, raw)
+        from kmip_data.pipelines.stratified import stratified_split
+
+        return stratified_split(self, records, params, raw)
+
+    def remarks(self, records: Records) -> Sequence[str]:
+        """Return what ``verify`` says of a build besides that it is sound; nothing by default."""
+        return ()
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Return what the card says besides the counts; nothing by default."""

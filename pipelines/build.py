@@ -331,7 +331,7 @@ def _other_build(folder: Path, expected: str, found: str) -> UsageError:
 def _add_split(
     build: Build, pipeline: Pipeline[Any, Any], params: SplitParams, raw: Path | None, *, quiet: bool
 ) -> str:
-    asked = params.model_dump(mode="json")
+    asked = params.asked()
     name = _find_split(build.card, asked)
     if name is not None:
         return name
@@ -340,7 +340,7 @@ def _add_split(
         name = _find_split(card, asked)
         if name is None:
             records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)
-            split = pipeline.split(records, params, raw)
+            split = pipeline.apply_split(records, params, raw)
             name = split.name
             if name not in card.splits:
                 entry, classes = write_split(build.path, split, records, asked)

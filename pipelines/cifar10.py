@@ -46,8 +46,9 @@ class CIFAR10Params(Params):
 class CIFAR10SplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["upstream"] = Field(
-        default="upstream", description="the three lists of the published file"
+    split: Literal["upstream", "stratified"] = Field(
+        default="upstream",
+        description="upstream: the three lists of the published file; stratified: drawn anew, equal shares of the classes",
     )
 
 

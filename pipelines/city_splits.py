@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -19,10 +19,12 @@ METRES_A_DEGREE: Final = 111_195.0  #: of latitude, on a sphere of radius 6,371 
 class CitySplitParams(SplitParams):
     """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
 
-    split: Literal["random", "spatial"] = Field(
+    seeded: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
+
+    split: Literal["random", "spatial", "stratified"] = Field(
         default="random",
         description="random: intersections at random, as the paper has them; spatial: whole blocks of the "
-        "map, so that train and test streets are not neighbours",
+        "map, so that train and test streets are not neighbours; stratified: at random with equal shares of the classes",
     )
     split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the draw")
     block_size: float = Field(

@@ -69,6 +69,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
         (labels, label) if one_graph and labels is not None and label is not None else None,
         lambda key: _read_column(paths, key),
+        label,
     )
 
 
@@ -199,10 +200,10 @@ def finish_build(
     statistics["classes"] = {"total": statistics["classes"], "splits": {}}
     splits: dict[str, SplitEntry] = {}
     for asked in split_params:
-        split = pipeline.split(records, asked, raw.path)
+        split = pipeline.apply_split(records, asked, raw.path)
         if split.name in splits:
             continue
-        entry, classes = write_split(folder, split, records, asked.model_dump(mode="json"))
+        entry, classes = write_split(folder, split, records, asked.asked())
         splits[split.name] = entry
         statistics["classes"]["splits"][split.name] = classes
     graphs = len(records.keys)

@@ -63,8 +63,9 @@ class MalNetTinyParams(Params):
 class MalNetTinySplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["upstream"] = Field(
-        default="upstream", description="the published train, val and test lists"
+    split: Literal["upstream", "stratified"] = Field(
+        default="upstream",
+        description="upstream: the published train, val and test lists; stratified: drawn anew, equal shares of the classes",
     )
 
 

@@ -30,6 +30,8 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
             if fault["type"] == "extra_forbidden":
                 close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.4)
                 faults.append(f"{field!r} is unknown" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            elif not field:  # of values together
+                faults.append(fault["msg"].removeprefix("Value error, "))
             else:
                 faults.append(f"{field} = {fault['input']!r}: {fault['msg']}")
         raise UsageError(

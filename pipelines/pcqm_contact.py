@@ -57,9 +57,10 @@ MAX_TABLE_BYTES: Final = 40_000_000_000
 class PCQMContactSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["shuffle", "num-atoms"] = Field(
+    split: Literal["shuffle", "num-atoms", "stratified"] = Field(
         default="shuffle",
-        description="shuffle: at random; num-atoms: the largest molecules validate and test",
+        description="shuffle: at random; num-atoms: the largest molecules validate and test; stratified: drawn "
+        "anew (at random, for the graphs have no classes)",
     )
 
 

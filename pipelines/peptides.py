@@ -70,7 +70,10 @@ P = TypeVar("P", bound=MoleculeParams)
 class PeptidesSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["upstream"] = Field(default="upstream", description="the published row numbers")
+    split: Literal["upstream", "stratified"] = Field(
+        default="upstream",
+        description="upstream: the published row numbers; stratified: drawn anew, equal shares of the classes",
+    )
 
 
 class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):

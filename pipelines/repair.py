@@ -166,8 +166,8 @@ def _repair_splits(
     records = read_records(path, [shard.file for shard in card.shards], card.schema_)
     for entry in splits:
         asked = _split_params(pipeline, entry, path)
-        split = pipeline.split(records, asked, raw)
-        written, _ = write_split(path, split, records, asked.model_dump(mode="json"))
+        split = pipeline.apply_split(records, asked, raw)
+        written, _ = write_split(path, split, records, asked.asked())
         _check(path, entry, written.sha256, card)
 
 

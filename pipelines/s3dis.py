@@ -47,13 +47,16 @@ class S3DISParams(PointParams):
 class S3DISSplitParams(SplitParams):
     """Parameters of the split."""
 
-    split: Literal["upstream", "room"] = Field(
+    seeded: ClassVar[tuple[str, ...]] = ("upstream", "room", "stratified")
+
+    split: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",
         description="upstream: validation blocks drawn at random, as the paper's code does; room: whole "
-        "rooms, so that no validation block overlaps a train block",
+        "rooms, so that no validation block overlaps a train block; stratified: drawn with equal shares of the "
+        "blocks' most frequent classes",
     )
     test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
-    split_seed: int = Field(default=0, ge=0, description="seed of the validation draw")
+    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the validation draw")
     val_fraction: float | None = Field(
         default=None, gt=0, lt=1, description="validation share of the other areas (default: 3294/20291)"
     )
@@ -65,6 +68,11 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     version = 1
     Params: ClassVar[type[S3DISParams]] = S3DISParams
     SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
+
+    @property
+    def stratified_parts(self) -> tuple[str, ...]:
+        """All but the test area."""
+        return ("train", "val")
 
     def schema(self, params: S3DISParams) -> Schema:
         """Nine features in file order, ``pos`` as a view of the first three, and the class."""

@@ -110,7 +110,11 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
         for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
             count = shape[0] * (shape[1] if len(shape) == 2 else 1)
             place = (maps[0], offset) if offset >= 0 else (maps[1], -1 - offset)
-            array = np.frombuffer(place[0], dtype.decode(), count, place[1]) if count else np.empty(0, dtype.decode())
+            array = (
+                np.frombuffer(place[0], dtype.decode(), count, place[1])
+                if count
+                else np.empty(0, dtype.decode())
+            )
             arrays.append(array.reshape(shape))
         yield Piece(*arrays)
 
@@ -152,7 +156,9 @@ class _Index:
 
     def wrong(self, expected: str, found: str) -> DamagedInput:
         return DamagedInput(
-            f"{self.path.name}, graph {self.count}: not a graph of superpixels.", expected=expected, found=found
+            f"{self.path.name}, graph {self.count}: not a graph of superpixels.",
+            expected=expected,
+            found=found,
         )
 
     def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
@@ -166,7 +172,9 @@ class _Index:
             if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds or array.ndim != axes:
                 wanted = f"{name} of {'floats' if kinds == 'f' else 'whole numbers'} with {axes} axes"
                 is_array = isinstance(array, np.ndarray)
-                raise self.wrong(wanted, f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__)
+                raise self.wrong(
+                    wanted, f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__
+                )
         nodes, edges = len(x), edge_index.shape[1]
         shapes = [tuple(array.shape) for array in (x, edge_attr, edge_index, y)]
         wanted = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 Parts = dict[str, list[int]]
 
@@ -73,3 +77,135 @@ def grouped_split(
         "val": [record for record in pool if groups[record] in chosen],
         "test": list(test),
     }
+
+
+STRATIFIED_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
+
+
+def meta_labels(classes: NDArray[np.int64], background: int | None = None) -> NDArray[np.int64]:
+    """Return the class that is most frequent in each graph, the smaller of two, (G,).
+
+    Parameters
+    ----------
+    classes
+        (G, C), how often each class occurs in each graph.
+    background
+        A class that counts only where there is no other; LRGB's rule has 0.
+    """
+    if background is not None:
+        classes = classes.copy()
+        classes[:, background] = np.where(np.delete(classes, background, axis=1).any(axis=1), -1, 1)
+    return classes.argmax(axis=1)
+
+
+def stratified_draw(
+    labels: NDArray[Any], second: int, *, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Deal positions to two parts with nearly equal shares of each label.
+
+    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with ``second``
+    test records, number by number; unlike it, labels that come once are taken too. This is the rule that LRGB
+    (``scripts/PascalVOC/superpixels.py``) makes val and test with.
+
+    Parameters
+    ----------
+    labels
+        (n,).
+    second
+        Size of the second part; the first has the others.
+
+    Returns
+    -------
+    first, second
+        int64 positions in the order of the draw.
+    """
+    first = len(labels) - second
+    if not len(labels):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(label.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
+    generator = np.random.RandomState(seed)
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]] = (np.empty(0, np.int64), np.empty(0, np.int64))
+    for _ in range(STRATIFIED_DRAWS):
+        firsts = _deal(counts, first, generator)
+        seconds = _deal(counts - firsts, second, generator)
+        chosen: tuple[list[Any], list[Any]] = ([], [])
+        for rows, here, there in zip(members, firsts, seconds, strict=True):
+            shuffled = rows[generator.permutation(len(rows))]
+            chosen[0].append(shuffled[:here])
+            chosen[1].append(shuffled[here : here + there])
+        parts = tuple(  # type: ignore[assignment] # two
+            generator.permutation(np.concatenate([np.empty(0, np.int64), *part])) for part in chosen
+        )
+    return parts
+
+
+def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomState) -> NDArray[np.int64]:
+    """Return how many of each label make ``total``: its share rounded down, and one more by largest remainder.
+
+    Equal remainders are drawn from at random.
+    """
+    if not counts.sum():
+        return np.zeros_like(counts)
+    shares = counts / counts.sum() * total
+    dealt = np.floor(shares)
+    remainders = shares - dealt
+    left = int(total - dealt.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if left <= 0:
+            break
+        (equal,) = np.nonzero(remainders == remainder)
+        more = generator.choice(equal, size=min(len(equal), left), replace=False)
+        dealt[more] += 1
+        left -= len(more)
+    return dealt.astype(np.int64)
+
+
+def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
+    """Deal positions to parts of given sizes: the first against the others, then among these in the same way.
+
+    Parameters
+    ----------
+    sizes
+        Part to its number of records; together as many as there are labels.
+    """
+    rows, parts = np.arange(len(labels)), {}
+    names = list(sizes)
+    for i, name in enumerate(names[:-1]):
+        taken, others = stratified_draw(labels[rows], sum(sizes[rest] for rest in names[i + 1 :]), seed=seed)
+        parts[name], rows = rows[taken].tolist(), rows[others]
+    return {**parts, names[-1]: rows.tolist()}
+
+
+def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
+
+    The rule looks at nothing but labels, so it is carried out on the same labels in ascending order, and must
+    then give each place the label that is there.
+
+    Returns
+    -------
+    ndarray or None
+        Positions in the first part followed by the second, in an order in which the rule gives these parts;
+        ``None``: they are not what it draws.
+    """
+    labels = np.concatenate([first, second])
+    ascending = np.sort(labels)
+    drawn = np.concatenate(stratified_draw(ascending, len(second)))
+    if not np.array_equal(ascending[drawn], labels):
+        return None
+    order = np.empty(len(labels), np.int64)
+    order[drawn] = np.arange(len(labels))
+    return order
+
+
+def largest_deviation(part: Sequence[int], total: Sequence[int]) -> tuple[int, float] | None:
+    """Return the class whose share in a part differs most from its share in all, and the difference.
+
+    ``None`` where one of them has no labels.
+    """
+    if not sum(part) or not sum(total):
+        return None
+    difference = np.asarray(part) / sum(part) - np.asarray(total) / sum(total)
+    largest = int(np.abs(difference).argmax())
+    return largest, float(difference[largest])

@@ -1,0 +1,273 @@
+"""PascalVOC-SP and COCO-SP (LRGB): pictures as graphs of about 480 superpixels, a class for each superpixel.
+
+Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of ``(x, edge_attr, edge_index, y)``
+(x float16 [N, 14], edge_attr [E, 2], edge_index int64 [2, E] as torch tensors, y [N] as a numpy array); or the
+processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations:
+``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.graphs.splits import meta_labels, order_before_draw
+from kmip_data.pipelines.base import (
+    About,
+    Params,
+    Pipeline,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
+from kmip_data.pipelines.point_graphs import advised
+from kmip_data.pipelines.superpixel_pieces import Piece, index_pickle, index_torch_file, read_pieces
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema
+
+PARTS: Final = ("train", "val", "test")
+RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB a shard
+KEY_LENGTH: Final = 16
+_COLOURS: Final = ("red", "green", "blue")
+FIELDS: Final = (
+    *(
+        f"{what} {colour} [0-1]"
+        for what in ("mean", "deviation of", "largest", "least")
+        for colour in _COLOURS
+    ),
+    "row of the centroid [px]",
+    "column of the centroid [px]",
+)
+EDGE_FIELDS: Final = ("mean edge strength along the boundary", "length of the boundary [px]")
+#: Category ids of COCO that exist, and background; a class is the rank of its id.
+COCO_IDS: Final = tuple(
+    number for number in range(91) if number not in {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
+)
+_NO_CLASS: Final = 255
+
+
+class SuperpixelParams(Params):
+    """Parameters that change the records."""
+
+
+class SuperpixelSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["upstream", "stratified"] = Field(
+        default="upstream", description="upstream: the published files; stratified: by the rule of LRGB"
+    )
+
+
+class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
+    """The pipeline of ``manifests/datasets/pascalvoc-sp.toml`` and ``coco-sp.toml``."""
+
+    version = 1
+    background: ClassVar[int | None] = 0
+    Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
+    SplitParams: ClassVar[type[SuperpixelSplitParams]] = SuperpixelSplitParams
+
+    @property
+    def is_coco(self) -> bool:
+        """Whether labels are category ids of COCO; else they are classes of Pascal VOC."""
+        return self.manifest.file == "coco-sp"
+
+    @property
+    def stratified_parts(self) -> tuple[str, ...]:
+        """The parts that were drawn from one set of pictures: the stratified rule deals these anew."""
+        return ("train", "val") if self.is_coco else ("val", "test")
+
+    def schema(self, params: SuperpixelParams) -> Schema:
+        """Colour and place of each superpixel, strength and length of each boundary, and the class."""
+        features = Column(
+            key="node/x",
+            attribute="x",
+            stored="float16",
+            presented="float32",
+            shape=(len(FIELDS),),
+            fields=FIELDS,
+            doc="colour of the superpixel over its pixels, then its centre",
+        )
+        boundary = Column(
+            key="edge/attr",
+            attribute="edge_attr",
+            stored="float32",
+            presented="float32",
+            shape=(len(EDGE_FIELDS),),
+            fields=EDGE_FIELDS,
+            doc="the boundary of two superpixels; strength by the Sobel filter",
+        )
+        classes = len(self.manifest.class_names)
+        label = Column(
+            key="node/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=classes - 1,
+            num_classes=classes,
+            doc="class of the pixel at the rounded centre",
+        )
+        return Schema(
+            columns=(features, boundary, label),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+            key_length=KEY_LENGTH,
+        )
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated pictures in the upstream layout."""
+        from kmip_data.pipelines.samples.superpixel_graphs import write_sample
+
+        write_sample(folder, coco=self.is_coco, pictures=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
+        """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
+        endings = {
+            name: [part for part in PARTS if f"{part}{name}" in raw.members] for name in (".pickle", ".pt")
+        }
+        ending = next((name for name, parts in endings.items() if parts == list(PARTS)), None)
+        with advised(self.manifest.name):
+            if ending is None or len(raw.members) != len(PARTS):
+                raise DamagedInput(
+                    "The three parts are not there in one form.",
+                    expected="train.pickle, val.pickle and test.pickle; or train.pt, val.pt and test.pt",
+                    found=", ".join(raw.members),
+                )
+            index = index_pickle if ending == ".pickle" else index_torch_file
+            sizes = {
+                part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
+            }
+        # Relative, so that an unfinished build goes on where its home was moved to.
+        return Prepared(
+            workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
+        )
+
+    def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
+        """Deal the graphs of each part."""
+        sizes = prepared.plan["sizes"]
+        chosen = params.choose(sum(sizes.values()))
+        units: list[Unit] = []
+        first = 0
+        for part in PARTS:
+            rows = [position - first for position in chosen if first <= position < first + sizes[part]]
+            for at in range(0, len(rows), RECORDS_PER_UNIT):
+                some = rows[at : at + RECORDS_PER_UNIT]
+                name = f"{part} {some[0]} to {some[-1]}"
+                units.append(Unit(len(units), name, {"part": part, "rows": some}))
+            first += sizes[part]
+        return units
+
+    def records(self, prepared: Prepared, unit: Unit, params: SuperpixelParams) -> Iterator[GraphRecord]:
+        """Yield the graphs of one unit in the order of the file."""
+        part, rows, ending = unit.items["part"], unit.items["rows"], prepared.plan["ending"]
+        path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
+        table = label_table(len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle")
+        with advised(self.manifest.name):
+            for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
+                yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
+
+    def split(self, records: Records, params: SuperpixelSplitParams, raw: Path | None) -> Split:
+        """Each record's key begins with its part."""
+        parts: dict[str, list[int]] = {part: [] for part in PARTS}
+        for position, key in enumerate(records.keys):
+            parts[key.partition("/")[0]].append(position)
+        note = "the published files, in their order"
+        if self.is_coco:
+            note += "; val was drawn from the train pictures at random, not stratified as the paper says"
+        return Split("upstream", "upstream", {}, parts, note)
+
+    def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
+        """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
+
+        The published files have them in the order of the draw, so it can be undone, and the rule with seed 0
+        gives the published parts again. Where it cannot (a part of the data, other data), the source order.
+        """
+        if self.is_coco:
+            return super().pool_order(parts, labels)
+        first, second = (np.asarray(part, np.int64) for part in parts)
+        order = order_before_draw(labels[first], labels[second])
+        if order is None:
+            return super().pool_order(parts, labels)
+        before: list[int] = np.concatenate([first, second])[order].tolist()
+        return before
+
+    def about(self, prepared: Prepared, params: SuperpixelParams) -> About:
+        """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
+        constants = {key: value.model_dump() for key, value in self.manifest.standardisation.items()}
+        return About({"standardisation": constants})
+
+    def remarks(self, records: Records) -> list[str]:
+        """Compare the published val and test of PascalVOC-SP with LRGB's rule."""
+        if self.is_coco:
+            return []
+        labels = meta_labels(records.classes, self.background)
+        parts = self.split(records, SuperpixelSplitParams(), None).parts
+        val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
+        same = order_before_draw(labels[val], labels[test]) is not None
+        return [
+            f"val and test ({len(val):,} and {len(test):,} graphs) "
+            f"{'are' if same else 'are not'} what LRGB's stratified rule draws with seed 0, "
+            "by the most frequent class of each graph, in order."
+        ]
+
+
+PIPELINE = SuperpixelPipeline
+
+
+def label_table(classes: int, *, coco_ids: bool) -> NDArray[np.uint8]:
+    """Return the class of each label of the raw file, (256,); 255 where a label is none."""
+    table = np.full(256, _NO_CLASS, np.uint8)
+    labels = COCO_IDS if coco_ids else range(classes)
+    table[list(labels)] = np.arange(classes)
+    return table
+
+
+def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) -> GraphRecord:
+    """Check the values of one graph and give them their stored types.
+
+    Raises
+    ------
+    DamagedInput
+        A value is not finite or not one of float16, an edge leads out of the graph or a label is no class.
+    """
+    nodes = len(piece.y)
+    x = np.array(piece.x, np.float16)
+    if piece.x.dtype != np.float16 and not np.array_equal(x, piece.x):
+        raise _wrong(where, "features that float16 holds, as published", "others")
+    edge_attr = np.array(piece.edge_attr, np.float32)
+    for values in (x, edge_attr):
+        if not np.isfinite(values).all():
+            raise _wrong(where, "neither NaN nor infinity", "NaN or infinity")
+    edge_index = np.empty((2, len(piece.source)), np.uint16)
+    for row, ends in enumerate((piece.source, piece.target)):
+        # A negative number is a very large one without its sign.
+        numbers = np.array(ends, np.int64).view(np.uint64)
+        if numbers.size and numbers.max() >= nodes:
+            raise _wrong(where, f"edges between nodes 0 to {nodes - 1}", f"{ends.min()} to {ends.max()}")
+        edge_index[row] = numbers
+    labels = np.array(piece.y, np.int64)
+    known = (labels >= 0) & (labels < len(table))
+    y = table[np.where(known, labels, _NO_CLASS)]
+    if y.max() == _NO_CLASS:
+        raise _wrong(where, "labels that are classes", f"{labels[y == _NO_CLASS][0]}")
+    return GraphRecord(
+        key=key,
+        num_nodes=nodes,
+        columns={"node/x": x, "edge/attr": edge_attr, "node/y": y},
+        edge_index=edge_index,
+    )
+
+
+def _wrong(where: str, expected: str, found: str) -> DamagedInput:
+    return DamagedInput(f"{where}: not a graph of superpixels.", expected=expected, found=found)
