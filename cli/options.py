@@ -76,3 +76,23 @@ compression_option = click.option(
     type=click.Choice(["gzip", "zstd"]),
     help="Compress the shards: less disk, slower reading.",
 )
+
+
+def engine_options(function: F) -> F:
+    """What runs the shards: ``--engine``, ``--scheduler``."""
+    for option in (
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["processes", "dask"]),
+            default="processes",
+            show_default=True,
+            help="Worker processes of this machine, or a Dask cluster with a shared file system.",
+        ),
+    ):
+        function = option(function)
+    return function

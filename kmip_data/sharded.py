@@ -18,6 +18,7 @@ from kmip_data import gather
 from kmip_data.assemble import Assembler
 from kmip_data.batching import collates_plainly, make_batch, make_data
 from kmip_data.card import Card, SplitEntry, read_card
+from kmip_data.columns import divide_names
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.fields import Field, item_fields
 from kmip_data.home import Build
@@ -48,7 +49,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     split_name
         Which of the build's splits (a key of ``card.splits``); ``None``: the build's default.
     columns
-        Names of the attributes that items have; ``None``: all.
+        Names of the attributes that items have; ``None``: all. The name of a column that
+        ``kmip-data encode`` added (``"rwse20"``) joins what it holds; where only such are named, all
+        stored attributes are there too.
     views
         Further attributes that are slices of stored columns.
     edge_lengths
@@ -85,7 +88,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             path = Build(folder, read_card(folder))
         self.build = path
         self.split, self.split_name = split, split_name or self.card.default_split or None
-        self._store = open_store(path)
+        columns, added = divide_names(path, columns)
+        self._store = open_store(path, added)
         fields, edges = item_fields(self._store.schema, columns, views)
         if edge_lengths and self._store.schema.edges == "none":
             raise UsageError(

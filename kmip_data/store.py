@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.columns import COLUMNS, ColumnsCard
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Build
 from kmip_data.schema import EDGE_INDEX, Schema
@@ -18,20 +20,30 @@ from kmip_data.shards.reader import Shard
 Rows = tuple[str, int, int, int]
 
 
-def open_store(build: Build) -> ShardStore:
-    """Open the shards of a build, once for all datasets over it that are in use together."""
-    key = (build.path, *(entry.sha256 for entry in build.card.shards))
+def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
+    """Open the shards of a build, once for all datasets over it that are in use together.
+
+    Parameters
+    ----------
+    added
+        Added columns to join.
+    """
+    digests = [entry.sha256 for entry in build.card.shards]
+    digests += [entry.sha256 for card in added for entry in card.files]
+    key = (build.path, *(card.name for card in added), *digests)
     store = _open_stores.get(key)
     if store is None:
-        store = _open_stores[key] = ShardStore(build)
+        store = _open_stores[key] = ShardStore(build, added)
     return store
 
 
 class ShardStore:
-    """The shards of a finished build, checked against its card when opened.
+    """The shards of a finished build, checked against its card when opened, with the columns added to it.
 
     Attributes
     ----------
+    schema
+        That of the build, and the added columns after its own.
     shards
         In the order of the card.
     shard
@@ -46,22 +58,46 @@ class ShardStore:
         A shard is missing, damaged, or not the one that the card names.
     """
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
         self.build = build
-        self.schema: Schema = build.card.schema_
-        self.shards = [self._open(entry.file, entry.graphs) for entry in build.card.shards]
+        own: Schema = build.card.schema_
+        self.schema = own
+        self.shards = [
+            self._open(entry.file, entry.graphs, build.card.key, own) for entry in build.card.shards
+        ]
+        # HDF5 path -> the files that hold it, where those are not the shards.
+        self._beside: dict[str, list[Shard]] = {}
+        for card in added:
+            self._join(card)
         self._index()
 
-    def _open(self, file: str, graphs: int) -> Shard:
+    def _join(self, card: ColumnsCard) -> None:
+        """Open the files of an added column; each must have the graphs of its shard."""
+        schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
+        files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
+        if [len(shard) for shard in files] != [len(shard) for shard in self.shards] or any(
+            not np.array_equal(file.node_ptr, shard.node_ptr)
+            for file, shard in zip(files, self.shards, strict=True)
+        ):
+            raise DamagedInput(
+                f"{self.build.path / folder} does not go with the shards.",
+                expected="the graphs of each shard, with as many nodes",
+                found="others",
+                left="the files are as they were",
+                next=f"kmip-data verify {self.build.path} --repair",
+            )
+        self._beside.update({column.key: files for column in schema.columns})
+        self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
+
+    def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
         path = self.build.path / file
         shard = Shard(path)
         # Rows are found by address: a shard of another layout must never get as far as that.
-        same = shard.build_key == self.build.card.key and shard.schema == self.schema
-        if not same or shard.graphs != graphs:
-            other = "" if shard.schema == self.schema else ", with other columns"
+        if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
+            other = "" if shard.schema == schema else ", with other columns"
             raise DamagedInput(
                 f"{path} is not a shard of this build.",
-                expected=f"{graphs} graphs of build {self.build.card.key}",
+                expected=f"{graphs} graphs of build {key}",
                 found=f"{shard.graphs} graphs of build {shard.build_key}{other}",
                 left="the file is as it was",
                 next=f"kmip-data verify {self.build.path} --repair",
@@ -87,7 +123,8 @@ class ShardStore:
         return int(self.shard.size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"build": self.build, "shards": self.shards, "schema": self.schema}
+        names = "build", "shards", "schema", "_beside"
+        return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -134,11 +171,15 @@ class ShardStore:
         table = np.zeros((len(wanted), len(self)), np.int64)
         for f, (key, row_bytes, level, plane) in enumerate(wanted):
             base = np.array(
-                [self._base(key, row_bytes, level, plane, shard) for shard in self.shards], np.int64
+                [self._base(key, row_bytes, level, plane, shard) for shard in self._holding(key)], np.int64
             )
             mapped = base[self.shard]
             table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
         return table
+
+    def _holding(self, key: str) -> list[Shard]:
+        """Files that hold the rows of a dataset, one a shard."""
+        return self._beside.get(key, self.shards)
 
     @staticmethod
     def _base(key: str, row_bytes: int, level: int, plane: int, shard: Shard) -> int:
@@ -161,7 +202,9 @@ class ShardStore:
             key, _, level, plane = wanted[f]
             graph = graphs[b]
             start = int(self.start[level, graph])
-            rows = self.shards[self.shard[graph]].read(key, start, start + int(self.count[level, graph]))
+            rows = self._holding(key)[self.shard[graph]].read(
+                key, start, start + int(self.count[level, graph])
+            )
             rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
             held.append(rows)
             address[f, b] = rows.__array_interface__["data"][0]

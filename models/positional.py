@@ -12,8 +12,8 @@ from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 
-#: Attributes of a batch: (N, K) eigenvectors and eigenvalues of each node's graph, NaN where the graph has
-#: fewer than K; (N, T) return probabilities of random walks.
+#: Attributes of a batch: eigenvectors (N, K) and the eigenvalues (G, K) of each graph, NaN where a graph has
+#: fewer than K nodes; (N, T) return probabilities of random walks.
 LAPPE_VECTORS: Final = "lappe_vectors"
 LAPPE_VALUES: Final = "lappe_values"
 RWSE: Final = "rwse"
@@ -41,7 +41,9 @@ class LapPE(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 16)."""
         vectors, values = (_column(batch, name, "lappe10") for name in self.reads)
-        values = values.reshape(vectors.shape)
+        if len(values) == batch.num_graphs:
+            values = values[batch.graph]
+        values = values.reshape(vectors.shape)  # of the nodes, as transforms of PyTorch Geometric give them
         if self.training:
             signs = torch.randint(0, 2, (1, vectors.shape[1]), device=vectors.device) * 2 - 1
             vectors = vectors * signs
@@ -93,4 +95,6 @@ def _column(batch: GraphBatch, name: str, column: str) -> Tensor:
 
 POSITIONAL: dict[str, Callable[[], nn.Module]] = {"lappe": LapPE, "rwse": RandomWalkSE}
 WIDTHS: dict[str, int] = {"none": 0, "lappe": LapPE.dim, "rwse": RandomWalkSE.dim}
+#: Names under which ``kmip-data encode`` adds what the encoders read.
+COLUMNS: dict[str, str] = {"lappe": "lappe10", "rwse": f"rwse{RandomWalkSE.steps}"}
 READS: dict[str, tuple[str, ...]] = {"none": (), "lappe": LapPE.reads, "rwse": RandomWalkSE.reads}

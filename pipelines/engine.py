@@ -8,25 +8,23 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
-from kmip_data.pipelines.disk import sha256_file, writing
+from kmip_data.pipelines.disk import writing
+from kmip_data.pipelines.executors import EngineName, Executor, WorkerDiedError, open_executor, worker_died
 from kmip_data.pipelines.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.journal import Journal
-from kmip_data.pipelines.pool import Workers
+from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_unit, prepare, shard_name
-from kmip_data.progress import Progress
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
-STOP = "stop"
 
 
 def run_build(
@@ -39,6 +37,8 @@ def run_build(
     key: str,
     jobs: int | None = None,
     compression: Compression = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
     quiet: bool = False,
 ) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
@@ -60,6 +60,8 @@ def run_build(
         Worker processes; ``None``: the cores this process may use.
     compression
         ``None`` (contiguous, can be mapped), ``"gzip"`` or ``"zstd"``.
+    engine, scheduler
+        What runs the units: see :func:`~kmip_data.pipelines.executors.open_executor`.
 
     Raises
     ------
@@ -74,7 +76,10 @@ def run_build(
         remove_work(folder)
         return finished
     (folder / CARD_NAME).unlink(missing_ok=True)
-    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+    opened = _run(
+        pipeline, params, raw, folder, key, compression, jobs, engine=engine, scheduler=scheduler, quiet=quiet
+    )
+    with opened as run:
         units = run.units()
         if not units:
             raise nothing_to_build()
@@ -164,7 +169,7 @@ def remove_partials(folder: Path) -> None:
 
 @dataclass
 class _Run:
-    """One run of the engine over a build folder, with its journal and workers open."""
+    """One run of the engine over a build folder, with its journal and executor open."""
 
     pipeline: Pipeline[Any, Any]
     params: Params
@@ -175,7 +180,7 @@ class _Run:
     jobs: int
     quiet: bool
     journal: Journal
-    workers: Workers
+    executor: Executor
     prepared: Prepared = field(init=False)
 
     def units(self) -> list[Unit]:
@@ -198,20 +203,20 @@ class _Run:
             shutil.rmtree(pieces, ignore_errors=True)
             pieces.mkdir()
         # A second process costs no time here, and many builds need no more than these two.
-        self.workers.ensure(1 if self.pipeline.one_unit else min(self.jobs, 2))
+        expect = 1 if self.pipeline.one_unit else min(self.jobs, 2)
+        arguments = self.pipeline, self.raw, self.params, pieces, self.jobs
         try:
-            future = self.workers.submit(prepare, self.pipeline, self.raw, self.params, pieces, self.jobs)
-            prepared = future.result()
-        except BrokenExecutor as error:
-            raise _worker_died("the preparation of the raw files") from error
+            prepared = self.executor.call(prepare, *arguments, expect=expect)
+        except WorkerDiedError as error:
+            raise worker_died("the preparation of the raw files") from error
         inside = None if prepared.path == self.raw.path else prepared.path.relative_to(work).as_posix()
         self.journal.append({"prepared": {"inside": inside, "plan": dict(prepared.plan)}})
         return prepared
 
     def build(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
         """Build the units that are not on disk already; return all, by index."""
-        results = self._finished(units)
-        stop, total = self.workers.stop, len(units)
+        names = {unit.index: (unit.name, shard_name(unit)) for unit in units}
+        results = finished_units(self.journal, self.folder, names)
         missing = [unit for unit in units if unit.index not in results]
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
         count = max(1, self.jobs // max(1, len(missing)))
@@ -222,62 +227,23 @@ class _Run:
                 prepared=self.prepared,
                 unit=unit,
                 folder=self.folder,
-                stop=stop,
+                stop=self.executor.stop,
                 key=self.key,
                 compression=self.compression,
                 threads=count,
             )
             for unit in missing
         ]
-        description = f"build {self.pipeline.manifest.name}"
-        with Progress(description, total, unit="shards", initial=len(results), quiet=self.quiet) as progress:
-            if results:
-                progress.message(f"going on: {len(results)} of {total} shards are there already")
-
-            def done(result: UnitResult) -> None:
-                self.journal.append({"unit": result.to_json()})
-                results[result.index] = result
-                progress.update(1)
-
-            try:
-                self._build(tasks, done, progress.message)
-            except BaseException as error:
-                state = f"{len(results)} of {total} shards are finished and stay; the same command goes on"
-                if isinstance(error, KmipDataError):
-                    error.parts["on disk"] = state
-                elif isinstance(error, KeyboardInterrupt | SystemExit):
-                    progress.message(f"interrupted: {state}")
-                raise
-        return results
-
-    def _build(
-        self, tasks: Sequence[Task], done: Callable[[UnitResult], None], say: Callable[[str], None]
-    ) -> None:
-        """Run all tasks; those in hand when a worker dies are tried alone: that shows whose fault it was."""
-        waiting = list(tasks)
-        while waiting:
-            lost, waiting = self.workers.run_all(build_unit, waiting, jobs=self.jobs, done=done)
-            if lost:
-                say(f"a worker process died; trying its {len(lost)} shards one by one")
-            for task in lost:
-                died, _ = self.workers.run_all(build_unit, [task], jobs=1, done=done)
-                if died:
-                    raise _worker_died(f"unit {task.unit.name!r}, also when it ran alone")
-
-    def _finished(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
-        """Units whose shard lies there with the digest that the journal gives it."""
-        names = {unit.index: (unit.name, shard_name(unit)) for unit in units}
-        found = {}
-        for entry in self.journal.entries:
-            if "unit" not in entry:
-                continue
-            result = UnitResult(**entry["unit"])
-            path = self.folder / result.file
-            if names.get(result.index) != (result.name, result.file) or not path.is_file():
-                continue
-            if sha256_file(path)[0] == result.sha256:
-                found[result.index] = result
-        return found
+        return run_units(
+            self.executor,
+            build_unit,
+            tasks,
+            results,
+            self.journal,
+            jobs=self.jobs,
+            description=f"build {self.pipeline.manifest.name}",
+            quiet=self.quiet,
+        )
 
 
 @contextlib.contextmanager
@@ -290,6 +256,8 @@ def _run(
     compression: Compression,
     jobs: int | None,
     *,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
     quiet: bool,
 ) -> Iterator[_Run]:
     jobs = count_jobs(jobs)
@@ -299,18 +267,9 @@ def _run(
             place.mkdir(parents=True, exist_ok=True)
         remove_partials(folder)
     try:
-        with Journal(work / JOURNAL, key) as journal, Workers(work / STOP) as workers:
-            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, workers)
+        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[raw.path], quiet=quiet)
+        with Journal(work / JOURNAL, key) as journal, executor:
+            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
     except BaseException:
         remove_partials(folder)  # of workers that were ended while they wrote
         raise
-
-
-def _worker_died(place: str) -> OutOfResources:
-    return OutOfResources(
-        f"The worker process died on {place}.",
-        expected="memory for one shard in each worker (about 1 GiB)",
-        found="a process killed by the system (out of memory?) or crashed",
-        left="the shards that are finished; the next run goes on from them",
-        next="free some memory and run the same command again; dmesg says whether the system killed it",
-    )

@@ -13,15 +13,16 @@ from typing import Any, Self, TypeVar
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines import signals
+from kmip_data.pipelines.executors import Executor, Job, WorkerDiedError
 from kmip_data.pipelines.workers import ENVIRONMENT, start_worker
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Job)
 R = TypeVar("R")
 
 GRACE_SECONDS = 1.0  #: how long an interrupted build waits for workers to stop by themselves
 
 
-class Workers:
+class Workers(Executor):
     """Processes that are started afresh and do not import the user's ``__main__``.
 
     Leaving the ``with`` block ends them: at once where all work is done, and after an exception
@@ -70,6 +71,14 @@ class Workers:
                 max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
             )
 
+    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+        """Return ``function(*arguments)``, run in one of ``expect`` processes (see :class:`Executor`)."""
+        self.ensure(expect)
+        try:
+            return self.submit(function, *arguments).result()
+        except BrokenExecutor as error:
+            raise WorkerDiedError from error
+
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""
         with signals.held():
@@ -87,19 +96,7 @@ class Workers:
     def run_all(
         self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
     ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time.
-
-        Parameters
-        ----------
-        done
-            Called in this process with each result, in the order in which they come.
-
-        Returns
-        -------
-        lost, waiting
-            Both empty; or, after a worker process died, the tasks that were handed over and not
-            finished, and those not yet handed over. The first exception of a task is raised here.
-        """
+        """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time (:class:`Executor`)."""
         waiting = deque(tasks)
         running: dict[Future[R], T] = {}
         if not waiting:

@@ -21,6 +21,7 @@ from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.disk import FULL, fsync_path
+from kmip_data.pipelines.executors import UNIT_MEMORY
 from kmip_data.record import GraphRecord, Skipped
 
 Compression = Literal["gzip", "zstd"] | None  #: as the shard writer takes it
@@ -60,6 +61,16 @@ class Task:
     def file(self) -> str:
         """The shard, relative to the build folder."""
         return shard_name(self.unit)
+
+    @property
+    def name(self) -> str:
+        """The unit's."""
+        return self.unit.name
+
+    @property
+    def memory(self) -> int:
+        """Bytes a worker needs: one shard and what becomes it."""
+        return UNIT_MEMORY
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ def prepare(
         As the pipeline raised it; any other exception as for :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with _explained(pipeline.manifest.name, "the preparation of the raw files"):
+    with explained(pipeline.manifest.name, "the preparation of the raw files"):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)
@@ -141,7 +152,7 @@ def build_unit(task: Task) -> UnitResult:
     place = _Place(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
-    with _explained(name, place):
+    with explained(name, place):
         shard = writer.encode_shard(
             _watched(task, statistics, place, skipped),
             schema,
@@ -194,7 +205,7 @@ def _watched(
 
 
 @contextlib.contextmanager
-def _explained(dataset: str, place: _Place | str) -> Iterator[None]:
+def explained(dataset: str, place: _Place | str) -> Iterator[None]:
     """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
     try:
         yield

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kmip_data.cities import is_city, vocabulary
+from kmip_data.columns import added_names
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
 from kmip_data.models.budget import fit_hidden_dim
-from kmip_data.models.positional import READS
+from kmip_data.models.positional import COLUMNS
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.result import SplitUsed
@@ -204,12 +205,14 @@ DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
 def columns_read(build: Build, config: RunConfig) -> list[str]:
     """Names of the attributes that items of a run have: what the network reads and no more."""
     stored = {column.attribute for column in build.card.schema_.columns}
-    names = [*READ, *READS[config.model.positional]]
+    names = list(READ)
     if config.model.edge_encoder == "dummy":
         names.remove("edge_attr")
     if config.data.features == DEGREE_PROFILE:
         names.remove("x")
-    return [name for name in names if name in stored] + ["edge_index"]
+    added = COLUMNS.get(config.model.positional)
+    joined = [added] if added in added_names(build.path) else []
+    return [name for name in names if name in stored] + ["edge_index", *joined]
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:

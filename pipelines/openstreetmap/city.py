@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
+from kmip_data.pipelines.executors import EngineName
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
 from kmip_data.pipelines.openstreetmap.sources import discard, obtain_city
+from kmip_data.pipelines.recipes import check_name
 from kmip_data.pipelines.workers import Compression
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 def build_city(
@@ -33,6 +32,8 @@ def build_city(
     jobs: int | None = None,
     output: Path | None = None,
     compression: Compression = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
     quiet: bool = False,
 ) -> Build:
     """Return the finished build of a city, building it where it is missing.
@@ -43,7 +44,7 @@ def build_city(
         Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
     source
         What it is built from.
-    parameters, split_parameters, home, offline, jobs, output, compression, quiet
+    parameters, split_parameters, home, offline, jobs, output, compression, engine, scheduler, quiet
         See :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
@@ -59,7 +60,7 @@ def build_city(
     >>> from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
     >>> build = build_city("marais", CitySource(osm_file=Path("paris.osm.pbf")))  # doctest: +SKIP
     """
-    check_name(name)
+    check_name(name, "city")
     manifest = load_manifest("city").model_copy(update={"name": name})
     pipeline = OpenStreetMapPipeline(manifest)
     params = check_params(pipeline.Params, parameters or {}, "city")
@@ -82,6 +83,8 @@ def build_city(
                 jobs=jobs,
                 output=output,
                 compression=compression,
+                engine=engine,
+                scheduler=scheduler,
                 quiet=quiet,
             )
         except (DamagedInput, UsageError) as error:
@@ -98,29 +101,3 @@ def build_city(
 def source_of(values: Mapping[str, Any]) -> CitySource:
     """Return a checked source from plain values, as a command line has them."""
     return check_params(CitySource, values, "city")
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that another dataset has, or that could not be typed or be a folder.
-
-    Raises
-    ------
-    UsageError
-        With what is wrong.
-    """
-    if name.lower() in dataset_names() or name.lower() == "city":
-        raise UsageError(
-            f"{name!r} is the name of a dataset that kmip-data ships.",
-            expected="a name of your own",
-            found=name,
-            left="nothing was changed",
-            next=f"kmip-data build city --name my-{name.lower()}, or kmip-data build {name.lower()}",
-        )
-    if _NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{name!r} cannot be the name of a city.",
-            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            found=repr(name),
-            left="nothing was changed",
-            next="kmip-data build city --name marais --osm-file FILE",
-        )

@@ -1,0 +1,119 @@
+"""``kmip-data encode``: add positional encodings to a build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.options import (
+    engine_options,
+    home_option,
+    jobs_option,
+    json_option,
+    quiet_option,
+    sample_option,
+)
+from kmip_data.cli.output import facts, print_json
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.disk import human_bytes
+
+if TYPE_CHECKING:
+    from kmip_data.home import Build, Home
+
+
+@click.command(
+    cls=DatasetCommand,
+    examples=[
+        "kmip-data encode peptides-func --rwse 20 --lappe 10",
+        "kmip-data encode malnet-tiny --degree-profile 2.0",
+        "kmip-data encode coco-sp --lappe 10 --engine dask --scheduler tcp://10.0.0.1:8786",
+    ],
+)
+@click.argument("target", shell_complete=complete_dataset)
+@click.option(
+    "--rwse",
+    type=click.IntRange(min=1),
+    metavar="T",
+    help="Return probabilities of T steps of a random walk.",
+)
+@click.option(
+    "--lappe", type=click.IntRange(min=1), metavar="K", help="The K smallest eigenpairs of the Laplacian."
+)
+@click.option(
+    "--degree-profile",
+    type=click.Choice(["2.0", "2.8"]),
+    is_flag=False,
+    flag_value="2.0",
+    help="Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]",
+)
+@sample_option
+@jobs_option
+@engine_options
+@home_option
+@json_option
+@quiet_option
+def command(
+    target: str,
+    rwse: int | None,
+    lappe: int | None,
+    degree_profile: str | None,
+    sample: bool,
+    jobs: int | None,
+    engine: Literal["processes", "dask"],
+    scheduler: str | None,
+    home: Home,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Add positional encodings to a build.
+
+    Writes them beside the shards, as columns that dataset classes, loaders and training join:
+    `columns=["rwse20"]`. An encoding that was stopped goes on where it stopped; a finished one is found
+    at once.
+    """
+    from kmip_data.graphs.encodings import parse_encoding
+    from kmip_data.pipelines.encode import encode_build
+
+    given = {"rwse": rwse, "lappe": lappe, "degree-profile-": degree_profile}
+    encodings = [parse_encoding(f"{name}{value}") for name, value in given.items() if value is not None]
+    if not encodings:
+        raise UsageError(
+            "There is nothing to add.",
+            expected="--rwse T, --lappe K or --degree-profile",
+            found="none of them",
+            left="nothing was changed",
+            next="kmip-data encode --help",
+        )
+    build = resolve(target, home, sample=sample)
+    cards = encode_build(build, encodings, jobs=jobs, engine=engine, scheduler=scheduler, quiet=quiet)
+    added = [_facts(build, card) for card in cards]
+    if as_json:
+        print_json({"path": build.path, "dataset": build.card.dataset, "columns": added})
+        return
+    for entry in added:
+        click.echo(f"{entry['name']} goes with {build.path}.")
+        rows = [
+            ("path", str(entry["path"])),
+            ("attributes", ", ".join(entry["attributes"])),
+            ("what", entry["definition"]),
+            ("files", f"{len(entry['files'])} ({human_bytes(entry['bytes'])})"),
+        ]
+        click.echo(facts(rows, indent=2))
+    names = ", ".join(f'"{entry["name"]}"' for entry in added)
+    click.echo(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
+
+
+def _facts(build: Build, card: Any) -> dict[str, Any]:
+    from kmip_data.columns import COLUMNS
+
+    return {
+        "name": card.name,
+        "path": build.path / COLUMNS / card.name,
+        "attributes": [column.attribute for column in card.schema_.columns],
+        "definition": card.definition,
+        "key": card.key,
+        "bytes": sum(entry.bytes for entry in card.files),
+        "files": {entry.file: entry.sha256 for entry in card.files},
+    }

@@ -1,0 +1,69 @@
+"""Random-walk structural encoding: how likely a walker is back after 1, 2, … T steps."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import UsageError
+from kmip_data.threads import for_ranges
+
+_GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
+_MOST: Final = 20_000  #: nodes of one range: an interrupt takes effect between two
+
+
+def random_walk_encoding(
+    edge_index: NDArray[np.integer[Any]],
+    num_nodes: int,
+    steps: int = 20,
+    *,
+    node_ptr: NDArray[np.int64] | None = None,
+) -> NDArray[np.float32]:
+    """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
+
+    A walker at a node takes one of its out-edges at random: edges count as often as they are there,
+    loops too. From a node without any there is no way back, so its row is 0. This is upstream's
+    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and PyTorch Geometric's
+    ``AddRandomWalkPE``, which multiply dense and sparse matrices; here each walk is followed over
+    the nodes that it reaches, in float64, and rounded once.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) sources and targets.
+    steps
+        T.
+    node_ptr
+        int64 (G + 1), where each graph begins if the nodes are of several: no edge leads from one to
+        another. A graph's rows do not depend on the others then.
+
+    Returns
+    -------
+    float32 (N, T). The bytes depend on nothing but the arguments.
+
+    Raises
+    ------
+    UsageError
+        ``steps`` is less than 1.
+    """
+    from kmip_data.graphs import _random_walk_kernel as kernel
+
+    if steps < 1:
+        raise UsageError("A random walk has steps.", expected="1 or more", found=str(steps))
+    bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
+    source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
+    # Grouped twice, so that neighbours are sorted: the sums do not depend on the order of the edges.
+    first_in, sources = kernel.group(target, source, num_nodes)
+    first, targets = kernel.group(sources, kernel.rows_of(first_in), num_nodes)
+    first_in, sources = kernel.group(targets, kernel.rows_of(first), num_nodes)
+    reversible = kernel.find_reversible(bounds, first, targets, first_in, sources)
+    out = np.zeros((num_nodes, steps), np.float32)
+    for_ranges(
+        lambda start, stop: kernel.walk(first, targets, reversible, out, start, stop),
+        num_nodes,
+        grain=_GRAIN,
+        most=_MOST,
+    )
+    return out

@@ -1,0 +1,297 @@
+"""Add columns to a finished build: each shard through an encoding into a file beside it, the card last."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data import threads
+from kmip_data.card import CARD_NAME, ShardEntry
+from kmip_data.columns import (
+    COLUMNS,
+    ColumnsCard,
+    columns_key,
+    columns_schema,
+    read_columns,
+    shards_digest,
+)
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.encodings import Encoding, Graphs
+from kmip_data.home import Build
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.disk import writing
+from kmip_data.pipelines.engine import count_jobs
+from kmip_data.pipelines.executors import EngineName, check_engine, open_executor
+from kmip_data.pipelines.finish import protect, versions
+from kmip_data.pipelines.journal import Journal
+from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.units import finished_units, run_units
+from kmip_data.pipelines.workers import StopRequestedError, UnitResult, explained
+from kmip_data.record import GraphRecord
+from kmip_data.schema import EDGE_INDEX, NEIGHBOR
+
+if TYPE_CHECKING:
+    from kmip_data.shards.reader import Shard
+
+WORK = "work"  #: folder inside ``columns/`` while columns are computed: journal and stop file
+JOURNAL = "journal.jsonl"
+#: Bytes of a shard in memory become at most so many in a worker: edges as int64, several times, and results.
+MEMORY_FACTOR = 16
+LEAST_MEMORY = 2**28
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """One shard and one encoding, picklable."""
+
+    index: int
+    encoding: Encoding
+    key: str
+    build: Path
+    dataset: str
+    shard: ShardEntry
+    stop: Path  #: a file; the worker stops when it appears
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """Says what the bytes of the file are made of: the journal keeps it."""
+        return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
+
+    @property
+    def file(self) -> str:
+        """The file that is written, relative to the build folder."""
+        return column_file(self.encoding.name, self.shard.file)
+
+    @property
+    def memory(self) -> int:
+        """Bytes a worker needs."""
+        return max(LEAST_MEMORY, MEMORY_FACTOR * self.shard.bytes)
+
+
+def column_file(name: str, shard: str) -> str:
+    """Return where the part of an added column that goes with a shard lies in the build folder."""
+    return f"{COLUMNS}/{name}/{Path(shard).name}"
+
+
+def encode_build(
+    build: Build,
+    encodings: Sequence[Encoding],
+    *,
+    jobs: int | None = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
+    quiet: bool = False,
+) -> list[ColumnsCard]:
+    """Add columns to a build, those that are missing, and return the cards of all asked for.
+
+    The shards are read and never touched. Files are finished one by one: an interrupted run goes on
+    where it stopped, and the bytes depend on nothing but the shards and the encodings.
+
+    Parameters
+    ----------
+    build
+        A finished build.
+    encodings
+        What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
+    jobs, engine, scheduler, quiet
+        See :func:`kmip_data.pipelines.build.build_dataset`.
+
+    Raises
+    ------
+    UsageError
+        The build has no edges, or an option is wrong.
+    DamagedInput
+        A shard is damaged.
+    OutOfResources
+        Disk or memory ran out; the next run goes on.
+    """
+    jobs = count_jobs(jobs)
+    check_engine(engine, scheduler)
+    schema = build.card.schema_
+    if schema.edges == "none":
+        raise UsageError(
+            "Encodings are computed from edges.",
+            expected="a build with edges",
+            found=f"{build.path}, which has none",
+            left="nothing was changed",
+        )
+    encodings = list(dict.fromkeys(encodings))
+    if all(_is_there(build, encoding) for encoding in encodings):
+        return [read_columns(build, encoding.name) for encoding in encodings]
+    with signals.terminable(), build_lock(build.path, quiet=quiet):
+        missing = [encoding for encoding in encodings if not _is_there(build, encoding)]
+        work = build.path / COLUMNS / WORK
+        with writing(work):
+            work.mkdir(parents=True, exist_ok=True)
+            for encoding in missing:
+                folder = build.path / COLUMNS / encoding.name
+                folder.mkdir(exist_ok=True)
+                (folder / CARD_NAME).unlink(missing_ok=True)
+                for stray in folder.glob("*.partial"):
+                    stray.unlink(missing_ok=True)
+        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
+        with Journal(work / JOURNAL, build.card.key) as journal, executor:
+            tasks = _tasks(build, missing, executor.stop, jobs)
+            results = finished_units(
+                journal, build.path, {task.index: (task.name, task.file) for task in tasks}
+            )
+            results = run_units(
+                executor,
+                encode_shard_columns,
+                [task for task in tasks if task.index not in results],
+                results,
+                journal,
+                jobs=jobs,
+                description=f"encode {build.card.dataset}",
+                quiet=quiet,
+            )
+        count = len(build.card.shards)
+        for position, encoding in enumerate(missing):
+            units = [results[position * count + i] for i in range(count)]
+            _write_card(build, encoding, units)
+            if not quiet:
+                print(f"added {encoding.name} to {build.path}", file=sys.stderr, flush=True)  # noqa: T201
+        shutil.rmtree(work)
+    return [read_columns(build, encoding.name) for encoding in encodings]
+
+
+def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
+    shards = build.card.shards
+    count = max(1, jobs // max(1, len(shards) * len(encodings)))
+    return [
+        EncodeTask(
+            index=position * len(shards) + i,
+            encoding=encoding,
+            key=columns_key(encoding, build.card),
+            build=build.path,
+            dataset=build.card.dataset,
+            shard=shard,
+            stop=stop,
+            threads=count,
+        )
+        for position, encoding in enumerate(encodings)
+        for i, shard in enumerate(shards)
+    ]
+
+
+def _is_there(build: Build, encoding: Encoding) -> bool:
+    """Whether the column is finished, of these shards and this version, with all files of their size."""
+    try:
+        card = read_columns(build, encoding.name)
+    except (DamagedInput, UsageError):
+        return False
+    if card.key != columns_key(encoding, build.card):
+        return False
+    paths = [(build.path / COLUMNS / encoding.name / entry.file, entry.bytes) for entry in card.files]
+    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
+
+def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
+    from kmip_data.shards.files import write_file
+
+    folder = build.path / COLUMNS / encoding.name
+    files = [
+        ShardEntry(
+            file=Path(unit.file).name,
+            sha256=unit.sha256,
+            bytes=unit.bytes,
+            graphs=unit.graphs,
+            nodes=unit.nodes,
+            edges=unit.edges,
+        )
+        for unit in units
+    ]
+    card = ColumnsCard(
+        name=encoding.name,
+        definition=encoding.definition,
+        encoding_version=encoding.version,
+        key=columns_key(encoding, build.card),
+        build_key=build.card.key,
+        shards_digest=shards_digest(build.card),
+        data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
+        files=files,
+        versions={**versions(), "scipy": _scipy_version()},
+    )
+    for entry in files:
+        protect(folder / entry.file)
+    names = {entry.file for entry in files}
+    for stray in folder.iterdir():  # of a build with more shards, under the same name
+        if stray.name not in names:
+            stray.unlink()
+    write_file(folder / CARD_NAME, card.to_json().encode())
+
+
+def _scipy_version() -> str:
+    from importlib import metadata
+
+    return metadata.version("scipy")
+
+
+def _edges(shard: Shard) -> NDArray[Any]:
+    """Edges of a shard with nodes numbered inside each graph, (2, E)."""
+    if shard.schema.edges == "index":
+        return shard.read(EDGE_INDEX, 0, shard.edges)
+    table = shard.read(NEIGHBOR, 0, shard.nodes)
+    rows = np.arange(shard.nodes) - np.repeat(shard.node_ptr[:-1], np.diff(shard.node_ptr))
+    return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
+
+
+def encode_shard_columns(task: EncodeTask) -> UnitResult:
+    """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
+
+    BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
+
+    Raises
+    ------
+    KmipDataError
+        As for :func:`~kmip_data.pipelines.workers.build_unit`.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from kmip_data.shards import writer
+    from kmip_data.shards.reader import Shard
+
+    threads.set_num_threads(task.threads)
+    with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
+        shard = Shard(task.build / task.shard.file)
+        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard))
+
+        def check() -> None:
+            if task.stop.exists():
+                raise StopRequestedError
+
+        arrays = task.encoding.compute(graphs, check)
+        schema = columns_schema(task.encoding, shard.schema)
+        levels = {column.key: column.level for column in schema.columns}
+
+        def records() -> Iterator[GraphRecord]:
+            for g, key in enumerate(shard.keys):
+                a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
+                rows = {
+                    name: array[g] if levels[name] == "graph" else array[a:b]
+                    for name, array in arrays.items()
+                }
+                yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
+
+        done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
+        writer.write_file(task.build / task.file, done.data)
+    return UnitResult(
+        index=task.index,
+        name=task.name,
+        file=task.file,
+        sha256=done.sha256,
+        bytes=len(done.data),
+        graphs=done.graphs,
+        nodes=done.nodes,
+        edges=done.edges,
+        statistics={},
+    )
