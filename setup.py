@@ -66,6 +66,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed"],
+        "kmip_data.maps": ["assets/*"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.results": ["*.toml"],

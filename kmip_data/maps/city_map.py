@@ -29,8 +29,8 @@ class CityMap:
 
     Attributes
     ----------
-    title
-        What this is; a sample says so.
+    title, options
+        What this is (a sample says so), and what it was built with.
     position
         (N, 2) float64, metres east and north of the middle of the map.
     streets
@@ -49,6 +49,7 @@ class CityMap:
     """
 
     title: str
+    options: str
     position: NDArray[np.float64]
     streets: NDArray[np.int64]
     classes: NDArray[np.int64]
@@ -61,7 +62,7 @@ class CityMap:
     bands: int
 
     def class_ranges(self) -> list[str]:
-        """Least and largest eccentricity of each class, such as ``310-904 m``; of an empty one nothing."""
+        """Least and largest eccentricity of each class, such as ``310–904 m``."""
         ranges = []
         for number in range(self.num_classes):
             found = self.eccentricity[self.classes == number]
@@ -101,7 +102,8 @@ def read_city_map(build: Build) -> CityMap:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
     kind = " (sample: generated, not the real data)" if card.sample else ""
     return CityMap(
-        title=f"{card.title}{kind}   {as_options(card.parameters)}",
+        title=f"{card.title}{kind}",
+        options=as_options(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),

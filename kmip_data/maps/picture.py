@@ -38,7 +38,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
     figure = Figure(figsize=size, dpi=110, layout="compressed")
     FigureCanvasAgg(figure)
-    figure.suptitle(city.title, fontsize=15, fontweight="bold")
+    figure.suptitle(f"{city.title}\n{city.options}", fontsize=14)
     figure.supxlabel(ATTRIBUTION, fontsize=10, color="#555555")
     # Points that just about touch where the city is evenly dense.
     points = 72.0**2 * width * height / max(1, len(city.position))

@@ -1,0 +1,143 @@
+// WebGL: streets as quads, so that they may be wider than a pixel, and intersections as round points.
+
+const NONE = -1; // colour position of an intersection without a value: drawn grey
+
+const STREET_VERTEX = `#version 300 es
+  in vec4 ends;
+  uniform vec2 scale, offset, size;
+  uniform float width;
+  void main() {
+    vec2 a = ends.xy * scale + offset, b = ends.zw * scale + offset;
+    vec2 along = (b - a) * size;
+    vec2 across = length(along) > 0.0 ? normalize(vec2(-along.y, along.x)) : vec2(0.0);
+    float side = float(gl_VertexID & 1) * 2.0 - 1.0;
+    gl_Position = vec4(((gl_VertexID & 2) == 0 ? a : b) + across * side * width / size, 0.0, 1.0);
+  }`;
+const STREET_FRAGMENT = `#version 300 es
+  precision mediump float;
+  out vec4 color;
+  void main() { color = vec4(0.74, 0.74, 0.74, 1.0); }`;
+const POINT_VERTEX = `#version 300 es
+  in vec2 place;
+  in float value;
+  uniform vec2 scale, offset;
+  uniform float diameter;
+  out float at;
+  void main() {
+    gl_Position = vec4(place * scale + offset, 0.0, 1.0);
+    gl_PointSize = diameter;
+    at = value;
+  }`;
+const POINT_FRAGMENT = `#version 300 es
+  precision highp float;
+  uniform sampler2D palette;
+  uniform float diameter;
+  in float at;
+  out vec4 color;
+  void main() {
+    vec4 found = at < 0.0 ? vec4(0.8, 0.8, 0.8, 1.0) : texture(palette, vec2(at, 0.5));
+    float radius = length(gl_PointCoord * 2.0 - 1.0);
+    float edge = diameter < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / diameter, 1.0, radius);
+    if (found.a * edge < 0.02) discard;
+    color = vec4(found.rgb, found.a * edge);
+  }`;
+
+function makeDrawing(canvas, { x, y, streets }) {
+  const count = x.length;
+  const streetCount = streets.length / 2;
+  const places = new Float32Array(2 * count);
+  for (let i = 0; i < count; i++) places.set([x[i], y[i]], 2 * i);
+  const ends = new Float32Array(4 * streetCount);
+  for (let s = 0; s < streetCount; s++) {
+    const [a, b] = [streets[s], streets[streetCount + s]];
+    ends.set([x[a], y[a], x[b], y[b]], 4 * s);
+  }
+  let gl, street, point, valueBuffer, palette;
+  let colors = { values: new Float32Array(count).fill(NONE), palette: new Uint8Array(4), smooth: false };
+
+  function start() {
+    gl = canvas.getContext("webgl2", { antialias: true, alpha: false });
+    if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
+    street = program(gl, STREET_VERTEX, STREET_FRAGMENT);
+    attribute(gl, street, "ends", ends, 4, 1);
+    point = program(gl, POINT_VERTEX, POINT_FRAGMENT);
+    attribute(gl, point, "place", places, 2, 0);
+    valueBuffer = attribute(gl, point, "value", colors.values, 1, 0);
+    palette = gl.createTexture();
+    gl.enable(gl.BLEND);
+    gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
+    gl.clearColor(1, 1, 1, 1);
+    paint(colors);
+  }
+
+  // Take a colour position in [0, 1] for each intersection, and the RGBA bytes that they point into.
+  function paint(next) {
+    colors = next;
+    gl.bindBuffer(gl.ARRAY_BUFFER, valueBuffer);
+    gl.bufferData(gl.ARRAY_BUFFER, colors.values, gl.STATIC_DRAW);
+    gl.bindTexture(gl.TEXTURE_2D, palette);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, colors.palette.length / 4, 1, 0, gl.RGBA, gl.UNSIGNED_BYTE, colors.palette);
+    const filter = colors.smooth ? gl.LINEAR : gl.NEAREST;
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, filter);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, filter);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_S, gl.CLAMP_TO_EDGE);
+    gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_T, gl.CLAMP_TO_EDGE);
+  }
+
+  // Draw; `metre` and `diameter` in device pixels, `center` in metres.
+  function draw(center, metre, diameter) {
+    const [width, height] = [canvas.width, canvas.height];
+    const scale = [(2 * metre) / width, (2 * metre) / height];
+    const offset = [-center[0] * scale[0], -center[1] * scale[1]];
+    gl.viewport(0, 0, width, height);
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    for (const { id, array, at } of [street, point]) {
+      gl.useProgram(id);
+      gl.bindVertexArray(array);
+      gl.uniform2f(at("scale"), ...scale);
+      gl.uniform2f(at("offset"), ...offset);
+      if (id === street.id) {
+        gl.uniform2f(at("size"), width, height);
+        gl.uniform1f(at("width"), Math.min(Math.max(diameter / 4, 0.7), 3));
+        gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, streetCount);
+      } else {
+        gl.uniform1f(at("diameter"), diameter);
+        gl.drawArrays(gl.POINTS, 0, count);
+      }
+    }
+  }
+
+  start();
+  canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
+  return { draw, paint, restart: start };
+}
+
+function program(gl, vertex, fragment) {
+  const id = gl.createProgram();
+  for (const [kind, source] of [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]]) {
+    const shader = gl.createShader(kind);
+    gl.shaderSource(shader, source);
+    gl.compileShader(shader);
+    gl.attachShader(id, shader);
+  }
+  gl.linkProgram(id);
+  if (!gl.getProgramParameter(id, gl.LINK_STATUS) && !gl.isContextLost()) {
+    throw new Error(`The map cannot be drawn: ${gl.getProgramInfoLog(id)}`);
+  }
+  const places = {};
+  const at = (name) => (places[name] ??= gl.getUniformLocation(id, name));
+  return { id, at, array: gl.createVertexArray() };
+}
+
+// Put values into a buffer that the program reads as `name`; with divisor 1 one row an instance.
+function attribute(gl, { id, array }, name, values, size, divisor) {
+  const buffer = gl.createBuffer();
+  const location = gl.getAttribLocation(id, name);
+  gl.bindVertexArray(array);
+  gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+  gl.bufferData(gl.ARRAY_BUFFER, values, gl.STATIC_DRAW);
+  gl.enableVertexAttribArray(location);
+  gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
+  gl.vertexAttribDivisor(location, divisor);
+  return buffer;
+}

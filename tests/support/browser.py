@@ -1,0 +1,85 @@
+"""Open a page in a real browser without a window, act on it, and bring back what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+    "--hide-scrollbars", "--no-first-run", "--disable-extensions", "--virtual-time-budget=20000",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)  # fmt: skip
+
+#: Before anything else in the page: keep what goes wrong.
+WATCH = """<script>
+window.wrong = [];
+addEventListener("error", (event) => wrong.push(String(event.message)));
+addEventListener("unhandledrejection", (event) => wrong.push(String(event.reason)));
+for (const name of ["error", "warn"]) console[name] = (...words) => wrong.push(words.join(" "));
+</script>"""
+
+#: After everything: run the actions, and write what they return where --dump-dom finds it.
+ACT = """<script>
+(async () => {
+  while (document.body.dataset.state === "loading") await new Promise((done) => setTimeout(done, 5));
+  let found = null;
+  try {
+    found = await (async () => { %s })();
+  } catch (error) {
+    wrong.push(String(error.stack));
+  }
+  const result = JSON.stringify({ found, wrong, state: document.body.dataset.state });
+  document.body.append(Object.assign(document.createElement("pre"), { id: "result", textContent: result }));
+})();
+</script>"""
+
+
+def browser() -> str:
+    """Return the browser, or skip."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("no chromium on this machine")
+    return found
+
+
+def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Any:
+    """Open ``page``, run ``actions`` (the body of an async function) once it is ready; return their result.
+
+    Fails where the page reports an error or warning of any kind, or is not ready.
+    """
+    text = page.read_text("utf-8")
+    acting = folder / f"acting-{page.name}"
+    text = text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{ACT % actions}</body>", 1)
+    acting.write_text(text, "utf-8")
+    dom = _chromium(acting, folder, size, "--dump-dom")
+    result = re.search(r'<pre id="result">(.*?)</pre>', dom, re.DOTALL)
+    assert result is not None, dom[-3000:]
+    found = json.loads(unescape(result[1]))
+    assert found["wrong"] == []
+    assert found["state"] == "ready"
+    return found["found"]
+
+
+def screenshot(page: Path, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Path:
+    """Return a PNG of the window."""
+    picture = folder / f"{page.stem}.png"
+    _chromium(page, folder, size, f"--screenshot={picture}")
+    return picture
+
+
+def _chromium(page: Path, folder: Path, size: tuple[int, int], *options: str) -> str:
+    profile = f"--user-data-dir={folder / 'profile'}"
+    window = f"--window-size={size[0]},{size[1]}"
+    command = [browser(), *OPTIONS, profile, window, *options, page.absolute().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
