@@ -46,8 +46,6 @@ DEV = [
     "rdkit>=2024.3",
     "ruff>=0.6",
     "scikit-learn>=1.4",
-    "scipy>=1.11",
-    "threadpoolctl>=3.2",
     "triton>=3.4; platform_system == 'Linux'",
     "trustme>=1.1",
     "types-requests",
@@ -100,6 +98,8 @@ setup(
         "plotly>=5.20",
         "hdf5plugin>=4.4",
         "psutil>=5.9",
+        "scipy>=1.11",
+        "threadpoolctl>=3.2",
     ],
     extras_require={
         **EXTRAS,

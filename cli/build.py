@@ -17,6 +17,7 @@ from kmip_data.cli.dataset_command import (
 )
 from kmip_data.cli.options import (
     compression_option,
+    engine_options,
     home_option,
     jobs_option,
     json_option,
@@ -45,24 +46,30 @@ if TYPE_CHECKING:
         "kmip-data build shapenet-part --category Chair --category Lamp --accept-license",
         "kmip-data build s3dis --sample --limit 100",
         "kmip-data build city --name marais --osm-file paris.osm.pbf",
+        "kmip-data build superpixels --name photos --images photos --masks masks --classes 3",
+        "kmip-data build points --name campus --path scans --k 16 --label-column class",
     ],
 )
 @click.argument("name", shell_complete=complete_dataset)
 @raw_options
 @sample_option
 @jobs_option
+@engine_options
 @output_option
 @compression_option
 @home_option
 @json_option
 @quiet_option
-def command(
+def command(  # noqa: PLR0913 -- each is an option
     name: str,
+    *,
     archives: tuple[Path, ...],
     offline: bool,
     accept_license: bool | None,
     sample: bool,
     jobs: int | None,
+    engine: Literal["processes", "dask"],
+    scheduler: str | None,
     output: Path | None,
     compression: Literal["gzip", "zstd"] | None,
     home: Home,
@@ -85,12 +92,14 @@ def command(
         "home": home,
         "offline": offline,
         "jobs": jobs,
+        "engine": engine,
+        "scheduler": scheduler,
         "output": output,
         "compression": compression,
         "quiet": quiet,
     }
     if load_manifest(name).recipe:
-        build = _build_recipe(archives, sample=sample, **options)
+        build = _build_recipe(name, archives, sample=sample, **options)
     else:
         build = build_dataset(
             name, archives=archives, accept_license=accept_license, sample=sample, **options
@@ -104,24 +113,33 @@ def command(
         click.echo(summary(build, split))
 
 
-def _build_recipe(archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
-    """Build a city under the name and from the source on the line."""
+def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
+    """Build by a recipe under the name and from the source on the line."""
     from kmip_data.errors import UsageError
-    from kmip_data.pipelines.openstreetmap.city import build_city, source_of
+    from kmip_data.pipelines.recipes import build_own, source_model
 
     given = recipe_sources()
     name = given.pop("name", None)
-    if name is None or sample or len(archives) > 1:
+    takes_archive = "archive" in source_model(recipe).model_fields
+    if name is None or sample or len(archives) > takes_archive:
         raise UsageError(
-            "A city is built under a name of its own, from one source of its own.",
-            expected="--name NAME and one of --osm-file, --graphml, --place, --archive",
-            found="--sample" if sample else "no --name" if name is None else "several archives",
+            f"A dataset by the recipe {recipe!r} is built under a name of its own, from a source of its own.",
+            expected="--name NAME and " + _SOURCES[recipe],
+            found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
             left="nothing was changed",
-            next="kmip-data build helsinki --sample" if sample else "kmip-data build city --help",
-        )
+            next="kmip-data build helsinki --sample" if recipe == "city" and sample
+            else f"kmip-data build {recipe} --help",
+        )  # fmt: skip
     if archives:
         given["archive"] = archives[0]
-    return build_city(name, source_of(given), **options)
+    return build_own(recipe, name, given, **options)
+
+
+_SOURCES = {
+    "city": "one of --osm-file, --graphml, --place, --archive",
+    "points": "--path",
+    "superpixels": "--images and --masks",
+}
 
 
 def result(build: Build, split: str) -> dict[str, Any]:

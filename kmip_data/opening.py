@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from kmip_data.sharded import ShardedDataset
 
 #: Keyword arguments of ``build_dataset`` that say how to build, not what.
-BUILD_OPTIONS = ("archives", "offline", "accept_license", "jobs", "output", "compression", "quiet")
+BUILD_OPTIONS = (
+    "archives",
+    "offline",
+    "accept_license",
+    "jobs",
+    "output",
+    "compression",
+    "engine",
+    "scheduler",
+    "quiet",
+)
 
 
 def open_build(

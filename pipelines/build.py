@@ -23,6 +23,7 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
+from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
@@ -56,6 +57,8 @@ def build_dataset(
     jobs: int | None = None,
     output: Path | None = None,
     compression: Compression = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
     quiet: bool = False,
 ) -> Build:
     """Return the finished build of a dataset, building what is missing.
@@ -88,6 +91,11 @@ def build_dataset(
         Build into this folder in place of ``built/`` in the home.
     compression
         ``None``, ``"gzip"`` or ``"zstd"``.
+    engine
+        ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes.
+    scheduler
+        With ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
+        workers (a script then needs ``if __name__ == "__main__":``).
     quiet
         No progress.
 
@@ -108,6 +116,7 @@ def build_dataset(
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))
     count_jobs(jobs)
+    check_engine(engine, scheduler)
     home = home or Home.locate()
 
     def obtain() -> RawFolder:
@@ -150,6 +159,8 @@ def build_dataset(
                     jobs=jobs,
                     output=output,
                     compression=compression,
+                    engine=engine,
+                    scheduler=scheduler,
                     quiet=quiet,
                 )
             except DamagedInput as error:
@@ -190,6 +201,8 @@ def build_raw(
     jobs: int | None = None,
     output: Path | None = None,
     compression: Compression = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
     quiet: bool = False,
 ) -> Build:
     """Build from raw files that are on disk: key, folder, lock, engine."""
@@ -209,6 +222,8 @@ def build_raw(
                 key=key,
                 jobs=jobs,
                 compression=compression,
+                engine=engine,
+                scheduler=scheduler,
                 quiet=quiet,
             )
         except (DamagedInput, UsageError):
