@@ -256,3 +256,18 @@ def test_json_is_ascii(home):
     out = kmip("info", "s3dis", "--json").out
     assert out.isascii()
     assert "\\u00a9" in out
+
+
+def test_threads_of_torch_sleep_while_they_wait(monkeypatch):
+    from kmip_data.cli import main
+
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(main, "run", lambda _: 0)
+    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        if given:
+            monkeypatch.setenv("OMP_WAIT_POLICY", given)
+        with pytest.raises(SystemExit):
+            main.main()
+        assert os.environ["OMP_WAIT_POLICY"] == expected
+    monkeypatch.delenv("OMP_WAIT_POLICY")

@@ -173,7 +173,7 @@ def test_table_and_list_layouts_learn_the_same(tmp_path):
         histories.append(read_history(run)[0])
     for name, value in histories[0].items():
         if not name.startswith("seconds"):
-            assert histories[1][name] == pytest.approx(value, rel=1e-4), name
+            assert histories[1][name] == pytest.approx(value, rel=1e-3), name
 
 
 def test_epochs_that_are_evaluated():
