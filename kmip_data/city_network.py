@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -51,6 +51,8 @@ class CityNetwork(ShardedDataset):
         the labels are made of.
     bands
         Frequencies a coordinate of the sinusoids.
+    columns
+        Columns that ``kmip-data encode`` added (``["rwse20"]``), beside the others.
     root, home, transform, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`. ``limit`` is the number of intersections of a sample.
 
@@ -81,6 +83,7 @@ class CityNetwork(ShardedDataset):
         weight: Literal["length", "travel_time"] = "length",
         bands: int = 8,
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] = (),
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -105,9 +108,8 @@ class CityNetwork(ShardedDataset):
         if not is_city(found.card):
             raise _no_city(name, f"the build {found.path}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        super().__init__(
-            found, None, transform, split_name=split, columns=PYG_COLUMNS if raw_features else None
-        )
+        chosen = [*(PYG_COLUMNS if raw_features else ()), *columns]
+        super().__init__(found, None, transform, split_name=split, columns=chosen or None)
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""

@@ -27,6 +27,7 @@ _ARGUMENTS: Final = (
     "features",
     "edge_attr",
     "transform",
+    "columns",
     "build",
     "sample",
 )
@@ -93,6 +94,9 @@ class S3DIS(ShardedDataset):
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
     transform
         Applied to each item when it is read.
+    columns
+        Names of the attributes that items have, and of columns that ``kmip-data encode`` added
+        (``["rwse20"]``): see :class:`~kmip_data.sharded.ShardedDataset`.
     build
         Build what is missing, downloading it first; ``False``: an error that names the command.
     sample
@@ -125,6 +129,7 @@ class S3DIS(ShardedDataset):
         features: Literal["all", "position-color"] = "all",
         edge_attr: bool = False,
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -148,7 +153,15 @@ class S3DIS(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name, views=views, edge_lengths=edge_attr)
+        super().__init__(
+            found,
+            split,
+            transform,
+            split_name=split_name,
+            columns=columns,
+            views=views,
+            edge_lengths=edge_attr,
+        )
 
 
 class ShapeNetPart(ShardedDataset):
@@ -183,6 +196,7 @@ class ShapeNetPart(ShardedDataset):
         categories: str | Sequence[str] | None = None,
         edge_attr: bool = False,
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -207,7 +221,9 @@ class ShapeNetPart(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name, edge_lengths=edge_attr)
+        super().__init__(
+            found, split, transform, split_name=split_name, columns=columns, edge_lengths=edge_attr
+        )
 
 
 def open_dataset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ class PeptidesFunc(ShardedDataset):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, **build_options
+    root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
     on_error
         A SMILES that RDKit refuses: ``"stop"``, or ``"skip"`` the record and list it on the card.
@@ -45,6 +45,7 @@ class PeptidesFunc(ShardedDataset):
         home: Folder | Home | None = None,
         split: str | None = "train",
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -61,7 +62,7 @@ class PeptidesFunc(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
 
 class PeptidesStruct(ShardedDataset):
@@ -72,7 +73,7 @@ class PeptidesStruct(ShardedDataset):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, on_error, **build_options
+    root, home, split, transform, columns, build, sample, limit, on_error, **build_options
         See :class:`PeptidesFunc`.
     target_scaling
         ``"none"``: the targets as published, which were standardised over all rows, test rows among
@@ -88,6 +89,7 @@ class PeptidesStruct(ShardedDataset):
         split: str | None = "train",
         target_scaling: Literal["none", "train"] = "none",
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -104,7 +106,7 @@ class PeptidesStruct(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
 
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -138,7 +140,7 @@ class MalNetTiny(ShardedDataset):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, **build_options
+    root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
     isolated
         ``"drop"``: nodes without an edge to another node are left out, as GraphGPS and the k-MIP code
@@ -168,6 +170,7 @@ class MalNetTiny(ShardedDataset):
         label_order: Literal["alphabetical", "first-seen"] = "alphabetical",
         degree_profile: DegreeProfile | None = None,
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -186,7 +189,7 @@ class MalNetTiny(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
 
 class CIFAR10Superpixels(ShardedDataset):
@@ -198,7 +201,7 @@ class CIFAR10Superpixels(ShardedDataset):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, **build_options
+    root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
 
     Examples
@@ -214,6 +217,7 @@ class CIFAR10Superpixels(ShardedDataset):
         home: Folder | Home | None = None,
         split: str | None = "train",
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -229,7 +233,7 @@ class CIFAR10Superpixels(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
 
 class PCQMContact(ShardedDataset):
@@ -242,7 +246,7 @@ class PCQMContact(ShardedDataset):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, on_error, **build_options
+    root, home, split, transform, columns, build, sample, limit, on_error, **build_options
         See :class:`PeptidesFunc`.
     split_rule
         ``"shuffle"``: at random; ``"num-atoms"``: the largest molecules validate and test.
@@ -256,6 +260,7 @@ class PCQMContact(ShardedDataset):
         split: str | None = "train",
         split_rule: Literal["shuffle", "num-atoms"] = "shuffle",
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -272,11 +277,13 @@ class PCQMContact(ShardedDataset):
             sample=sample,
             **build_options,
         )
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
     def get(self, idx: int) -> Data:
         """Return record ``idx`` of the part, without the transform; contacts as pairs of atoms."""
         data = super().get(idx)
+        if "contact" not in data:
+            return data
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         del data.contact
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
@@ -322,6 +329,7 @@ class _Superpixels(ShardedDataset):
         split_seed: int = 0,
         standardise: bool = False,
         transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] | None = None,
         build: bool = True,
         sample: bool = False,
         limit: int | None = None,
@@ -345,7 +353,7 @@ class _Superpixels(ShardedDataset):
             }
             first = Standardise(constants.get("node/x"), constants.get("edge/attr"))
             transform = first if transform is None else Compose([first, transform])
-        super().__init__(found, split, transform, split_name=split_name)
+        super().__init__(found, split, transform, split_name=split_name, columns=columns)
 
 
 class PascalVOCSP(_Superpixels):
@@ -357,7 +365,7 @@ class PascalVOCSP(_Superpixels):
 
     Parameters
     ----------
-    root, home, split, transform, build, sample, limit, **build_options
+    root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
     split_rule
         ``"upstream"``: the published parts; ``"stratified"``: val and test are drawn by the rule that made the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,11 @@ from kmip_data.columns import (
     read_columns,
     shards_digest,
 )
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.encodings import Encoding, Graphs
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.home import Build
 from kmip_data.pipelines import signals
-from kmip_data.pipelines.disk import writing
+from kmip_data.pipelines.disk import sha256_file, writing
 from kmip_data.pipelines.engine import count_jobs
 from kmip_data.pipelines.executors import EngineName, check_engine, open_executor
 from kmip_data.pipelines.finish import protect, versions
@@ -90,6 +91,7 @@ def encode_build(
     engine: EngineName = "processes",
     scheduler: str | None = None,
     quiet: bool = False,
+    thorough: bool = False,
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
@@ -104,6 +106,8 @@ def encode_build(
         What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
     jobs, engine, scheduler, quiet
         See :func:`kmip_data.pipelines.build.build_dataset`.
+    thorough
+        Believe that a file is finished by its digest, not by its size.
 
     Raises
     ------
@@ -125,13 +129,14 @@ def encode_build(
             left="nothing was changed",
         )
     encodings = list(dict.fromkeys(encodings))
-    if all(_is_there(build, encoding) for encoding in encodings):
+    if all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
         return [read_columns(build, encoding.name) for encoding in encodings]
     with signals.terminable(), build_lock(build.path, quiet=quiet):
-        missing = [encoding for encoding in encodings if not _is_there(build, encoding)]
+        missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
         work = build.path / COLUMNS / WORK
         with writing(work):
             work.mkdir(parents=True, exist_ok=True)
+            kept = {encoding: _whole_files(build, encoding) for encoding in missing}
             for encoding in missing:
                 folder = build.path / COLUMNS / encoding.name
                 folder.mkdir(exist_ok=True)
@@ -144,6 +149,11 @@ def encode_build(
             results = finished_units(
                 journal, build.path, {task.index: (task.name, task.file) for task in tasks}
             )
+            for task in tasks:
+                if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
+                    results[task.index] = UnitResult(
+                        task.index, task.name, statistics={}, **{**entry.model_dump(), "file": task.file}
+                    )
             results = run_units(
                 executor,
                 encode_shard_columns,
@@ -183,8 +193,10 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     ]
 
 
-def _is_there(build: Build, encoding: Encoding) -> bool:
+def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
     """Whether the column is finished, of these shards and this version, with all files of their size."""
+    if thorough:
+        return len(_whole_files(build, encoding)) == len(build.card.shards)
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
@@ -193,6 +205,62 @@ def _is_there(build: Build, encoding: Encoding) -> bool:
         return False
     paths = [(build.path / COLUMNS / encoding.name / entry.file, entry.bytes) for entry in card.files]
     return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
+
+def _promised(build: Build, encoding: Encoding) -> dict[str, str]:
+    """File to digest, as the card of the column has them; nothing where it does not vouch for them."""
+    path = build.path / COLUMNS / encoding.name / CARD_NAME
+    try:
+        card = read_columns(build, encoding.name)
+    except (DamagedInput, UsageError):
+        return {}
+    if card.key != columns_key(encoding, build.card) or path.read_bytes() != card.to_json().encode():
+        return {}
+    return {entry.file: entry.sha256 for entry in card.files}
+
+
+def _whole_files(build: Build, encoding: Encoding) -> dict[str, ShardEntry]:
+    """Files of the column that have the digest on its card: what need not be computed again."""
+    promised = _promised(build, encoding)
+    if not promised:
+        return {}
+    folder = build.path / COLUMNS / encoding.name
+    return {
+        entry.file: entry
+        for entry in read_columns(build, encoding.name).files
+        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == promised[entry.file]
+    }
+
+
+def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
+    """Compute again what is broken of the added columns ``names``; return the files that were written.
+
+    Raises
+    ------
+    CheckFailed
+        A file came out with another digest than its card has: the versions of the libraries on it are not
+        those installed here.
+    """
+    encodings = [parse_encoding(name) for name in names]
+    before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
+    wanted = {encoding.name: _promised(build, encoding) for encoding in encodings}
+    written = []
+    for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
+        for entry in card.files:
+            file = f"{COLUMNS}/{card.name}/{entry.file}"
+            if entry.file in before[card.name]:
+                continue
+            written.append(file)
+            digest = wanted[card.name].get(entry.file, entry.sha256)
+            if digest != entry.sha256:
+                raise CheckFailed(
+                    f"{file} was computed again, but not to the digest that its card had.",
+                    expected=f"SHA-256 {digest}",
+                    found=f"SHA-256 {entry.sha256}, with the libraries installed here",
+                    left="the new files, which fit together",
+                    next=f"kmip-data verify {shlex.quote(str(build.path))}",
+                )
+    return written
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.card_page import PAGE_NAME, render_card
+from kmip_data.columns import COLUMNS
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.home import Home
+from kmip_data.home import Build, Home
 from kmip_data.pipelines import engine, signals
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.disk import sha256_file
+from kmip_data.pipelines.encode import repair_columns
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
@@ -35,7 +37,7 @@ def repair_build(
     jobs: int | None = None,
     quiet: bool = False,
 ) -> list[str]:
-    """Rebuild the shards and splits that ``verify`` finds broken or missing, and nothing else.
+    """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
 
     Needs the raw files the build was made from. Where the card itself was changed the digests on it
     prove nothing any more: then everything is built again, into the same folder and to the same bytes.
@@ -57,7 +59,6 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    from kmip_data.pipelines.raw import obtain_raw
     from kmip_data.shards.verify import NOT_PART, verify_build
 
     path = Path(path).absolute()
@@ -67,6 +68,45 @@ def repair_build(
         report = verify_build(path)
     if all(problem.what == NOT_PART for problem in report.problems):
         return []
+    columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
+    written = []
+    if any(_column_of(problem.file) is None for problem in report.problems):
+        written = _repair_records(
+            path,
+            report,
+            home=home,
+            archives=archives,
+            offline=offline,
+            accept_license=accept_license,
+            jobs=jobs,
+            quiet=quiet,
+        )
+    if columns:
+        # They need no raw files: they are computed from the shards, which are sound by now.
+        written += repair_columns(Build(path, read_card(path)), columns, jobs=jobs, quiet=quiet)
+    return written
+
+
+def _column_of(file: str) -> str | None:
+    """Return the added column that a file belongs to."""
+    parts = file.split("/")
+    return parts[1] if parts[0] == COLUMNS and len(parts) == 3 else None
+
+
+def _repair_records(
+    path: Path,
+    report: VerifyReport,
+    *,
+    home: Home | None,
+    archives: Sequence[Path],
+    offline: bool,
+    accept_license: bool | None,
+    jobs: int | None,
+    quiet: bool,
+) -> list[str]:
+    """Repair card, shards and splits from the raw files."""
+    from kmip_data.pipelines.raw import obtain_raw
+
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
     compression = card.parameters.get("compression")

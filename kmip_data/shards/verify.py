@@ -13,6 +13,7 @@ import numpy as np
 
 from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.home import Build
 from kmip_data.schema import FORMAT_VERSION, Schema
 from kmip_data.shards.contents import content_faults
 from kmip_data.shards.reader import Shard
@@ -53,7 +54,8 @@ class VerifyReport:
         Files of shards that have a problem or are missing; rebuilding them and nothing else
         repairs the shards.
     checked
-        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at.
+        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at, and
+        ``columns`` where some were added.
     """
 
     path: Path
@@ -109,7 +111,18 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         for entry in card.splits.values():
             report.problems += _split_problems(path, entry, shards, keys)
         report.checked["splits"] = len(card.splits)
+    _check_columns(report, card, shards)
     return report
+
+
+def _check_columns(report: VerifyReport, card: Card, shards: list[Shard]) -> None:
+    from kmip_data.columns import added_names
+    from kmip_data.shards.verify_columns import column_problems
+
+    if names := added_names(report.path):
+        complete = len(shards) == len(card.shards)
+        report.problems += column_problems(Build(report.path, card), shards if complete else None)
+        report.checked["columns"] = len(names)
 
 
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
@@ -163,7 +176,7 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
 def _check_shard(
     path: Path, card: Card, schema: Schema, entry: ShardEntry
 ) -> tuple[Shard | None, list[Problem]]:
-    problems = list(_file_problems(path, entry))
+    problems = list(file_problems(path, entry))
     try:
         shard = Shard(path / entry.file)
         if shard.schema != schema:
@@ -183,11 +196,11 @@ def _check_shard(
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
-        return None, [*problems, *_damage(path, entry.file, error)]
+        return None, [*problems, *damage(path, entry.file, error)]
     return shard, problems
 
 
-def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Problem]:
+def file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Problem]:
     """Say what is wrong with a file's presence or bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
         yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
@@ -208,7 +221,7 @@ def _file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Probl
         yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest.hexdigest())
 
 
-def _damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
     """Turn what a reader said of a file into a problem; a missing file is named already."""
     if (path / file).is_file():
         what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
@@ -229,11 +242,11 @@ def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) 
 def _split_problems(
     path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
-    yield from _file_problems(path, entry)
+    yield from file_problems(path, entry)
     try:
         split = read_split(path / entry.file)
     except DamagedInput as error:
-        yield from _damage(path, entry.file, error)
+        yield from damage(path, entry.file, error)
         return
     if split.rule != entry.rule or split.parameters != entry.parameters:
         yield Problem(
