@@ -68,7 +68,7 @@ class DatasetCommand(Command):
             pipeline = load_pipeline(manifest)
             ctx.meta[_DATASET] = name
             ctx.meta[_OPTIONS] = [
-                *(_recipe_options() if self.sources and manifest.recipe else []),
+                *(_recipe_options(name) if self.sources and manifest.recipe else []),
                 *options_of(pipeline.Params, RECORDS),
             ]
             if self.splits:
@@ -141,16 +141,16 @@ def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
     return found if found in dataset_names() else None
 
 
-def _recipe_options() -> list[click.Option]:
-    """Return ``--name`` and what a city can be built from; ``--archive`` all commands have."""
+def _recipe_options(recipe: str) -> list[click.Option]:
+    """Return ``--name`` and what a recipe can build from; ``--archive`` all commands have."""
     from kmip_data.cli.parameters import options_of
-    from kmip_data.pipelines.openstreetmap.city_source import CitySource
+    from kmip_data.pipelines.recipes import source_model
 
     name = click.Option(
         ["--name", "recipe_name"], metavar="NAME", expose_value=False, callback=_keep_name,
         help="name of the dataset that is built: what other commands call it",
     )  # fmt: skip
-    return [name, *(option for option in options_of(CitySource, SOURCES) if option.name != "archive")]
+    return [name, *(option for option in options_of(source_model(recipe), SOURCES) if option.name != "archive")]
 
 
 def _keep_name(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -1,0 +1,1 @@
+"""Pictures and masks to graphs of superpixels, by the construction of LRGB."""

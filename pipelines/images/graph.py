@@ -1,0 +1,154 @@
+"""Features, label and edges of superpixels, by the construction of LRGB."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.pipelines.images.reading import VOID
+
+EdgeRule = Literal["rag-boundary", "rag", "knn"]
+FIELDS = (
+    *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in ("red", "green", "blue")),
+    "row [pixels]", "column [pixels]",
+)  # fmt: skip
+
+
+def features(picture: NDArray[np.uint8], segments: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the 14 columns of each superpixel, (N, 14): :data:`FIELDS`.
+
+    Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each channel in 0
+    to 1, and the centroid. Sums of 8-bit values are exact, so the order of pixels plays no part.
+    """
+    flat, count = segments.ravel(), np.bincount(segments.ravel())
+    starts = np.concatenate([[0], np.cumsum(count)[:-1]])
+    by_segment = picture.reshape(-1, 3)[np.argsort(flat, kind="stable")].astype(np.int64)
+    mean = np.add.reduceat(by_segment, starts) / count[:, None]
+    square = np.add.reduceat(by_segment**2, starts) / count[:, None]
+    deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    largest, smallest = (extreme.reduceat(by_segment, starts) for extreme in (np.maximum, np.minimum))
+    return np.column_stack([np.column_stack([mean, deviation, largest, smallest]) / 255, centroids(segments)])
+
+
+def centroids(segments: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return mean row and column of each superpixel, (N, 2)."""
+    flat, count = segments.ravel(), np.bincount(segments.ravel())
+    rows, columns = np.divmod(np.arange(flat.size), segments.shape[1])
+    return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
+
+
+def labels(
+    mask: NDArray[np.uint8], segments: NDArray[np.int64], rule: Literal["centroid", "majority"]
+) -> tuple[NDArray[np.uint8], int]:
+    """Return the class of each superpixel, (N,), and how many have no pixel with a class (class 0).
+
+    Parameters
+    ----------
+    mask
+        (H, W) class of each pixel, 255 where there is none.
+    rule
+        ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, whether or not it is
+        a pixel of the superpixel; where it has none, and with ``majority`` always, the class that most pixels
+        of the superpixel have, the smaller of two.
+    """
+    count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
+    known = mask != VOID
+    code = segments[known] * classes + mask[known]
+    votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
+    found = votes.argmax(axis=1).astype(np.uint8)
+    if rule == "centroid":
+        row, column = np.rint(centroids(segments)).astype(np.int64).T
+        at_centre = mask[row, column]
+        found = np.where(at_centre == VOID, found, at_centre)
+        unknown = (at_centre == VOID) & ~votes.any(axis=1)
+    else:
+        unknown = ~votes.any(axis=1)
+    return found, int(unknown.sum())
+
+
+def connect(
+    picture: NDArray[np.uint8], segments: NDArray[np.int64], rule: EdgeRule, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
+
+    Parameters
+    ----------
+    rule
+        ``rag-boundary``: superpixels that touch, in both directions, with the mean strength of Sobel's edges
+        along their boundary and its length in pixels; ``rag``: the same by pairs of pixels, with the distance
+        of their mean colours; ``knn``: from each of the ``k`` nearest centroids, with the distance in pixels.
+    """
+    if rule == "knn":
+        return _nearest(segments, k)
+    small, large, attr = (_boundaries if rule == "rag-boundary" else _touching)(picture, segments)
+    if not len(small):  # one superpixel: LRGB gives it an edge to itself, without features
+        count = int(segments.max()) + 1
+        return np.tile(np.arange(count), (2, 1)), np.zeros((count, attr.shape[1]))
+    source, target = np.concatenate([small, large]), np.concatenate([large, small])
+    order = np.lexsort((target, source))
+    return np.stack([source, target])[:, order], np.concatenate([attr, attr])[order]
+
+
+def _boundaries(
+    picture: NDArray[np.uint8], segments: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs of superpixels and (mean Sobel strength, pixels) of their boundary; scikit-image's ``rag_boundary``."""
+    from skimage.color import rgb2gray
+    from skimage.filters import sobel
+
+    strength = sobel(rgb2gray(picture.astype(np.float32) / np.float32(255)))
+    # A pixel lies on a boundary with the smallest and with the largest number around it.
+    smallest, largest = _around(segments, np.minimum), _around(segments, np.maximum)
+    below, above = smallest != segments, largest != segments
+    small = np.concatenate([smallest[below], segments[above]])
+    large = np.concatenate([segments[below], largest[above]])
+    values = np.concatenate([strength[below], strength[above]])
+    nodes = int(segments.max()) + 1
+    pairs, place, length = np.unique(small * nodes + large, return_inverse=True, return_counts=True)
+    mean = np.bincount(place.reshape(-1), values, len(pairs)) / np.maximum(length, 1)
+    return *np.divmod(pairs, nodes), np.column_stack([mean, length])
+
+
+def _touching(
+    picture: NDArray[np.uint8], segments: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs of superpixels with a pixel beside (also across a corner) one of the other, and their colours' distance."""
+    nodes = int(segments.max()) + 1
+    beside = ((segments[1:], segments[:-1]), (segments[:, 1:], segments[:, :-1]),
+              (segments[1:, 1:], segments[:-1, :-1]), (segments[1:, :-1], segments[:-1, 1:]))  # fmt: skip
+    codes = [(np.minimum(a, b) * nodes + np.maximum(a, b))[a != b] for a, b in beside]
+    small, large = np.divmod(np.unique(np.concatenate(codes)), nodes)
+    colour = features(picture, segments)[:, :3]
+    return small, large, np.linalg.norm(colour[small] - colour[large], axis=1)[:, None]
+
+
+def _nearest(segments: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """From each of the k nearest centroids (all others, where there are fewer): edges and distances in pixels."""
+    from kmip_data.graphs.knn import knn_edges
+
+    centres = centroids(segments)
+    if len(centres) == 1:
+        return np.zeros((2, 1), np.int64), np.zeros((1, 1))
+    flat = np.column_stack([centres, np.zeros(len(centres))]).astype(np.float32)
+    source, target = knn_edges(flat, min(k, len(centres) - 1)).astype(np.int64)
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    return np.stack([source, target]), np.linalg.norm(centres[source] - centres[target], axis=1)[:, None]
+
+
+def _around(values: NDArray[np.int64], extreme: Any) -> NDArray[np.int64]:
+    """Return the extreme of each pixel and its up to eight neighbours."""
+    for axis in (0, 1):
+        found = values.copy()
+        ahead, behind = (slice(1, None), slice(None, -1))
+        for here, there in ((ahead, behind), (behind, ahead)):
+            a, b = (
+                ((here, slice(None)), (there, slice(None)))
+                if axis == 0
+                else ((slice(None), here), (slice(None), there))
+            )
+            found[a] = extreme(found[a], values[b])
+        values = found
+    return values

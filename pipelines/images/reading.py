@@ -1,0 +1,185 @@
+"""Read a picture as 8-bit RGB, and a mask as a class for each pixel."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+
+SUFFIXES: Final = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+VOID: Final = 255  #: a pixel that has no class
+MAX_CLASSES: Final = 255
+MAX_PIXELS: Final = 64_000_000  #: declared size of a picture; larger ones are refused before they are decoded
+_DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
+
+
+def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
+    """Return a picture as (H, W, 3) red, green, blue.
+
+    Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its colours are
+    those that lie under it.
+
+    Parameters
+    ----------
+    name
+        What messages call the file.
+
+    Raises
+    ------
+    DamagedInput
+        It is no picture, is cut off, or has too many pixels.
+    """
+    with _decoded(path, name) as image:
+        if image.mode in _DEEP:
+            grey = np.asarray(image)
+            if grey.min() < 0 or grey.max() > 65_535:
+                raise DamagedInput(
+                    f"{name}: the values of the picture are out of range.",
+                    expected="8 or 16 bits a channel",
+                    found=f"{grey.min()} to {grey.max()}",
+                )
+            return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGB"), np.uint8)
+
+
+def read_mask(
+    path: Path, name: str, *, classes: int, void: int | None, palette: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
+
+    A mask of one channel has the class as its value, one with a palette as its index in the palette; in a
+    colour mask each class is a colour.
+
+    Parameters
+    ----------
+    classes
+        Number of classes, at most :data:`MAX_CLASSES`.
+    void
+        The value, or in a colour mask the row of ``palette``, of pixels without a class.
+    palette
+        (C, 3) colour of each class, for colour masks.
+
+    Raises
+    ------
+    DamagedInput
+        It is no picture, or has a value or a colour that is no class.
+    """
+    with _decoded(path, name) as image:
+        if image.mode in {"RGB", "RGBA"}:
+            values = _by_colour(np.array(image.convert("RGB"), np.uint8), palette, name)
+        elif image.mode in {"1", "L", "P", *_DEEP}:
+            values = np.asarray(image.convert("L") if image.mode == "1" else image)
+            values = (values > 0).astype(np.int64) if image.mode == "1" else values.astype(np.int64)
+        else:
+            raise DamagedInput(
+                f"{name}: not a mask.",
+                expected="one channel, a palette, or a colour for each class",
+                found=f"a picture of mode {image.mode}",
+            )
+    empty = np.zeros(values.shape, bool) if void is None else values == void
+    wrong = ~empty & ((values < 0) | (values >= classes))
+    if wrong.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
+        raise DamagedInput(
+            f"{name}: a pixel has no class.",
+            expected=f"0 to {classes - 1}" + (f", or {void} (void)" if void is not None else ""),
+            found=f"{values[row, column]} at row {row}, column {column}",
+            next="give the number of classes with --classes, or the value of void pixels with --void",
+        )
+    return np.where(empty, VOID, values).astype(np.uint8)
+
+
+def voc_palette() -> NDArray[np.uint8]:
+    """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels, high ones first."""
+    numbers = np.arange(256)
+    colours = np.zeros((256, 3), np.int64)
+    for bit in range(8):
+        for channel in range(3):
+            colours[:, channel] |= (numbers >> (3 * bit + channel) & 1) << (7 - bit)
+    return colours.astype(np.uint8)
+
+
+def read_palette(path: Path) -> NDArray[np.uint8]:
+    """Read the colours of classes from text, one ``R G B`` or ``R,G,B`` a line, by class: (C, 3).
+
+    Raises
+    ------
+    DamagedInput
+        A line is no colour, or a colour comes twice.
+    """
+    colours: list[tuple[int, ...]] = []
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        words = line.replace(",", " ").split()
+        if not words or words[0].startswith("#"):
+            continue
+        colour = tuple(int(word) if word.isdecimal() else -1 for word in words[:3])
+        if len(colour) != 3 or not all(0 <= value <= 255 for value in colour) or colour in colours:
+            raise DamagedInput(
+                f"{path.name}, line {number}: not the colour of a class.",
+                expected="three numbers from 0 to 255, such as 128 0 0, another colour for each class",
+                found=repr(line[:80]),
+            )
+        colours.append(colour)
+    if not 1 <= len(colours) <= MAX_CLASSES + 1:
+        raise DamagedInput(
+            f"{path.name}: not a list of colours.", expected="1 to 256 lines", found=f"{len(colours)} colours"
+        )
+    return np.array(colours, np.uint8)
+
+
+def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str) -> NDArray[np.int64]:
+    """Return the row of the palette of each pixel."""
+    weights = np.array([65_536, 256, 1])
+    known = palette.astype(np.int64) @ weights
+    order = np.argsort(known, kind="stable")
+    codes = pixels.astype(np.int64) @ weights
+    at = np.searchsorted(known[order], codes).clip(max=len(known) - 1)
+    wrong = known[order][at] != codes
+    if wrong.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
+        raise DamagedInput(
+            f"{name}: a pixel has a colour that is no class.",
+            expected=f"one of {len(palette)} colours",
+            found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
+            next="give the colours of the classes with --palette FILE",
+        )
+    return order[at]
+
+
+class _decoded:  # noqa: N801 -- used as a function
+    """Open and decode a picture; whatever the library finds wrong with it is a :class:`DamagedInput`."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+
+    def __enter__(self) -> Any:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.image = Image.open(self.path)
+                width, height = self.image.size
+                if width * height > MAX_PIXELS:
+                    raise self._refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
+                self.image.load()
+        except DamagedInput:
+            raise
+        except UnidentifiedImageError as error:
+            raise self._refused("no picture of a known format") from error
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise what they like on damaged files
+            raise self._refused(f"{type(error).__name__}: {error}") from error
+        return self.image
+
+    def __exit__(self, *_: object) -> None:
+        self.image.close()
+
+    def _refused(self, found: str) -> DamagedInput:
+        return DamagedInput(f"{self.name} cannot be read.", expected="a picture", found=found)

@@ -1,0 +1,136 @@
+"""Build a dataset of one's own under a name of its own: ``kmip-data build RECIPE --name NAME``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from kmip_data.card import CARD_NAME
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.home import Build, Home
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines import signals
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
+from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
+from kmip_data.pipelines.own_files import copy_in, discard
+from kmip_data.pipelines.workers import Compression
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+def build_own(
+    recipe: str,
+    name: str,
+    source: Mapping[str, Any],
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    split_parameters: Mapping[str, Any] | None = None,
+    home: Home | None = None,
+    offline: bool = False,
+    quiet: bool = False,
+    **options: Any,
+) -> Build:
+    """Return the finished build of a dataset made by a recipe, building it where it is missing.
+
+    Parameters
+    ----------
+    recipe
+        ``"superpixels"``, ``"points"`` or ``"city"``.
+    name
+        Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
+    source
+        What it is built from: the fields of :func:`source_model`.
+    parameters, split_parameters, home, offline, quiet, **options
+        See :func:`kmip_data.pipelines.build.build_dataset`.
+
+    Raises
+    ------
+    UsageError
+        The name is taken or no name, or an option is wrong: nothing was changed.
+    SourceUnavailable, DamagedInput, OutOfResources
+        The files cannot be had or built from, or the disk is full: nothing new is left.
+
+    Examples
+    --------
+    >>> from kmip_data.pipelines.recipes import build_own
+    >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
+    """
+    if recipe == "city":
+        from kmip_data.pipelines.openstreetmap.city import build_city, source_of
+
+        options.update(parameters=parameters, split_parameters=split_parameters, home=home, offline=offline)
+        return build_city(name, source_of(source), quiet=quiet, **options)
+    check_name(name, recipe)
+    pipeline: Any = load_pipeline(load_manifest(recipe).model_copy(update={"name": name}))
+    params = check_params(pipeline.Params, parameters or {}, recipe)
+    split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
+    given = check_params(source_model(recipe), source, recipe)
+    home = home or Home.locate()
+    with signals.terminable():
+        copy, new = copy_in(name, given.files(), given.origin, home, quiet=quiet)  # type: ignore[attr-defined]
+        raw = copy.raw_folder()
+        try:
+            params = pipeline.resolve(params, raw)
+            build = build_raw(pipeline, params, split_params, raw, home=home, quiet=quiet, **options)
+        except (DamagedInput, UsageError) as error:
+            if new:
+                # What cannot be built from must not stay as if it could.
+                shutil.rmtree(copy.path, ignore_errors=True)
+                discard(home.raw / name)
+                error.parts["on disk"] = "nothing of it; your files are as they were"
+                if options.get("output") is None:
+                    _discard_unfinished(pipeline, params, raw, home, options.get("compression"))
+            raise
+        ensure_split(build, split_params.model_dump(), quiet=quiet)
+    return build
+
+
+def _discard_unfinished(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, compression: Compression
+) -> None:
+    """Remove the shards of a build that nothing can complete: its files were not kept."""
+    key = build_key(pipeline, params, raw, compression)
+    folder = home.built / build_folder_name(pipeline, params, key, compression=compression)
+    if not (folder / CARD_NAME).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def source_model(recipe: str) -> type[BaseModel]:
+    """Return what a recipe builds from, as a model whose fields are options of ``build``."""
+    if recipe == "city":
+        from kmip_data.pipelines.openstreetmap.city_source import CitySource
+
+        return CitySource
+    pipeline: Any = load_pipeline(load_manifest(recipe))
+    model: type[BaseModel] = pipeline.Source
+    return model
+
+
+def check_name(name: str, recipe: str) -> None:
+    """Refuse a name that another dataset has, or that could not be typed or be a folder.
+
+    Raises
+    ------
+    UsageError
+        With what is wrong.
+    """
+    if name.lower() in dataset_names():
+        raise UsageError(
+            f"{name!r} is the name of a dataset that kmip-data ships.",
+            expected="a name of your own",
+            found=name,
+            left="nothing was changed",
+            next=f"kmip-data build {recipe} --name my-{name.lower()}, or kmip-data build {name.lower()}",
+        )
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} cannot be the name of a dataset.",
+            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+            found=repr(name),
+            left="nothing was changed",
+            next=f"kmip-data build {recipe} --name marais …",
+        )

@@ -1,0 +1,316 @@
+"""Pictures and masks of one's own as graphs of superpixels, by the construction of LRGB.
+
+Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix, and ``palette.txt``
+where colour masks have other colours than Pascal VOC's. Facts and deviations: ``docs/own-data.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.images import graph, reading
+from kmip_data.pipelines.images.segments import superpixels
+from kmip_data.pipelines.own_files import ascii_key, files_below
+from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
+from kmip_data.record import GraphRecord, Skipped
+from kmip_data.schema import Column, Schema, View
+
+IMAGES: Final = "images"
+MASKS: Final = "masks"
+PALETTE: Final = "palette.txt"
+LARGEST_UNIT: Final = 256  #: pictures in a shard
+UNITS: Final = 16  #: at least as many where there are as many pictures, so that processes can share them
+
+
+class SuperpixelSource(BaseModel):
+    """What superpixels are built from. Field descriptions are the command line's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    images: Path | None = Field(default=None, description="folder of pictures")
+    masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
+    palette: Path | None = Field(
+        default=None,
+        description="text file with the colours of the classes, R G B a line (default: Pascal VOC's)",
+    )
+
+    def files(self) -> dict[str, Path]:
+        """Return the files that are taken, by their names in a raw copy.
+
+        Raises
+        ------
+        UsageError
+            A folder or file is not given or not there, or there is no picture.
+        """
+        found: dict[str, Path] = {}
+        for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
+            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
+                found[f"{option}/{name}"] = path
+        if self.palette is not None:
+            path = self.palette.expanduser().absolute()
+            if not path.is_file():
+                raise UsageError(
+                    f"There is no file {path}.",
+                    expected="a text file, as --palette names it",
+                    found="nothing at that place",
+                    left="nothing was changed",
+                    next="kmip-data build superpixels --help",
+                )
+            reading.read_palette(path)
+            found[PALETTE] = path
+        return found
+
+    @property
+    def origin(self) -> str:
+        """Names of the folders, for the card."""
+        return f"{_name(self.images)} and {_name(self.masks)}"
+
+
+def _name(path: Path | None) -> str:
+    return "" if path is None else path.resolve().name
+
+
+class SuperpixelParams(Params):
+    """Parameters that change the records."""
+
+    superpixels: int = Field(default=500, ge=1, le=60_000, description="most superpixels a picture")
+    compactness: float = Field(default=30.0, gt=0, description="weight of nearness against colour in SLIC")
+    edges: graph.EdgeRule = Field(
+        default="rag-boundary",
+        description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
+        "rag: with the distance of their colours; knn: the nearest centroids, with their distance",
+    )
+    k: int = Field(default=8, ge=1, le=1_000, description="neighbours a superpixel, with --edges knn")
+    label: Literal["centroid", "majority"] = Field(
+        default="centroid",
+        description="class of a superpixel: that of the pixel at its centroid, or of most pixels",
+    )
+    classes: int = Field(
+        default=21, ge=1, le=reading.MAX_CLASSES, description="number of classes, background too"
+    )
+    class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
+    void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
+    precision: Literal["float16", "float32"] = Field(
+        default="float16",
+        description="stored form of the features; float16 rounds them as the published sets are",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="a picture that cannot be used: stop, or skip it and list it on the card",
+    )
+
+
+class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
+    """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
+
+    version = 1
+    background: ClassVar[int | None] = 0
+    Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
+    SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
+    Source: ClassVar[type[SuperpixelSource]] = SuperpixelSource
+
+    def schema(self, params: SuperpixelParams) -> Schema:
+        """Columns of LRGB: 14 features, edge features by the rule, and the class."""
+        x = Column(
+            key="node/x",
+            attribute="x",
+            stored=params.precision,
+            presented="float32",
+            shape=(len(graph.FIELDS),),
+            fields=graph.FIELDS,
+            doc="colour of the superpixel and its centroid",
+        )
+        fields = {
+            "rag-boundary": ("mean edge strength", "boundary [pixels]"),
+            "rag": ("distance of mean colours",),
+            "knn": ("distance [pixels]",),
+        }[params.edges]
+        attr = Column(
+            key="edge/attr",
+            attribute="edge_attr",
+            stored="float32",
+            presented="float32",
+            shape=(len(fields),),
+            fields=fields,
+            doc="of the pair of superpixels",
+        )
+        label = Column(
+            key="node/y",
+            attribute="y",
+            stored="uint8",
+            presented="int64",
+            low=0,
+            high=params.classes - 1,
+            num_classes=params.classes,
+            doc="class at the rounded centroid" if params.label == "centroid" else "class of most pixels",
+        )
+        return Schema(
+            columns=(x, attr, label),
+            views=(View(attribute="pos", source="node/x", start=12, stop=14),),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            key_length=160,
+        )
+
+    def resolve(self, params: SuperpixelParams, raw: RawFolder) -> SuperpixelParams:
+        """Return the parameters as they are: none is read from the files."""
+        return params
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated pictures with their masks."""
+        from kmip_data.pipelines.samples.pictures import write_sample
+
+        write_sample(folder, pictures=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
+        """Pair pictures with masks; without ``on_error`` each picture must have one."""
+        _check_names(params)
+        pairs = pair(raw.members)
+        if params.on_error == "stop":
+            for picture, mask in pairs:
+                if mask is None:
+                    raise _stopped(_no_mask(picture), self.manifest.name)
+        return Prepared(raw.path, {"pairs": pairs})
+
+    def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
+        """Deal pictures in the order of their names."""
+        chosen = list(params.choose(len(prepared.plan["pairs"])))
+        size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
+        runs = [chosen[at : at + size] for at in range(0, len(chosen), size)]
+        return [Unit(i, f"pictures {rows[0]} to {rows[-1]}", {"rows": rows}) for i, rows in enumerate(runs)]
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: SuperpixelParams
+    ) -> Iterator[GraphRecord | Skipped]:
+        """Yield the pictures of one unit."""
+        palette = palette_of(prepared.path)
+        for row in unit.items["rows"]:
+            picture, mask = prepared.plan["pairs"][row]
+            try:
+                if mask is None:
+                    raise _no_mask(picture)
+                yield self.picture_record(prepared.path, picture, mask, params, palette)
+            except DamagedInput as error:
+                if params.on_error == "stop":
+                    raise _stopped(error, self.manifest.name) from error
+                found = error.parts["found"]
+                yield Skipped(key_of(picture), f"{error.what}{f' ({found})' if found else ''}")
+
+    def picture_record(
+        self, folder: Path, picture: str, mask: str, params: SuperpixelParams, palette: NDArray[np.uint8]
+    ) -> GraphRecord:
+        """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
+        pixels = reading.read_picture(folder / picture, picture)
+        classes = reading.read_mask(
+            folder / mask, mask, classes=params.classes, void=params.void, palette=palette
+        )
+        if classes.shape != pixels.shape[:2]:
+            raise DamagedInput(
+                f"{mask} has another size than its picture {picture}.",
+                expected="{1} × {0} pixels".format(*pixels.shape[:2]),
+                found="{1} × {0} pixels".format(*classes.shape),
+            )
+        segments = superpixels(pixels, params.superpixels, params.compactness)
+        edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
+        y, _ = graph.labels(classes, segments, params.label)
+        x = graph.features(pixels, segments)
+        if params.precision == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
+            raise DamagedInput(
+                f"{picture} is too large for float16.", expected="at most 65,504 pixels a side",
+                found=str(max(pixels.shape[:2])), next="build with --precision float32",
+            )  # fmt: skip
+        return GraphRecord(
+            key=key_of(picture),
+            num_nodes=len(x),
+            columns={"node/x": x.astype(params.precision), "edge/attr": attr.astype(np.float32), "node/y": y},
+            edge_index=edge_index.astype(self.schema(params).index_dtype),
+        )
+
+    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+        """Deal pictures at random."""
+        return random_split(records, params)
+
+    def class_names(self, params: SuperpixelParams) -> tuple[str, ...]:
+        """Those that were given."""
+        return params.class_name
+
+    def name_parts(self, params: SuperpixelParams) -> list[str]:
+        """What deviates from the defaults."""
+        default = SuperpixelParams()
+        parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
+        parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []
+        parts += ["majority"] if params.label == "majority" else []
+        return [*parts, *(["skip"] if params.on_error == "skip" else [])]
+
+
+PIPELINE = SuperpixelPipeline
+
+
+def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return each picture with its mask, by the name without suffix, in the order of the names.
+
+    Raises
+    ------
+    DamagedInput
+        Two pictures, or two masks, have one name.
+    """
+    sides: dict[str, dict[str, str]] = {IMAGES: {}, MASKS: {}}
+    for name in sorted(members):
+        side, _, rest = name.partition("/")
+        if side not in sides:
+            continue
+        stem = str(PurePosixPath(rest).with_suffix(""))
+        if (other := sides[side].setdefault(stem, name)) != name:
+            raise DamagedInput(
+                f"Two of the {side} have one name.",
+                expected="another name for each, whatever the suffix",
+                found=f"{other} and {name}",
+                left="nothing was built",
+                next="take one of them away",
+            )
+    return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
+
+
+def key_of(picture: str) -> str:
+    """Return the key of a picture: its path below the folder, without suffix."""
+    return ascii_key(str(PurePosixPath(picture.partition("/")[2]).with_suffix("")), 160)
+
+
+def palette_of(folder: Path) -> NDArray[np.uint8]:
+    """Return the colours of classes of a raw copy."""
+    path = folder / PALETTE
+    return reading.read_palette(path) if path.is_file() else reading.voc_palette()
+
+
+def _check_names(params: SuperpixelParams) -> None:
+    if params.class_name and len(params.class_name) != params.classes:
+        raise UsageError(
+            "There is not one name a class.",
+            expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
+            found=f"{len(params.class_name)} names",
+            left="nothing was built",
+        )
+
+
+def _no_mask(picture: str) -> DamagedInput:
+    stem = picture.partition("/")[2].rpartition(".")[0]
+    return DamagedInput(
+        f"{picture} has no mask.",
+        expected=f"{MASKS}/{stem} with one of {', '.join(reading.SUFFIXES)}",
+        found="none",
+    )
+
+
+def _stopped(error: DamagedInput, dataset: str) -> DamagedInput:
+    error.parts["next"] = error.parts["next"] or (
+        f"mend or remove the file, or leave it out: kmip-data build superpixels --name {dataset} --on-error skip …"
+    )
+    return error
