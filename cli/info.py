@@ -45,13 +45,11 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
 def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     from kmip_data.home import list_builds
     from kmip_data.manifest import load_manifest
-    from kmip_data.models.training.presets import preset_names
+    from kmip_data.models.training.presets import presets_of
 
     manifest = load_manifest(name)
     builds = [build for build in list_builds(home) if build.card.dataset == name]
-    presets = [
-        model for dataset, model in (preset.split("/") for preset in preset_names()) if dataset == name
-    ]
+    presets = presets_of(name)
     if as_json:
         print_json(
             {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}

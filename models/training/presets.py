@@ -112,6 +112,12 @@ def preset_names() -> list[str]:
     return [name.removesuffix(".toml").replace(".", "/") for name in files]
 
 
+def presets_of(dataset: str) -> list[str]:
+    """Models that have a preset on ``dataset``, that of its family included."""
+    family = family_of(dataset)
+    return [name.split("/")[1] for name in preset_names() if name.split("/")[0] == family]
+
+
 @functools.cache
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
@@ -206,8 +212,7 @@ def config_for(
         }
     elif target not in dataset_names() and home is not None:
         card = next((build.card for build in list_builds(home) if build.card.dataset == target), None)
-    known = {name.split("/")[0] for name in preset_names()}
-    family = dataset if dataset in known else CITIES if _is_city(dataset, card) else None
+    family = family_of(dataset, card)
     if family is not None:
         config = load_preset(family, model, as_, target=dataset)
     else:
@@ -217,6 +222,19 @@ def config_for(
 
 
 CITIES = "city"  #: preset of all cities
+
+
+def family_of(dataset: str, card: Card | None = None) -> str | None:
+    """Return the dataset whose presets ``dataset`` takes: its own, or those of all cities.
+
+    Parameters
+    ----------
+    card
+        Of a build, where the dataset is not a shipped one.
+    """
+    if dataset in {name.split("/")[0] for name in preset_names()}:
+        return dataset
+    return CITIES if _is_city(dataset, card) else None
 
 
 def _is_city(dataset: str, card: Card | None) -> bool:

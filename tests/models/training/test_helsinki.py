@@ -1,4 +1,4 @@
-"""A real city: the columns that are fed, what is learned of it, and other cities that its weights fit or not."""
+"""A real city: what is fed, what is learned, and other cities that its weights fit or not."""
 
 from __future__ import annotations
 
@@ -84,8 +84,14 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
 def test_it_beats_the_largest_class_and_the_coordinates_alone(home, graph):
     config = apply_overrides(
         config_for("helsinki"),
-        [*SMALL, "model.layers=4", "model.hidden_dim=32", "training.epochs=40", "schedule.warmup_epochs=4"]
-        + ["optimiser.lr=5e-3"],
+        [
+            *SMALL,
+            "model.layers=4",
+            "model.hidden_dim=32",
+            "training.epochs=40",
+            "schedule.warmup_epochs=4",
+            "optimiser.lr=5e-3",
+        ],
     )
     found = train(config, home=home, quiet=True).results[0].metrics["test"]["accuracy"]
     y, fit, test = (graph[name].numpy() for name in ("y", "train_mask", "test_mask"))
