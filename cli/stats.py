@@ -84,19 +84,26 @@ def report(build: Build) -> str:
     kind = ", sample: generated, not the real data" if card.sample else ""
     title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{kind}"
     tables = [title, sizes_table(card), spreads_table(card), classes_table(card), deviations_table(card)]
+    tables += city_tables(build)
     return "\n\n".join(text for text in tables if text)
 
 
 def sizes_table(card: Card) -> str:
     """How many graphs, nodes and edges there are, in all and in each part of each split."""
     rows: list[list[Any]] = [["", "all", *(card.counts[name] for name in ("graphs", "nodes", "edges"))]]
+    whole = card.counts["nodes"]
     for name, split in card.splits.items():
+        parts = parts_in_order(split)
+        # Where nodes are split, each part has the whole graph around its nodes.
+        of_nodes = len(parts) > 1 and all(counts.edges == card.counts["edges"] for _, counts in parts)
         rows += [
-            [name, part, counts.graphs, counts.nodes, counts.edges] for part, counts in parts_in_order(split)
+            [name, part, counts.graphs, counts.nodes, None if of_nodes else counts.edges]
+            for part, counts in parts
         ]
     for row in rows:
-        row.append(f"{row[4] / row[3]:.2f}" if row[3] else None)
-    return table(["split", "part", "graphs", "nodes", "edges", "edges/node"], rows)
+        row.append(f"{row[3] / whole:.1%}" if whole else None)
+        row.append(f"{row[4] / row[3]:.2f}" if row[3] and row[4] is not None else None)
+    return table(["split", "part", "graphs", "nodes", "edges", "of all nodes", "edges/node"], rows)
 
 
 def spreads_table(card: Card) -> str:
@@ -151,3 +158,29 @@ def deviations_table(card: Card) -> str:
     ]
     headings = ["split", "part", "largest deviation of a share, percentage points", "class"]
     return table(headings, rows) if rows else ""
+
+
+def city_tables(build: Build) -> list[str]:
+    """Eccentricity of each class, and the columns of a city; nothing for other builds."""
+    from kmip_data.cities import is_city
+
+    if not is_city(build.card):
+        return []
+    from kmip_data.maps.city_map import ATTRIBUTION, read_city_map
+    from kmip_data.maps.summary import class_eccentricity, column_spreads
+
+    city = read_city_map(build)
+    classes = [
+        [number, count, *(f"{value:,.1f}" for value in spread)]
+        for number, count, *spread in class_eccentricity(city)
+    ]
+    columns = [
+        [name, *(f"{value:,.4g}" for value in spread), f"{share:.1%}"]
+        for name, *spread, share in column_spreads(city)
+    ]
+    unit = f"[{city.unit}]"
+    return [
+        table(["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"], classes),
+        table(["column", "least", "mean", "most", "deviation", "not zero"], columns),
+        ATTRIBUTION,
+    ]

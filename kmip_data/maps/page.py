@@ -78,7 +78,7 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         f"{city.options}",
         "x": packer.add(position[:, 0]),
         "y": packer.add(position[:, 1]),
-        "streets": packer.add(city.streets.astype(np.uint32)),
+        "streets": packer.add(city.streets.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
         "columns": [
             {"name": name, **packer.add_column(values)} for name, values in _columns(city, layers).items()

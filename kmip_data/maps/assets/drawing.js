@@ -1,22 +1,15 @@
-// WebGL: streets as quads, so that they may be wider than a pixel, and intersections as round points.
+// WebGL: streets as lines between intersections, and intersections as round points.
 
 const NONE = -1; // colour position of an intersection without a value: drawn grey
 
 const STREET_VERTEX = `#version 300 es
-  in vec4 ends;
-  uniform vec2 scale, offset, size;
-  uniform float width;
-  void main() {
-    vec2 a = ends.xy * scale + offset, b = ends.zw * scale + offset;
-    vec2 along = (b - a) * size;
-    vec2 across = length(along) > 0.0 ? normalize(vec2(-along.y, along.x)) : vec2(0.0);
-    float side = float(gl_VertexID & 1) * 2.0 - 1.0;
-    gl_Position = vec4(((gl_VertexID & 2) == 0 ? a : b) + across * side * width / size, 0.0, 1.0);
-  }`;
+  in vec2 place;
+  uniform vec2 scale, offset;
+  void main() { gl_Position = vec4(place * scale + offset, 0.0, 1.0); }`;
 const STREET_FRAGMENT = `#version 300 es
   precision mediump float;
   out vec4 color;
-  void main() { color = vec4(0.74, 0.74, 0.74, 1.0); }`;
+  void main() { color = vec4(0.68, 0.68, 0.68, 1.0); }`;
 const POINT_VERTEX = `#version 300 es
   in vec2 place;
   in float value;
@@ -44,25 +37,23 @@ const POINT_FRAGMENT = `#version 300 es
 
 function makeDrawing(canvas, { x, y, streets }) {
   const count = x.length;
-  const streetCount = streets.length / 2;
   const places = new Float32Array(2 * count);
   for (let i = 0; i < count; i++) places.set([x[i], y[i]], 2 * i);
-  const ends = new Float32Array(4 * streetCount);
-  for (let s = 0; s < streetCount; s++) {
-    const [a, b] = [streets[s], streets[streetCount + s]];
-    ends.set([x[a], y[a], x[b], y[b]], 4 * s);
-  }
   let gl, street, point, valueBuffer, palette;
   let colors = { values: new Float32Array(count).fill(NONE), palette: new Uint8Array(4), smooth: false };
 
   function start() {
-    gl = canvas.getContext("webgl2", { antialias: true, alpha: false });
+    // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
+    gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: false });
     if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
     street = program(gl, STREET_VERTEX, STREET_FRAGMENT);
-    attribute(gl, street, "ends", ends, 4, 1);
+    attribute(gl, street, "place", places, 2);
+    // Drawn by index: quads of their own, one instance a street, take thirty times as long without a GPU.
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, streets, gl.STATIC_DRAW);
     point = program(gl, POINT_VERTEX, POINT_FRAGMENT);
-    attribute(gl, point, "place", places, 2, 0);
-    valueBuffer = attribute(gl, point, "value", colors.values, 1, 0);
+    attribute(gl, point, "place", places, 2);
+    valueBuffer = attribute(gl, point, "value", colors.values, 1);
     palette = gl.createTexture();
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
@@ -97,9 +88,7 @@ function makeDrawing(canvas, { x, y, streets }) {
       gl.uniform2f(at("scale"), ...scale);
       gl.uniform2f(at("offset"), ...offset);
       if (id === street.id) {
-        gl.uniform2f(at("size"), width, height);
-        gl.uniform1f(at("width"), Math.min(Math.max(diameter / 4, 0.7), 3));
-        gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, streetCount);
+        gl.drawElements(gl.LINES, streets.length, gl.UNSIGNED_INT, 0);
       } else {
         gl.uniform1f(at("diameter"), diameter);
         gl.drawArrays(gl.POINTS, 0, count);
@@ -129,8 +118,8 @@ function program(gl, vertex, fragment) {
   return { id, at, array: gl.createVertexArray() };
 }
 
-// Put values into a buffer that the program reads as `name`; with divisor 1 one row an instance.
-function attribute(gl, { id, array }, name, values, size, divisor) {
+// Put values into a buffer that the program reads as `name`, `size` numbers a vertex.
+function attribute(gl, { id, array }, name, values, size) {
   const buffer = gl.createBuffer();
   const location = gl.getAttribLocation(id, name);
   gl.bindVertexArray(array);
@@ -138,6 +127,5 @@ function attribute(gl, { id, array }, name, values, size, divisor) {
   gl.bufferData(gl.ARRAY_BUFFER, values, gl.STATIC_DRAW);
   gl.enableVertexAttribArray(location);
   gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
-  gl.vertexAttribDivisor(location, divisor);
   return buffer;
 }
