@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,17 +133,8 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
 
     def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
-        endings = {
-            name: [part for part in PARTS if f"{part}{name}" in raw.members] for name in (".pickle", ".pt")
-        }
-        ending = next((name for name, parts in endings.items() if parts == list(PARTS)), None)
         with advised(self.manifest.name):
-            if ending is None or len(raw.members) != len(PARTS):
-                raise DamagedInput(
-                    "The three parts are not there in one form.",
-                    expected="train.pickle, val.pickle and test.pickle; or train.pt, val.pt and test.pt",
-                    found=", ".join(raw.members),
-                )
+            ending = _ending(raw.path)
             index = index_pickle if ending == ".pickle" else index_torch_file
             sizes = {
                 part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
@@ -215,11 +206,12 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
         parts = self.split(records, SuperpixelSplitParams(), None).parts
         val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
         same = order_before_draw(labels[val], labels[test]) is not None
-        return [
+        found = (
             f"val and test ({len(val):,} and {len(test):,} graphs) "
             f"{'are' if same else 'are not'} what LRGB's stratified rule draws with seed 0, "
             "by the most frequent class of each graph, in order."
-        ]
+        )
+        return [found]
 
 
 PIPELINE = SuperpixelPipeline
@@ -231,6 +223,24 @@ def label_table(classes: int, *, coco_ids: bool) -> NDArray[np.uint8]:
     labels = COCO_IDS if coco_ids else range(classes)
     table[list(labels)] = np.arange(classes)
     return table
+
+
+def _ending(folder: Path) -> str:
+    """Return which of the two forms the three parts have."""
+    found = [
+        path.name
+        for part in PARTS
+        for path in (folder / f"{part}.pickle", folder / f"{part}.pt")
+        if path.is_file()
+    ]
+    for ending in (".pickle", ".pt"):
+        if found == [f"{part}{ending}" for part in PARTS]:
+            return ending
+    raise DamagedInput(
+        "The three parts are not there in one form.",
+        expected="train.pickle, val.pickle and test.pickle; or train.pt, val.pt and test.pt",
+        found=", ".join(found) or "none",
+    )
 
 
 def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) -> GraphRecord:

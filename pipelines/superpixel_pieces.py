@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class _Index:
     mapping: Any = field(init=False)
     count: int = 0
 
-    def __enter__(self) -> _Index:
+    def __enter__(self) -> Self:
         if not self.path.stat().st_size:
             raise self.wrong("graphs", "an empty file")
         self.mapping = _map(self.path)
@@ -147,7 +147,7 @@ class _Index:
         self._parts: list[NDArray[Any]] = []
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._beside.close()
         if kind is None:
             parts = [*self._parts, np.array(self._entries, _ENTRY)]

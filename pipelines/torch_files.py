@@ -115,7 +115,7 @@ def load_storage(data: bytes | memoryview, name: str) -> NDArray[Any]:
     DamagedInput
         The bytes hold anything else.
     """
-    found = _read_legacy(io.BytesIO(data), Path(name), {}, len(data))
+    found = _read_legacy(io.BytesIO(data), Path(name), _TYPES, len(data))
     if not isinstance(found, np.ndarray):
         raise _damaged(Path(name), f"a {type(found).__name__}", "the storage of a tensor")
     return found
@@ -260,7 +260,5 @@ TENSORS: Final[Allowed] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "collections.OrderedDict": _empty_dict,
 }
-_GLOBALS: Final[Allowed] = {
-    **TENSORS,
-    **dict.fromkeys(STORAGES, _no_call),
-}
+_TYPES: Final[Allowed] = dict.fromkeys(STORAGES, _no_call)
+_GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}

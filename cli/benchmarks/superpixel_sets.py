@@ -1,0 +1,142 @@
+"""COCO-SP: the authors' pickles to a finished build, against PyTorch Geometric's own class."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kmip_data.cli.benchmarks import Row
+
+GRAPHS, QUICK_GRAPHS = 20_000, 400
+DISTINCT = 200  #: pictures that are made; the files repeat them
+SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure on generated pictures of published size, raw files in the page cache, to files on disk.
+
+    Each run is a process of its own, so that its peak memory is its own; the time begins when everything is
+    imported. Ours runs the pipeline and the shard writer in one process, without the start of a worker.
+    """
+    graphs, repeats = (QUICK_GRAPHS, 1) if quick else (GRAPHS, 3)
+    with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:
+        folder = Path(place)
+        raw = folder / "coco-sp" / "raw"
+        raw.mkdir(parents=True)
+        _write(raw, graphs)
+        runs: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
+        for _ in range(repeats):
+            for who, found in runs.items():
+                found.append(_run(who, folder))
+    seconds = {who: [run["seconds"] for run in found] for who, found in runs.items()}
+    memory = {who: max(run["peak"] for run in found) for who, found in runs.items()}
+    size = {who: found[0]["bytes"] for who, found in runs.items()}
+    ratios = [b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    note = f"superpixel_sets: {graphs:,} generated graphs of 441 to 529 superpixels, one process each"
+    against = "PyG LRGBDataset.process"
+
+    def row(
+        what: str, ours: float, theirs: float, unit: str, target: float, ratio: float, **other: Any
+    ) -> Row:
+        return Row(
+            what=what, against=against, ours=ours, theirs=theirs, unit=unit, ratio=ratio,
+            target=f"≥ {target:g}×", met=ratio >= target, note=note, **other,
+        )  # fmt: skip
+
+    return [
+        row(
+            f"COCO-SP-like pickle of {graphs:,} graphs",
+            *(statistics.median(seconds[who]) for who in runs),
+            "s", 5, statistics.median(ratios), spread=(min(ratios), max(ratios)),
+        ),
+        row("peak memory of it", memory["ours"], memory["theirs"], "MiB", 4, memory["theirs"] / memory["ours"]),
+        row(
+            "bytes on disk a graph, coco-sp",
+            size["ours"] / graphs, size["theirs"] / graphs, "B", 2, size["theirs"] / size["ours"],
+        ),
+    ]  # fmt: skip
+
+
+def _write(raw: Path, graphs: int) -> None:
+    import numpy as np
+
+    from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+    from kmip_data.pipelines.samples.superpixel_graphs import make_pictures
+    from kmip_data.pipelines.superpixel_graphs import COCO_IDS
+
+    ids = np.array(COCO_IDS, np.uint8)
+    made = list(make_pictures(min(DISTINCT, graphs), classes=len(ids)))
+    for part, share in SHARES.items():
+        pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
+        write_pickled_list(
+            raw / f"{part}.pickle",
+            ((Tensor(x), Tensor(attr), Tensor(edges), ids[y]) for x, attr, edges, y in pictures),
+        )
+
+
+def _run(who: str, folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "kmip_data.cli.benchmarks.superpixel_sets", who, str(folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)  # noqa: S603 -- this module
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _ours(folder: Path) -> Path:
+    """Run the pipeline and write its shards, as a worker does."""
+    from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.base import RawFolder, load_pipeline
+    from kmip_data.pipelines.workers import Task, build_unit
+
+    pipeline = load_pipeline(load_manifest("coco-sp"))
+    params = pipeline.Params()
+    build = folder / "build"
+    shutil.rmtree(build, ignore_errors=True)
+    (build / "shards").mkdir(parents=True)
+    raw = RawFolder(folder / "coco-sp" / "raw", {}, (), sample=True)
+    prepared = pipeline.prepare(raw, params, build)
+    for unit in pipeline.units(prepared, params):
+        build_unit(Task(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
+    return build / "shards"
+
+
+def _theirs(folder: Path) -> Path:
+    from torch_geometric.datasets import LRGBDataset
+
+    shutil.rmtree(folder / "coco-sp" / "processed", ignore_errors=True)
+    with contextlib.redirect_stderr(io.StringIO()):
+        LRGBDataset(str(folder), "coco-sp")
+    return folder / "coco-sp" / "processed"
+
+
+def _measure(who: str, folder: Path) -> None:
+    if who == "ours":
+        from kmip_data.pipelines import superpixel_graphs, workers  # noqa: F401 -- imported before the clock
+        from kmip_data.shards import writer  # noqa: F401
+    else:
+        import torch_geometric.datasets  # noqa: F401
+    start = time.perf_counter()
+    made = {"ours": _ours, "theirs": _theirs}[who](folder)
+    seconds = time.perf_counter() - start
+    size = sum(path.stat().st_size for path in made.iterdir() if path.name[:3] != "pre")
+    print(json.dumps({"seconds": seconds, "peak": _peak_mib(), "bytes": size}))  # noqa: T201 -- to the parent
+
+
+def _peak_mib() -> float:
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+if __name__ == "__main__":
+    _measure(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,331 @@
+"""PascalVOC-SP and COCO-SP: equal to PyG's class on the same pickles, from every protocol and from .pt files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pickletools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from support.same import assert_same
+from support.shared import ROOT
+from support.small_graphs import prepare, records_of_folder
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.datasets import LRGBDataset
+
+from kmip_data import COCOSP, PascalVOCSP
+from kmip_data.errors import DamagedInput
+from kmip_data.graphs.splits import stratified_draw
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.superpixel_graphs import COCO_IDS, PARTS, label_table
+
+CLASSES = {"pascalvoc-sp": PascalVOCSP, "coco-sp": COCOSP}
+
+
+@pytest.fixture(scope="module", params=list(CLASSES))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def raw(name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(name)
+    load_pipeline(load_manifest(name)).sample(folder, limit=30)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pyg(name, raw, tmp_path_factory):
+    root = tmp_path_factory.mktemp("pyg")
+    shutil.copytree(raw, root / name / "raw")
+    return {part: LRGBDataset(str(root), name, split=part) for part in PARTS}, root / name / "processed"
+
+
+def load(raw: Path) -> dict:
+    return {part: pickle.loads((raw / f"{part}.pickle").read_bytes()) for part in PARTS}
+
+
+def dump(folder: Path, lists, protocol=4) -> Path:
+    folder.mkdir(exist_ok=True)
+    for part, graphs in lists.items():
+        (folder / f"{part}.pickle").write_bytes(pickle.dumps(graphs, protocol))
+    return folder
+
+
+def assert_equal(ours, theirs):
+    assert len(ours) == len(theirs)
+    for item, data in zip(ours, theirs, strict=True):
+        assert_same(item, data, ordered=False)
+
+
+def test_the_sample_is_what_torch_would_write(raw, name):
+    """The same opcodes as of ``pickle.dumps`` of torch's tensors, but for frames and the keys of storages."""
+
+    def opcodes(data):
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name in {"PROTO", "FRAME"}:
+                continue
+            if isinstance(argument, bytes) and len(argument) > 300:
+                argument = argument[:50], argument[400:]  # noqa: PLW2901 -- the key stands between
+            yield opcode.name, argument if argument != "numpy._core.multiarray" else "numpy.core.multiarray"
+
+    for part, graphs in load(raw).items():
+        written = (raw / f"{part}.pickle").read_bytes()
+        assert list(opcodes(written)) == list(opcodes(pickle.dumps(graphs, 4)))
+        for x, attr, edges, y in graphs:
+            assert (x.dtype, attr.dtype, edges.dtype) == (torch.float16, torch.float32, torch.int64)
+            assert y.dtype == (np.uint8 if name == "coco-sp" else np.int32)
+            assert x.shape == (len(y), 14)
+            assert attr.shape == (edges.shape[1], 2)
+            pairs = set(map(tuple, edges.t().tolist()))
+            assert pairs == {(b, a) for a, b in pairs}
+            assert len(y) == 1 or not any(a == b for a, b in pairs)
+    single = [graph for graphs in load(raw).values() for graph in graphs if len(graph[3]) == 1]
+    assert len(single) == 1
+    assert single[0][2].tolist() == [[0], [0]]
+    assert single[0][1].tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("protocol", [None, 0, 2, 3, 5])
+def test_items_equal_pyg(name, raw, pyg, tmp_path, protocol):
+    archive = raw if protocol is None else dump(tmp_path / "raw", load(raw), protocol)
+    for part in PARTS:
+        ours = CLASSES[name](home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
+        assert_equal(ours, pyg[0][part])
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_processed_files_give_the_same_shards(name, raw, pyg, tmp_path, old):
+    """The ``.pt`` files of the mirrors: ``(dict, slices, class)`` of PyG 2.8 and ``(Data, slices)`` before."""
+    folder = tmp_path / "pt"
+    folder.mkdir()
+    for part in PARTS:
+        if old:
+            data, slices = InMemoryDataset.collate([Data.from_dict(item.to_dict()) for item in pyg[0][part]])
+            torch.save((data, slices), folder / f"{part}.pt")
+        else:
+            shutil.copy(pyg[1] / f"{part}.pt", folder)
+    _, wanted = records_of_folder(name, raw, tmp_path / "a")
+    _, found = records_of_folder(name, folder, tmp_path / "b")
+    for one, other in zip(found, wanted, strict=True):
+        assert one.key == other.key
+        np.testing.assert_array_equal(one.edge_index, other.edge_index)
+        for column, values in other.columns.items():
+            assert one.columns[column].dtype == values.dtype
+            np.testing.assert_array_equal(one.columns[column], values)
+
+
+def test_float64_edges_and_strange_strides_are_taken(name, raw, tmp_path):
+    lists = load(raw)
+    _, wanted = records_of_folder(name, raw, tmp_path / "a")
+    base = torch.zeros(9000, dtype=torch.int64)
+    for graphs in lists.values():
+        for i, (x, attr, edges, y) in enumerate(graphs):
+            wide = base[: 2 * edges.numel()].clone().view(2, -1)
+            wide[:, ::2] = edges
+            graphs[i] = [x.t().contiguous().t(), attr.double(), wide[:, ::2], np.asarray(y, ">i8")]
+    _, found = records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "b")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one.edge_index, other.edge_index)
+        for column, values in other.columns.items():
+            assert one.columns[column].dtype == values.dtype
+            np.testing.assert_array_equal(one.columns[column], values)
+
+
+def test_labels_of_coco():
+    table = label_table(81, coco_ids=True)
+    pyg = LRGBDataset.label_remap_coco(None)
+    assert {number: int(table[number]) for number in COCO_IDS} == pyg
+    assert (table[sorted(set(range(256)) - set(COCO_IDS))] == 255).all()
+    assert [int(table[number]) for number in (13, 28, 90)] == [12, 26, 80]
+    assert label_table(21, coco_ids=False)[[0, 20, 21]].tolist() == [0, 20, 255]
+
+
+def change(graph, slot, value):
+    return (*graph[:slot], value, *graph[slot + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        (lambda g: g[:3], "tuple"),
+        (lambda g: change(g, 0, g[0][:, :13]), "13"),
+        (lambda g: change(g, 0, g[0].long()), "int64"),
+        (lambda g: change(g, 0, g[0].float() + 1e-5), "others"),
+        (lambda g: change(g, 0, g[0] * float("nan")), "NaN"),
+        (lambda g: change(g, 1, g[1][1:]), "shapes"),
+        (lambda g: change(g, 1, g[1] / 0), "infinity"),
+        (lambda g: change(g, 2, g[2] + len(g[3])), "to"),
+        (lambda g: change(g, 2, g[2] - 1), "-1"),
+        (lambda g: change(g, 3, g[3].astype("i4") * 0 + 95), "95"),
+        (lambda g: change(g, 3, g[3].astype("i4") - 1), "-1"),
+        (lambda g: change(g, 3, g[3].astype("i8") + 2**40), "1099511627"),
+        (lambda g: change(g, 3, g[3].astype("f4")), "float32"),
+        (lambda g: (g[0][:0], g[1][:0], g[2][:, :0], g[3][:0]), "0"),
+        (lambda g: None, "NoneType"),
+    ],
+)
+def test_bad_graphs_are_named(name, raw, tmp_path, fault, found):
+    lists = load(raw)
+    graph = next(graph for graph in lists["val"][1:] if len(graph[3]) > 1)
+    lists["val"][1] = fault(graph)
+    with pytest.raises(DamagedInput, match="val.pickle, graph 1") as caught:
+        records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "work")
+    assert found in str(caught.value)
+    assert "archive PATH" in str(caught.value)
+
+
+def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
+    home = tmp_path / "home"
+    for fault in ("cut", "evil", "mixed", "empty"):
+        folder = tmp_path / fault
+        shutil.copytree(raw, folder)
+        file = folder / "train.pickle"
+        if fault == "cut":
+            file.write_bytes(file.read_bytes()[:-5_000])
+        elif fault == "evil":
+            file.write_bytes(pickle.dumps([(1, os.system, 2, 3)]))
+        elif fault == "empty":
+            file.write_bytes(b"")
+        else:
+            file.rename(folder / "train.pt")
+        done = kmip("build", name, "--archive", folder, "--jobs", 1, "--quiet", "--home", home)
+        assert done.code == 4, done.err
+        assert "train" in done.err
+        assert not list((home / "built").glob("*")) if (home / "built").exists() else True
+    assert kmip("build", name, "--archive", raw, "--jobs", 1, "--quiet", "--home", home).code == 0
+
+
+def test_a_pt_file_with_other_contents(raw, name, pyg, tmp_path):
+    for fault in (
+        lambda data, slices: [data, slices],
+        lambda data, slices: ({**data, "x": None}, slices),
+        lambda data, slices: (data, {**slices, "y": slices["y"][:-1]}),
+        lambda data, slices: (data, {**slices, "x": slices["x"] + 1}),
+        lambda data, slices: (data, {**slices, "edge_index": slices["edge_index"].flip(0)}),
+    ):
+        folder = tmp_path / "pt"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(pyg[1], folder)
+        data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
+        torch.save(fault(data, slices), folder / "val.pt")
+        with pytest.raises(DamagedInput, match=r"val\.pt"):
+            prepare(name, folder, tmp_path / "work")
+
+
+def test_standardised_once(name, raw, tmp_path):
+    options = {"home": tmp_path / "home", "archives": [raw], "jobs": 1, "quiet": True}
+    plain = CLASSES[name](**options)
+    ours = CLASSES[name](**options, standardise=True, transform=lambda data: data)
+    constants = load_manifest(name).standardisation
+    assert plain.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
+    for one, other in zip(ours, plain, strict=True):
+        for key, value, wanted in (("node/x", one.x, other.x), ("edge/attr", one.edge_attr, other.edge_attr)):
+            mean, std = (np.array(numbers) for numbers in (constants[key].mean, constants[key].std))
+            np.testing.assert_allclose(value, (wanted.numpy() - mean) / std, rtol=1e-4, atol=1e-5)
+    assert torch.equal(plain[0].x, CLASSES[name](**options)[0].x)
+
+
+def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    options = ["pascalvoc-sp", "--sample", "--jobs", 1]
+    upstream = kmip("build", *options, "--json").json["splits"]
+    again = kmip("build", *options, "--split", "stratified", "--json").json["splits"]
+    assert again == upstream
+    other = kmip("build", *options, "--split", "stratified", "--split-seed", 1, "--json").json["splits"]
+    assert other["train"] == upstream["train"]
+    assert other["val"]["digest"] != upstream["val"]["digest"]
+    assert [part["graphs"] for part in other.values()] == [part["graphs"] for part in upstream.values()]
+    assert "(18 and 18 graphs) are what" in kmip("verify", "pascalvoc-sp", "--sample").out
+    assert kmip("verify", "pascalvoc-sp", "--sample", "--json").json["remarks"]
+    refused = kmip("build", *options, "--split-seed", 1)
+    assert refused.code == 2
+    assert "draws nothing" in refused.err
+    # A set whose val part was changed is not what the rule draws.
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    load_pipeline(load_manifest("pascalvoc-sp")).sample(folder, limit=90)
+    lists = load(folder)
+    lists["val"] = lists["val"][::-1]
+    changed = dump(tmp_path / "changed", lists)
+    assert (
+        kmip("build", "pascalvoc-sp", "--archive", changed, "--jobs", 1, "--output", tmp_path / "o").code == 0
+    )
+    assert "are not what" in kmip("verify", tmp_path / "o").out
+
+
+def test_the_rule_on_labels_of_the_published_form():
+    """2,857 graphs: 1,428 and 1,429, disjoint and complete."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(21, 2_857, p=rng.dirichlet(np.ones(21)))
+    first, second = stratified_draw(labels, 1_429)
+    assert (len(first), len(second)) == (1_428, 1_429)
+    assert sorted([*first, *second]) == list(range(2_857))
+
+
+def test_coco_says_that_its_split_is_not_stratified(tmp_path):
+    assert "not stratified" in kmip("info", "coco-sp").out
+    home = tmp_path / "home"
+    built = kmip(
+        "build", "coco-sp", "--sample", "--split", "stratified", "--jobs", 1, "--json", "--home", home
+    ).json
+    upstream = kmip("build", "coco-sp", "--sample", "--jobs", 1, "--json", "--home", home).json["splits"]
+    assert built["splits"]["test"] == upstream["test"]
+    assert built["splits"]["train"]["digest"] != upstream["train"]["digest"]
+
+
+def test_bytes_on_disk(name, raw, pyg, tmp_path):
+    ours = CLASSES[name](home=tmp_path / "home", split=None, archives=[raw], jobs=1, quiet=True)
+    size = sum(path.stat().st_size for path in (ours.build.path / "shards").iterdir())
+    assert size < 0.6 * sum((pyg[1] / f"{part}.pt").stat().st_size for part in PARTS)  # 1/2 at full size
+
+
+def test_nothing_is_imported_that_a_worker_does_not_need():
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import kmip_data.pipelines.superpixel_graphs, "
+        "kmip_data.pipelines.samples.superpixel_graphs; assert not {'torch', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_prepare_of_300_mb_holds_little(tmp_path, protocol):
+    """A process that may have 700 MB of data in all indexes a pickle of 300 MB."""
+    from kmip_data.pipelines.samples.superpixel_graphs import make_pictures
+
+    made = list(make_pictures(40, classes=81))
+    graphs = [
+        (torch.tensor(x), torch.tensor(attr), torch.tensor(edges), np.array(COCO_IDS, "u1")[y])
+        for x, attr, edges, y in made
+    ]
+    raw = dump(tmp_path / "raw", {part: graphs[:2] for part in PARTS}, protocol)
+    with (raw / "train.pickle").open("wb") as file:
+        # Copies: a pickle refers back to what it has already.
+        pickle.dump([tuple(a.clone() if hasattr(a, "clone") else a.copy() for a in graphs[i % 40]) for i in range(4_000)],
+                    file, protocol)  # fmt: skip
+    assert (raw / "train.pickle").stat().st_size > 300e6
+    code = f"""
+import resource, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, load_pipeline
+pipeline = load_pipeline(load_manifest("coco-sp"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+prepared = pipeline.prepare(RawFolder(Path({str(raw)!r}), {{}}, ()), pipeline.Params(), Path({str(tmp_path)!r}))
+assert prepared.plan["sizes"]["train"] == 4000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=300, stdout=subprocess.PIPE)
+    assert int(done.stdout) < (150 if protocol == 4 else 700)  # MiB; resource is in KiB on Linux
