@@ -26,6 +26,7 @@ for folder in MAPPED:
 EXTRAS = {
     "chem": ["rdkit>=2024.3", "ogb>=1.3.6"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
+    "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
@@ -36,6 +37,7 @@ DEV = [
     "faiss-cpu>=1.8",
     "hypothesis>=6.100",
     "import-linter>=2.0",
+    "laspy[lazrs]>=2.5",
     "mypy>=1.11",
     "ogb>=1.3.6",
     "pre-commit>=3.7",

@@ -84,7 +84,7 @@ def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], ND
         while wanted > 0:
             number += 1
             rng = Generator(PCG64([seed, area, number]))
-            cloud, label, extent = _room(rng)
+            cloud, label, extent = make_room(rng)
             windows = _windows(extent)
             take = min(wanted, most, len(windows))
             chosen = windows[np.linspace(0, len(windows) - 1, take).round().astype(int)]
@@ -162,7 +162,7 @@ class _Scene:
                     self.label.append(label)
 
 
-def _room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
+def make_room(rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.float64]]:
     """Make one room: points (P, 6) of x, y, z in metres and colour in 0 to 1, labels (P,), its extent."""
     extent = np.array([rng.uniform(3.5, 7.0), rng.uniform(3.5, 7.0), rng.uniform(2.5, 3.2)])
     scene = _furnish(extent, rng)

@@ -1,0 +1,344 @@
+"""Point clouds of one's own as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.splits import grouped_split
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.own_files import ascii_key, files_below
+from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
+from kmip_data.pipelines.point_files import READERS, Columns, read_points
+from kmip_data.pipelines.point_graphs import PointParams, connect
+from kmip_data.pipelines.room_blocks import BLOCK_POINTS, block_rows, normalised
+from kmip_data.record import GraphRecord, Skipped
+from kmip_data.schema import Column, Schema, View
+
+FOLDER: Final = "points"
+KEY_LENGTH: Final = 160
+MOST_CLASSES: Final = 65_536
+_BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
+
+
+class PointSource(BaseModel):
+    """What graphs of points are built from. Field descriptions are the command line's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path | None = Field(
+        default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
+    )
+
+    def files(self) -> dict[str, Path]:
+        """Return the files that are taken, by their names in a raw copy; ``UsageError`` where there is none."""
+        return {
+            f"{FOLDER}/{name}": path for name, path in files_below(self.path, "--path", list(READERS)).items()
+        }
+
+    @property
+    def origin(self) -> str:
+        """Name of the folder, for the card."""
+        return "" if self.path is None else self.path.resolve().name
+
+
+class OwnPointParams(PointParams):
+    """Parameters that change the records."""
+
+    k: int = Field(default=16, ge=1, le=65_535, description="neighbours a point")
+    position: str = Field(default="x,y,z", description="columns of the position")
+    feature: tuple[str, ...] = Field(
+        default=(),
+        description="column that is a feature besides the position, such as red, or red/255; repeat",
+    )
+    label_column: str | None = Field(default=None, description="column of the class of each point")
+    classes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_CLASSES,
+        description="number of classes (default: the largest in the files + 1)",
+    )
+    class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
+    block: float | None = Field(
+        default=None, gt=0, description="cut clouds in blocks of this width by the rule of S3DIS"
+    )
+    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points a block")
+    block_seed: int = Field(default=0, ge=0, description="seed of the points drawn for each block")
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop", description="a cloud that cannot be used: stop, or skip it and list it on the card"
+    )
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        if len(self.position_columns) != 3 or not all(self.position_columns):
+            msg = "position names three columns, such as x,y,z"
+            raise ValueError(msg)
+        for feature in self.feature:
+            _scaled(feature)
+        if self.class_name and self.classes is None:
+            return self.model_copy(update={"classes": len(self.class_name)})
+        if self.class_name and len(self.class_name) != self.classes:
+            msg = f"{len(self.class_name)} names for {self.classes} classes"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def position_columns(self) -> tuple[str, ...]:
+        """The three columns of the position."""
+        return tuple(column.strip() for column in self.position.split(","))
+
+
+def _scaled(feature: str) -> tuple[str, float]:
+    """Return the column and the divisor of ``red/255``."""
+    name, slash, number = feature.rpartition("/")
+    if slash and name:
+        try:
+            if (divisor := float(number)) > 0 and np.isfinite(divisor):
+                return name, divisor
+        except ValueError:
+            pass
+    return feature, 1.0
+
+
+class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
+    """The pipeline of ``manifests/datasets/points.toml``, whatever name a dataset has."""
+
+    version = 1
+    Params: ClassVar[type[OwnPointParams]] = OwnPointParams
+    SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
+    Source: ClassVar[type[PointSource]] = PointSource
+
+    def schema(self, params: OwnPointParams) -> Schema:
+        """Position, features, in blocks also the position in the room, and the class."""
+        fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
+        if params.block is not None:
+            fields += tuple(f"{axis} / room extent" for axis in "xyz")
+        columns = [
+            Column(
+                key="node/x",
+                attribute="x",
+                stored="float32",
+                presented="float32",
+                shape=(len(fields),),
+                fields=fields,
+                doc="position from the lowest corner of the cloud"
+                if params.block is None
+                else "position centred on the block's floor, features, position in the room",
+            )
+        ]
+        if params.label_column is not None:
+            classes = params.classes or MOST_CLASSES
+            columns.append(
+                Column(
+                    key="node/y",
+                    attribute="y",
+                    stored="uint8" if classes <= 256 else "uint16",
+                    presented="int64",
+                    low=0,
+                    high=classes - 1,
+                    num_classes=classes,
+                    doc=f"class, column {params.label_column!r}",
+                )
+            )
+        return Schema(
+            columns=tuple(columns),
+            views=(View(attribute="pos", source="node/x", start=0, stop=3),),
+            edges=params.edges,
+            k=params.k if params.edges == "neighbor" else None,
+            max_nodes=params.block_points if params.block is not None else self.manifest.max_nodes,
+            key_length=KEY_LENGTH,
+        )
+
+    def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
+        """Return the parameters with the number of classes, read from the files where it was not given."""
+        if params.label_column is None or params.classes is not None:
+            return params
+        largest = -1
+        for name in sorted(raw.members):
+            try:
+                largest = max(largest, int(read_cloud(raw.path / name, name, params).y.max()))
+            except DamagedInput as error:
+                if params.on_error == "stop":
+                    raise _stopped(error, self.manifest.name) from error
+        return params.model_copy(update={"classes": max(largest + 1, 1)})
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        """Write generated rooms as NPY files, with colours and classes."""
+        from kmip_data.pipelines.samples.rooms import write_sample
+
+        write_sample(folder / FOLDER, rooms=limit, seed=seed)
+
+    def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
+        """One cloud a unit; nothing is read before."""
+        if params.block is not None and params.k >= params.block_points:
+            raise UsageError(
+                f"--k {params.k} is too large for blocks of {params.block_points} points.",
+                expected=f"at most {params.block_points - 1}",
+                found=str(params.k),
+                left="nothing was built",
+            )
+        return Prepared(raw.path, {"clouds": sorted(raw.members)})
+
+    def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
+        """Each cloud is a shard; a limit counts clouds."""
+        clouds = prepared.plan["clouds"]
+        chosen = params.choose(len(clouds))
+        return [Unit(i, clouds[row], {"cloud": clouds[row]}) for i, row in enumerate(chosen)]
+
+    def records(
+        self, prepared: Prepared, unit: Unit, params: OwnPointParams
+    ) -> Iterator[GraphRecord | Skipped]:
+        """Yield the graph of a cloud, or those of its blocks."""
+        name = unit.items["cloud"]
+        key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
+        try:
+            cloud = read_cloud(prepared.path / name, name, params)
+            if params.classes is not None and cloud.y.max(initial=0) >= params.classes:
+                raise DamagedInput(
+                    f"{name}: a class is out of range.",
+                    expected=f"0 to {params.classes - 1}",
+                    found=str(int(cloud.y.max())),
+                    next="give the number of classes with --classes",
+                )
+            if params.block is None:
+                yield self._whole(key, cloud, params)
+            else:
+                yield from self._blocks(key, cloud, params)
+        except DamagedInput as error:
+            if params.on_error == "stop":
+                raise _stopped(error, self.manifest.name) from error
+            found = error.parts["found"]
+            yield Skipped(key, f"{error.what}{f' ({found})' if found else ''}")
+
+    def _whole(self, key: str, cloud: Cloud, params: OwnPointParams) -> GraphRecord | Skipped:
+        if len(cloud.xyz) > self.manifest.max_nodes:
+            raise DamagedInput(
+                f"{key} has too many points.", expected=f"at most {self.manifest.max_nodes:,}",
+                found=f"{len(cloud.xyz):,}", next="cut it in blocks with --block",
+            )  # fmt: skip
+        x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
+        return self._record(key, x, cloud.y, params)
+
+    def _blocks(self, key: str, cloud: Cloud, params: OwnPointParams) -> Iterator[GraphRecord | Skipped]:
+        size, top = float(params.block or 1.0), cloud.xyz.max(axis=0)
+        blocks = block_rows(
+            cloud.xyz[:, :2], size=size, points=params.block_points, room=key, seed=params.block_seed
+        )
+        if not blocks:
+            raise DamagedInput(
+                f"{key} has no block.", expected="a window of at least 100 points", found=f"{len(cloud.xyz)} points",
+                next="give a larger --block",
+            )  # fmt: skip
+        for number, rows in enumerate(blocks):
+            centred, share = normalised(cloud.xyz, rows, size, top)
+            x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
+            yield self._record(f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params)
+
+    def _record(
+        self, key: str, x: NDArray[np.float32], y: NDArray[np.int64], params: OwnPointParams
+    ) -> GraphRecord | Skipped:
+        schema = self.schema(params)
+        columns: dict[str, NDArray[Any]] = {"node/x": x}
+        if params.label_column is not None:
+            columns["node/y"] = y.astype(schema.column("node/y").stored)
+        record = connect(key, np.ascontiguousarray(x[:, :3]), columns, params, schema.index_dtype)
+        return Skipped(key, f"{len(x)} points, too few for k = {params.k}") if record is None else record
+
+    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
+        """Deal clouds at random, each with all of its blocks, which overlap; blocks where there is one cloud."""
+        split = random_split(records, params)
+        clouds = {row: _BLOCK.sub("", key) for row, key in enumerate(records.keys)}
+        if len(set(clouds.values())) in {1, len(clouds)}:
+            return split
+        rows, seed = list(clouds), params.split_seed
+        dealt = grouped_split(rows, [], clouds, val=len(split.parts["test"]), seed=seed)
+        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=len(split.parts["val"]), seed=seed)
+        return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
+
+    def class_names(self, params: OwnPointParams) -> tuple[str, ...]:
+        """Those that were given."""
+        return params.class_name
+
+    def name_parts(self, params: OwnPointParams) -> list[str]:
+        """Neighbours, and the width of blocks."""
+        parts = [*params.edge_name_parts, *([f"block{params.block:g}"] if params.block is not None else [])]
+        return [*parts, *(["skip"] if params.on_error == "skip" else [])]
+
+
+PIPELINE = OwnPointPipeline
+
+
+class Cloud:
+    """The columns of a cloud that are used.
+
+    Attributes
+    ----------
+    xyz
+        float64 (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32.
+    features
+        float64 (N, F).
+    y
+        int64 (N,); (0,) without a label column.
+    """
+
+    def __init__(self, columns: Columns, name: str, params: OwnPointParams) -> None:
+        self.xyz = np.column_stack([_column(columns, axis, name) for axis in params.position_columns])
+        self.xyz -= self.xyz.min(axis=0)
+        scaled = [_scaled_column(columns, feature, name) for feature in params.feature]
+        self.features = np.column_stack(scaled) if scaled else np.empty((len(self.xyz), 0))
+        self.y = np.empty(0, np.int64)
+        if params.label_column is not None:
+            label = _column(columns, params.label_column, name)
+            self.y = label.astype(np.int64)
+            if (self.y != label).any() or self.y.min() < 0 or self.y.max() >= MOST_CLASSES:
+                row = int(np.argmax((self.y != label) | (self.y < 0) | (self.y >= MOST_CLASSES)))
+                raise DamagedInput(
+                    f"{name}: point {row} has no class.",
+                    expected=f"a whole number from 0 to {MOST_CLASSES - 1} in column {params.label_column!r}",
+                    found=f"{label[row]:g}",
+                )
+
+
+def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
+    """Read the columns that the parameters name; raises ``DamagedInput`` where one is not there or not finite."""
+    return Cloud(read_points(path, name), name, params)
+
+
+def _scaled_column(columns: Columns, feature: str, name: str) -> NDArray[np.float64]:
+    if feature in columns:  # a column may be called so itself
+        return _column(columns, feature, name)
+    column, divisor = _scaled(feature)
+    return _column(columns, column, name) / divisor
+
+
+def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> NDArray[np.float64]:
+    if wanted not in columns:
+        raise DamagedInput(
+            f"{name} has no column {wanted!r}.",
+            expected=wanted,
+            found=", ".join(columns),
+            next="name columns of the file with --position, --feature and --label-column",
+        )
+    values = np.asarray(columns[wanted], np.float64)
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise DamagedInput(
+            f"{name}: point {row} has no finite value in column {wanted!r}.",
+            expected="a number", found=str(values[row]),
+        )  # fmt: skip
+    return values
+
+
+def _stopped(error: DamagedInput, dataset: str) -> DamagedInput:
+    error.parts["next"] = error.parts["next"] or (
+        f"mend or remove the file, or leave it out: kmip-data build points --name {dataset} --on-error skip …"
+    )
+    return error

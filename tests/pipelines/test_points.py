@@ -1,0 +1,331 @@
+"""Point clouds of one's own: every format the same graphs, blocks by S3DIS's rule, bad files their errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from support.cli import kmip
+from support.knn_oracle import exact_table
+
+from kmip_data.errors import DamagedInput
+from kmip_data.home import Build, Home
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
+from kmip_data.pipelines.point_files import read_points
+from kmip_data.pipelines.recipes import build_own
+from kmip_data.pipelines.room_blocks import block_rows, normalised, windows
+from kmip_data.pipelines.samples.rooms import ROW, write_sample
+from kmip_data.record import Skipped
+from kmip_data.shards.reader import Shard
+
+PIPELINE = load_pipeline(load_manifest("points"))
+COLOURS = ("red/255", "green/255", "blue/255")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Home:
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def rooms(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rooms")
+    write_sample(folder, rooms=3)
+    return folder
+
+
+def cloud(points: int = 60, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    rows = np.zeros(points, ROW)
+    for axis in "xyz":
+        rows[axis] = np.round(rng.uniform(-3, 3, points), 3)
+    for name in ("red", "green", "blue"):
+        rows[name] = rng.integers(0, 256, points)
+    rows["class"] = rng.integers(0, 4, points)
+    return rows
+
+
+def table(rows: np.ndarray) -> np.ndarray:
+    return np.column_stack([rows[name].astype(np.float64) for name in rows.dtype.names])
+
+
+def build(folder: Path, home: Home, *, name: str = "own", split=None, jobs: int = 1, **parameters) -> Build:
+    return build_own(
+        "points", name, {"path": folder}, parameters=parameters, split_parameters=split, home=home, jobs=jobs,
+        quiet=True,
+    )  # fmt: skip
+
+
+def made(path: Path, **parameters):
+    """Records of one file, without the engine."""
+    params = PIPELINE.Params(**{"k": 4, **parameters})
+    params = PIPELINE.resolve(params, RawFolder(path.parent, {path.name: ""}, ()))
+    prepared = PIPELINE.prepare(RawFolder(path.parent, {f"./{path.name}": ""}, ()), params, path.parent)
+    return list(PIPELINE.records(prepared, Unit(0, "", {"cloud": f"./{path.name}"}), params))
+
+
+# --- formats -------------------------------------------------------------------------------------
+
+
+def write(folder: Path, kind: str, rows: np.ndarray) -> Path:
+    path = folder / f"cloud.{kind.rpartition(' ')[2]}"
+    numbers, names = table(rows), rows.dtype.names
+    lines = [" ".join(f"{value:.6g}" for value in row) for row in numbers]
+    kinds = {"f8": "double", "u1": "uchar"}
+    properties = [f"property {kinds[rows.dtype[name].str[1:]]} {name}" for name in names]
+    header = [
+        f"element vertex {len(rows)}",
+        *properties,
+        "element face 0",
+        "property list uchar int i",
+        "end_header",
+    ]
+    if kind == "npy":
+        np.save(path, rows)
+    elif kind == "plain npy":
+        np.save(path, numbers.astype(np.float32))
+    elif kind == "csv":
+        path.write_text("\n".join([",".join(names), *(line.replace(" ", ",") for line in lines)]))
+    elif kind == "commented txt":
+        path.write_text("\r\n".join(["# " + " ".join(names), *lines, ""]))
+    elif kind == "txt":
+        path.write_text("\n".join(lines))
+    elif kind == "pts":
+        path.write_text("\n".join([str(len(lines)), *lines]))
+    elif kind == "xyz":
+        path.write_text("\n".join(line.replace(" ", "\t") for line in lines))
+    elif kind == "ascii ply":
+        path.write_text("\n".join(["ply", "format ascii 1.0", "comment made here", *header, *lines, ""]))
+    elif kind in {"little ply", "big ply"}:
+        order = "<" if kind.startswith("little") else ">"
+        head = "\n".join(["ply", f"format binary_{kind.split()[0]}_endian 1.0", *header, ""])
+        path.write_bytes(head.encode() + rows.astype(rows.dtype.newbyteorder(order)).tobytes())
+    elif kind == "columns h5":
+        with h5py.File(path, "w") as file:
+            for name in names:
+                file[name] = rows[name]
+    elif kind == "table h5":
+        with h5py.File(path, "w") as file:
+            file["data"] = numbers
+    return path
+
+
+NAMED = ["npy", "csv", "commented txt", "ascii ply", "little ply", "big ply", "columns h5"]
+PLAIN = ["plain npy", "txt", "pts", "xyz", "table h5"]
+
+
+@pytest.mark.parametrize("kind", [*NAMED, *PLAIN])
+def test_every_format_gives_the_same_graph(tmp_path, kind):
+    rows = cloud()
+    path = write(tmp_path, kind, rows)
+    features, label = (COLOURS, "class") if kind in NAMED else (("3/255", "4/255", "5/255"), "6")
+    (record,) = made(path, feature=features, label_column=label)
+    numbers = table(rows)
+    expected = np.column_stack([numbers[:, :3] - numbers[:, :3].min(axis=0), numbers[:, 3:6] / 255])
+    np.testing.assert_allclose(record.columns["node/x"], expected, atol=1e-6)
+    np.testing.assert_array_equal(record.columns["node/y"], rows["class"])
+    assert record.columns["node/y"].dtype == np.uint8
+    np.testing.assert_array_equal(record.neighbor, exact_table(record.columns["node/x"][:, :3], 4))
+
+
+@pytest.mark.parametrize("suffix", ["las", "laz"])
+def test_las_is_read_with_its_columns(tmp_path, suffix):
+    laspy = pytest.importorskip("laspy")
+    rows = cloud()
+    las = laspy.create(point_format=3, file_version="1.2")
+    las.header.scales, las.header.offsets = [0.001] * 3, [385_000.0, 6_672_000.0, 0.0]
+    las.x, las.y, las.z = rows["x"] + 385_000, rows["y"] + 6_672_000, rows["z"]
+    las.red, las.classification = rows["red"].astype(np.uint16) * 257, rows["class"]
+    las.write(tmp_path / f"cloud.{suffix}")
+    (record,) = made(tmp_path / f"cloud.{suffix}", feature=("red/65535",), label_column="classification")
+    numbers = table(rows)
+    np.testing.assert_allclose(
+        record.columns["node/x"][:, :3], numbers[:, :3] - numbers[:, :3].min(0), atol=1e-6
+    )
+    np.testing.assert_allclose(record.columns["node/x"][:, 3], rows["red"] / 255, atol=1e-6)
+    np.testing.assert_array_equal(record.columns["node/y"], rows["class"])
+
+
+def test_coordinates_of_maps_keep_their_millimetres(tmp_path):
+    rows = cloud()
+    rows["x"] += 385_000
+    rows["y"] += 6_672_000
+    (record,) = made(write(tmp_path, "npy", rows))
+    near = cloud()
+    expected = np.column_stack([near[axis] - near[axis].min() for axis in "xyz"])
+    np.testing.assert_allclose(record.columns["node/x"], expected, atol=1e-6)
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+def slow_blocks(xyz: np.ndarray, size: float) -> list[tuple[tuple[float, float], set[int]]]:
+    """The rows inside each window that has 100 points or more, by a look at every point."""
+    found = []
+    for left, front in windows(xyz[:, :2].max(axis=0).tolist(), size):
+        inside = {
+            row
+            for row, (x, y, _) in enumerate(xyz.tolist())
+            if left <= x <= left + size and front <= y <= front + size
+        }
+        if len(inside) >= 100:
+            found.append(((left, front), inside))
+    return found
+
+
+def test_blocks_are_the_windows_of_s3dis():
+    rng = np.random.default_rng(3)
+    xyz = np.round(rng.uniform(0, [3.2, 2.1, 2.5], (3_000, 3)), 2)
+    xyz -= xyz.min(axis=0)
+    expected = slow_blocks(xyz, 1.0)
+    found = block_rows(xyz[:, :2], size=1.0, points=300, room="r", seed=0)
+    assert len(found) == len(expected)
+    assert windows([3.2, 2.1], 1.0)[:4] == [(0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.0, 1.5)]
+    for rows, (_, inside) in zip(found, expected, strict=True):
+        assert len(rows) == 300
+        assert set(rows.tolist()) <= inside
+        if len(inside) <= 300:
+            assert set(rows.tolist()) == inside  # filled up with duplicates
+    centred, share = normalised(xyz, found[0], 1.0, xyz.max(axis=0))
+    np.testing.assert_allclose(centred[:, :2].min(axis=0), -0.5, atol=1e-6)
+    np.testing.assert_allclose(share, xyz[found[0]] / xyz.max(axis=0), atol=1e-6)
+    np.testing.assert_allclose(centred[:, 2], xyz[found[0], 2], atol=1e-6)
+
+
+def test_draws_depend_on_room_and_seed_alone():
+    xy = np.random.default_rng(0).uniform(0, 1, (500, 2))
+    drawn = [
+        block_rows(xy, size=1.0, points=200, room=r, seed=s)[0]
+        for r, s in (("a", 0), ("a", 0), ("b", 0), ("a", 1))
+    ]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[3])
+
+
+def test_a_build_with_blocks(rooms, home, tmp_path):
+    options = {"k": 8, "feature": COLOURS, "label_column": "class", "block": 2.0, "block_points": 256}
+    build_a = build(rooms, home, **options)
+    build_b = build(rooms, Home(tmp_path / "b"), jobs=2, **options)
+    assert [s.sha256 for s in build_a.card.shards] == [s.sha256 for s in build_b.card.shards]
+    shard = Shard(build_a.path / build_a.card.shards[0].file)
+    x = shard.read("node/x", 0, 256)
+    assert x.shape == (256, 9)
+    assert (x[:, 3:] >= 0).all()
+    assert (x[:, 3:] <= 1).all()
+    assert build_a.card.schema_.labels.num_classes == 13
+    parts = build_a.card.splits["random-seed0"].parts
+    assert min(part.graphs for part in parts.values()) > 0
+    keys = [key for entry in build_a.card.shards for key in Shard(build_a.path / entry.file).keys]
+    split = PIPELINE.split(_records(keys), PIPELINE.SplitParams(), None).parts
+    groups = {part: {keys[row].rpartition("/")[0] for row in rows} for part, rows in split.items()}
+    assert not groups["train"] & groups["val"]
+    assert not groups["train"] & groups["test"]
+    assert kmip("verify", build_a.path).code == 0
+
+
+def _records(keys):
+    from support.split_records import records_of
+
+    return records_of(keys)
+
+
+def test_the_command_line_builds_and_opens(rooms, home):
+    done = kmip(
+        "build", "points", "--name", "campus", "--path", rooms, "--k", 6, "--feature", "red/255",
+        "--label-column", "class", "--split", "stratified", "--jobs", 1, "--quiet", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    import kmip_data
+
+    data = kmip_data.open("campus", split=None)[0]
+    assert data.x.shape[1] == 4
+    assert data.edge_index.shape[1] == 6 * data.num_nodes
+    assert data.y.max() < 13
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("1 2 3\n4 5\n", {}, "cannot be read"),
+        ("1 2 3\n4 five 6\n", {}, "cannot be read"),
+        ("1 2 3\n4 nan 6\n", {}, "point 1 has no finite value in column 'y'"),
+        ("x y\n1 2\n", {}, "has no column 'z'"),
+        ("x y z\n1 2\n", {}, "cannot be read"),
+        ("", {}, "holds no points"),
+        ("x y z\n", {}, "holds no points"),
+        ("1 2 3\n4 5 6\n", {"label_column": "class"}, "has no column 'class'"),
+        ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1 has no class"),
+        ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1 has no class"),
+        ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "a class is out of range"),
+        ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "has no column 'red'"),
+        ("1 2 3\n4 5 6\n", {"k": 2}, "too few points"),
+        ("1 2 3\n4 5 6\n", {"block": 1.0}, "has no block"),
+    ],
+)
+def test_bad_text_is_an_error(tmp_path, content, options, message):
+    path = tmp_path / "cloud.txt"
+    path.write_text(content)
+    with pytest.raises(DamagedInput, match=message) as caught:
+        made(path, **{"k": 1, **options})
+    assert caught.value.parts["next"]
+
+
+@pytest.mark.parametrize("kind", ["npy", "ascii ply", "little ply", "columns h5"])
+def test_files_that_are_cut_off_are_errors(tmp_path, kind):
+    path = write(tmp_path, kind, cloud())
+    data = path.read_bytes()
+    for size in (0, 3, len(data) // 4, len(data) - 700):
+        path.write_bytes(data[:size])
+        with pytest.raises(DamagedInput):
+            read_points(path, path.name)
+
+
+def test_pickles_in_npy_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_points(tmp_path / "a.npy", "a.npy")
+
+
+def test_damaged_las_is_an_error(tmp_path):
+    pytest.importorskip("laspy")
+    (tmp_path / "a.las").write_bytes(b"LASF" + bytes(100))
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_points(tmp_path / "a.las", "a.las")
+
+
+def test_bad_clouds_are_skipped_and_listed(tmp_path):
+    path = write(tmp_path, "npy", cloud(3))
+    (skipped,) = made(path, k=4, on_error="skip")
+    assert isinstance(skipped, Skipped)
+    assert "too few points" in skipped.reason
+
+
+def test_a_failed_build_leaves_nothing(tmp_path, home):
+    folder = tmp_path / "clouds"
+    folder.mkdir()
+    write(folder, "npy", cloud())
+    (folder / "bad.txt").write_text("1 2\n")
+    done = kmip("build", "points", "--name", "own", "--path", folder, "--k", 4, "--jobs", 1, "--quiet")
+    assert done.code == 4
+    assert "points/bad.txt has no column 'z'" in done.err
+    assert [path for path in home.root.rglob("*") if path.is_file()] == []
+    skipped = build(folder, home, k=4, on_error="skip")
+    assert [entry[0] for entry in skipped.card.statistics["skipped"]] == ["bad.txt"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--position", "x,y"], ["--feature", ""], ["--path", "nowhere"], ["--k", "0"]]
+)
+def test_wrong_options_change_nothing(rooms, home, words):
+    options = words if "--path" in words else ["--path", rooms, *words]
+    done = kmip("build", "points", "--name", "own", *options, "--jobs", 1, "--quiet")
+    assert done.code in {2, 4}
+    assert [path for path in home.root.rglob("*") if path.is_file()] == []
