@@ -65,9 +65,9 @@ def _start(question: dict[str, Any]) -> Measurer:
 
 def _answer(measurer: Measurer, question: dict[str, Any]) -> dict[str, Any]:
     from kmip_data.errors import KmipDataError
+    from kmip_data.models.memory_errors import is_out_of_memory
     from kmip_data.models.profiling.breakdown import stages
     from kmip_data.models.profiling.methods import get_method
-    from kmip_data.models.training.machine import is_out_of_memory
 
     method, n = get_method(question["method"]), question["n"]
     name = {"method": question["method"], "setting": question["setting"], "n": n}
@@ -76,6 +76,8 @@ def _answer(measurer: Measurer, question: dict[str, Any]) -> dict[str, Any]:
             return {"stages": stages(measurer, method, n)}
         return {"cell": measurer.cell(method, question["setting"], n).to_json()}
     except (KmipDataError, NotImplementedError) as error:
+        if is_out_of_memory(error):
+            return {"cell": Cell(**name, status="oom", note=str(error).splitlines()[0]).to_json()}
         detail = error.parts["found"] if isinstance(error, KmipDataError) else None
         note = f"{str(error).splitlines()[0]}{f' ({detail})' if detail else ''}"
         return {"cell": Cell(**name, status="unavailable", note=note).to_json()}

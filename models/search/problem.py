@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.errors import UsageError
@@ -97,7 +100,8 @@ def check_problem(
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
     starts = check_ptr("query_ptr", query_ptr, rows)
-    key_starts = check_ptr("key_ptr", key_ptr, key_rows)
+    shared = key_ptr is query_ptr and rows == key_rows
+    key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
     if len(starts) != len(key_starts):
         raise UsageError(
             "query_ptr and key_ptr split into different numbers of graphs",
@@ -122,29 +126,35 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     """Row pointers as a tuple that begins with 0, never falls and ends with ``rows``."""
     if ptr is None:
         return (0, rows)
-    if isinstance(ptr, Tensor):
-        if ptr.ndim != 1 or ptr.is_floating_point() or ptr.is_complex() or ptr.dtype == torch.bool:
-            raise UsageError(
-                f"{name} is wrong",
-                expected="a one-dimensional integer tensor of G + 1 row numbers",
-                found=f"shape {tuple(ptr.shape)}, {ptr.dtype}",
-            )
-        ptr = ptr.tolist()
-    starts = tuple(int(start) for start in ptr)
+    starts = ptr.cpu().numpy() if isinstance(ptr, Tensor) else _as_array(ptr)
+    if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
+        raise UsageError(
+            f"{name} is wrong",
+            expected="a one-dimensional integer tensor, or a list, of G + 1 row numbers",
+            found=f"shape {starts.shape}, {starts.dtype}",
+        )
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         raise UsageError(
             f"{name} does not cover the rows",
             expected=f"first entry 0, last entry {rows}",
-            found=f"{starts[0]} … {starts[-1]}" if starts else "no entries",
+            found=f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries",
         )
-    for place in range(1, len(starts)):
-        if starts[place] < starts[place - 1]:
-            raise UsageError(
-                f"{name} falls",
-                expected="entries that never decrease",
-                found=f"{name}[{place - 1}] = {starts[place - 1]}, {name}[{place}] = {starts[place]}",
-            )
-    return starts
+    falls = np.flatnonzero(starts[1:] < starts[:-1])
+    if len(falls):
+        place = int(falls[0])
+        raise UsageError(
+            f"{name} falls",
+            expected="entries that never decrease",
+            found=f"{name}[{place}] = {starts[place]}, {name}[{place + 1}] = {starts[place + 1]}",
+        )
+    return tuple(starts.tolist())
+
+
+def _as_array(ptr: Sequence[int]) -> NDArray[Any]:
+    try:
+        return np.asarray(ptr)
+    except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
+        return np.empty(0, object)[None]
 
 
 def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:

@@ -204,8 +204,13 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
         total = 1.0
     total = 1 / np.sqrt(total)
     at = (number // 16) * (dim + CONE) * 16 + number % 16
+    rounded = 0.0
     for c in range(dim):
         cones[at + c * 16] = axis[c] * total
+        rounded += np.float64(cones[at + c * 16]) ** 2
+    # Of the axis as it is stored: near 1, where the cone is narrow, a cosine too large by 2⁻²⁵ makes the angle
+    # too small by up to 2⁻¹².
+    rounded = np.sqrt(rounded)
     reach = 0.0
     cosine = 1.0
     for i in range(low, high):
@@ -218,7 +223,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
         if length > 0:
             length = np.sqrt(length)
             reach = max(reach, length)
-            cosine = min(cosine, dot / length)
+            cosine = min(cosine, dot / (length * rounded))
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):

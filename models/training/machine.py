@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.memory_errors import is_out_of_memory as is_out_of_memory
 from kmip_data.models.training.config import RunConfig
 
 Precision = Literal["32", "16-mixed", "bf16-mixed"]
@@ -94,16 +94,6 @@ class Size:
     def __str__(self) -> str:
         graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
         return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
-
-
-_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` is how a GPU, the CPU allocator, KeOps or Python says that memory ran out."""
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def out_of_memory(

@@ -150,6 +150,8 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         return
     failed = np.zeros(len(queries), np.bool_)
 
+    visited = share * len(keys) if way == "tree" else len(keys)  # keys multiplied for a query
+
     def rows(start: int, stop: int) -> None:
         if way == "tree":
             search_tree(tree, queries, keys, named, k, low, _WARM, start, stop, scores, indices, failed)
@@ -160,7 +162,8 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         rows,
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        most=max(16, _MOST_PRODUCTS // (len(keys) * keys.shape[1])),
+        # Queries go through the keys by 64.
+        most=max(64, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64),
     )
     if failed.any():
         edges = np.flatnonzero(np.diff(failed, prepend=False, append=False)).reshape(-1, 2) + first

@@ -177,6 +177,9 @@ def adversary(name: str, count: int, dim: int) -> torch.Tensor:
     elif name == "two clusters":
         rows *= 1e-3
         rows[:, ::2] += 1
+    elif name == "tight clusters":  # directions nearer than a float32 axis is to length 1
+        centres = torch.nn.functional.normalize(rows[:, :3], dim=2)
+        rows = centres[:, torch.arange(count) % 3] + 5e-5 * rows
     elif name == "shortest first":
         rows = torch.stack([head[head.norm(dim=1).argsort()] for head in rows])
     elif name == "far from the origin":
@@ -192,8 +195,8 @@ def adversary(name: str, count: int, dim: int) -> torch.Tensor:
     return rows
 
 
-LAYOUTS = """equal norms, one giant, two clusters, shortest first, far from the origin, constant, one line,
-subnormal, overflowing""".replace("\n", " ").split(", ")
+LAYOUTS = """equal norms, one giant, two clusters, tight clusters, shortest first, far from the origin,
+constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

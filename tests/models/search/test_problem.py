@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
 
 ROWS = torch.ones(2, 5, 3)
@@ -39,6 +39,8 @@ def changed(value: float) -> torch.Tensor:
         ((ROWS, ROWS, 1), {"query_ptr": []}, ["query_ptr", "no entries"]),
         ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([0.0, 5.0])}, ["query_ptr", "integer", "float32"]),
         ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([[0, 5]])}, ["query_ptr", "one-dimensional", "(1, 2)"]),
+        ((ROWS, ROWS, 1), {"query_ptr": [0, 2.5, 5]}, ["query_ptr", "integer", "float64"]),
+        ((ROWS, ROWS, 1), {"query_ptr": [[0], [2, 5]]}, ["query_ptr", "integer"]),
         ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["different numbers of graphs", "length 3"]),
         ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
         ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
@@ -76,3 +78,11 @@ def test_nothing_at_all(backend: str) -> None:
 def test_pointers_of_the_keys_default_to_those_of_the_queries() -> None:
     rows = torch.tensor([[[1.0], [5.0]]])
     assert topk_inner_product(rows, rows, 1, query_ptr=torch.tensor([0, 1, 2]))[1].tolist() == [[[0], [1]]]
+
+
+def test_out_of_memory_says_what_was_needed() -> None:
+    rows = torch.ones(1, 1, 1).expand(1, 2**20, 1)
+    with pytest.raises(OutOfResources) as caught:
+        topk_inner_product(rows, rows, 2**40)
+    for word in ("1,048,576 queries", "12", "lower k"):
+        assert word in str(caught.value)
