@@ -93,7 +93,8 @@ def _with_short_name(option: click.Parameter) -> click.Parameter:
 @click.option(
     "--search",
     metavar="BACKEND",
-    help="How the k best keys are found, such as keops for the paper's way; the same result.  [default: auto]",
+    help="How the k best keys are found, such as keops for the paper's way; the same result."
+    "  [default: auto]",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Compile the model with torch.compile.")
 @click.option(

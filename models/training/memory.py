@@ -192,8 +192,9 @@ def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
             values["edge_attr"] = edge_attr[columns] if there else edge_attr
     for name, value in batch.to_dict().items():
         plain = name not in {"edge_index", "edge_attr", "neighbor", "ptr", "batch", "y"}
-        if plain and _is(value) and value.shape[:1] == (batch.num_nodes,):
-            values[name] = value[rows]
+        if plain and _is(value) and value.ndim:
+            # A row a node, or (eigenvalues) a row a graph: the cut is one graph.
+            values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
     return Data(**values)
 
 

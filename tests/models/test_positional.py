@@ -34,6 +34,16 @@ def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
         torch.testing.assert_close(found[node], total, rtol=1e-4, atol=1e-5)
 
 
+def test_eigenvalues_may_come_once_a_graph() -> None:
+    encoder, data = POSITIONAL["lappe"]().eval(), batch()
+    data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
+    values = torch.rand(2, K)
+    data[LAPPE_VALUES] = values
+    found = encoder(read_batch(data, READS["lappe"]))
+    data[LAPPE_VALUES] = values[data.batch]
+    torch.testing.assert_close(found, encoder(read_batch(data, READS["lappe"])))
+
+
 def test_signs_are_drawn_in_training_one_a_frequency() -> None:
     encoder, data = POSITIONAL["lappe"](), batch()
     graphs = read_batch(data, READS["lappe"])
