@@ -208,8 +208,8 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
     for c in range(dim):
         cones[at + c * 16] = axis[c] * total
         rounded += np.float64(cones[at + c * 16]) ** 2
-    # Of the axis as it is stored: near 1, where the cone is narrow, a cosine too large by 2⁻²⁵ makes the angle
-    # too small by up to 2⁻¹².
+    # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too large by
+    # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
     reach = 0.0
     cosine = 1.0

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.memory_errors import is_out_of_memory as is_out_of_memory
+from kmip_data.models.memory_errors import is_out_of_memory as is_out_of_memory  # noqa: PLC0414 -- passed on
 from kmip_data.models.training.config import RunConfig
 
 Precision = Literal["32", "16-mixed", "bf16-mixed"]
