@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Solver = Literal["auto", "dense", "sparse"]
 
-DENSE_NODES: Final = 600  #: largest component for the dense solver, which is exact about equal eigenvalues
+DENSE_NODES: Final = 300  #: largest component for the dense solver (ADR 0212)
 _SHIFT: Final = 1e-9  #: how far below 0 the sparse solver looks from, in units of the largest degree
 _SAME: Final = 1e-6  #: relative distance below which two eigenvalues may be one
 _SEARCHES: Final = 20

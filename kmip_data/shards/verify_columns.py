@@ -36,7 +36,7 @@ def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Pr
             continue
         problems = list(_card_problems(build, folder, card))
         yield from problems
-        if not problems:
+        if all(problem.what == NOT_PART for problem in problems):
             for position, entry in enumerate(card.files):
                 shard = None if shards is None else shards[position]
                 yield from _column_file_problems(build.path, folder, card, entry, shard)

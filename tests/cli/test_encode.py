@@ -1,0 +1,58 @@
+"""``kmip-data encode``: what it prints, and what training reads of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cli import kmip
+
+import kmip_data
+from kmip_data.graphs.degree_profile import local_degree_profile
+from kmip_data.graphs.laplacian import laplacian_encoding
+from kmip_data.graphs.random_walk import random_walk_encoding
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    outcome = kmip("build", "malnet-tiny", "--sample", "--limit", 10, "--home", folder, "--jobs", 1, "-q")
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+def test_columns_are_added_and_found_again(home: Path) -> None:
+    arguments = ("encode", "malnet-tiny", "--sample", "--limit", 10, "--home", home, "--jobs", 1)
+    outcome = kmip(*arguments, "--rwse", 4, "--lappe", 3, "--degree-profile", "2.8", "--json", "-q")
+    assert outcome.code == 0, outcome.err
+    names = [entry["name"] for entry in outcome.json["columns"]]
+    assert names == ["rwse4", "lappe3", "degree-profile-2.8"]
+    attributes = [name for entry in outcome.json["columns"] for name in entry["attributes"]]
+    assert attributes == ["rwse", "lappe_values", "lappe_vectors", "degree_profile"]
+    again = kmip(*arguments, "--rwse", 4)
+    assert again.code == 0
+    assert 'columns=["rwse4"]' in again.out
+    assert "added" not in again.err
+    dataset = kmip_data.open(outcome.json["path"], columns=names)
+    for data in dataset:
+        edges, nodes = data.edge_index.numpy(), data.num_nodes
+        np.testing.assert_array_equal(data.rwse, random_walk_encoding(edges, nodes, 4))
+        np.testing.assert_array_equal(data.lappe_vectors, laplacian_encoding(edges, nodes, 3)[1])
+        np.testing.assert_array_equal(data.degree_profile, local_degree_profile(edges, nodes, "2.8"))
+    verified = kmip("verify", outcome.json["path"])
+    assert "3 columns" in verified.out
+
+
+def test_what_cannot_be_added(home: Path) -> None:
+    target = ("encode", "malnet-tiny", "--sample", "--limit", 10, "--home", home)
+    for arguments, found in (
+        ((), "nothing to add"),
+        (("--rwse", 0), "--rwse"),
+        (("--lappe", 2000), "no encoding called"),
+        (("--rwse", 2, "--scheduler", "tcp://127.0.0.1:9"), "--engine dask"),
+    ):
+        outcome = kmip(*target, *arguments)
+        assert outcome.code == 2, outcome.err
+        assert found in outcome.err
+    assert kmip("encode", "s3dis", "--home", home, "--rwse", 2).code == 2

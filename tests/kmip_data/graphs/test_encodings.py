@@ -1,0 +1,221 @@
+"""Positional encodings against dense linear algebra and PyTorch Geometric's transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.transforms import AddRandomWalkPE
+from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
+
+from kmip_data import threads
+from kmip_data.errors import UsageError
+from kmip_data.graphs.degree_profile import local_degree_profile
+from kmip_data.graphs.encodings import Graphs, parse_encoding
+from kmip_data.graphs.laplacian import laplacian_encoding
+from kmip_data.graphs.random_walk import random_walk_encoding
+
+Edges = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def slow_walk(edges: Edges, nodes: int, steps: int) -> np.ndarray[Any, Any]:
+    """Diagonals of powers of the dense matrix."""
+    adjacency = np.zeros((nodes, nodes))
+    np.add.at(adjacency, (edges[0], edges[1]), 1)
+    degree = adjacency.sum(1, keepdims=True)
+    walk = np.divide(adjacency, degree, where=degree > 0, out=np.zeros_like(adjacency))
+    power, found = np.eye(nodes), []
+    for _ in range(steps):
+        power = power @ walk
+        found.append(np.diag(power).copy())
+    return np.stack(found, 1)
+
+
+def both_ways(edges: Edges) -> Edges:
+    return np.concatenate([edges, edges[::-1]], axis=1)
+
+
+def random_edges(nodes: int, edges: int, seed: int) -> Edges:
+    return np.random.default_rng(seed).integers(0, nodes, (2, edges))
+
+
+def of_networkx(graph: Any) -> tuple[Edges, int]:
+    graph = nx.convert_node_labels_to_integers(graph)
+    return both_ways(np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T), graph.number_of_nodes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    nodes=st.integers(1, 14), count=st.integers(0, 40), seed=st.integers(0, 999), steps=st.integers(1, 9),
+    undirected=st.booleans(),
+)  # fmt: skip
+def test_walks_are_diagonals_of_powers(
+    nodes: int, count: int, seed: int, steps: int, undirected: bool
+) -> None:
+    edges = random_edges(nodes, count, seed)  # with loops and repeated edges
+    edges = both_ways(edges) if undirected else edges
+    found = random_walk_encoding(edges, nodes, steps)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, slow_walk(edges, nodes, steps), atol=1e-6)
+
+
+def test_walks_equal_pytorch_geometrics() -> None:
+    edges, nodes = of_networkx(nx.random_regular_graph(3, 60, seed=0))
+    data = AddRandomWalkPE(20, "pe")(Data(edge_index=torch.from_numpy(edges), num_nodes=nodes))
+    np.testing.assert_allclose(random_walk_encoding(edges, nodes, 20), data.pe.numpy(), atol=1e-6)
+
+
+def test_a_walk_depends_on_its_graph_alone_and_not_on_threads_or_the_order_of_edges() -> None:
+    graphs = [
+        (both_ways(random_edges(40, 60, 0)), 40),
+        (random_edges(30, 70, 1), 30),
+        (random_edges(1, 0, 2), 1),
+    ]
+    alone = np.concatenate([random_walk_encoding(edges, nodes, 7) for edges, nodes in graphs])
+    joined = _joined(graphs)
+    rng = np.random.default_rng(0)
+    for count in (1, 2):
+        threads.set_num_threads(count)
+        try:
+            together = random_walk_encoding(joined.joined(), 71, 7, node_ptr=joined.node_ptr)
+        finally:
+            threads.set_num_threads(None)
+        np.testing.assert_array_equal(together, alone)
+    turned = joined.joined()[:, rng.permutation(int(joined.edge_ptr[-1]))]
+    np.testing.assert_array_equal(random_walk_encoding(turned, 71, 7, node_ptr=joined.node_ptr), alone)
+
+
+def _joined(graphs: list[tuple[Edges, int]]) -> Graphs:
+    return Graphs(
+        np.cumsum([0, *(nodes for _, nodes in graphs)]),
+        np.cumsum([0, *(edges.shape[1] for edges, _ in graphs)]),
+        np.concatenate([edges for edges, _ in graphs], axis=1),
+    )
+
+
+def slow_laplacian(edges: Edges, nodes: int) -> np.ndarray[Any, Any]:
+    """As upstream builds it: unnormalised, of the undirected graph without loops."""
+    index = to_undirected(torch.from_numpy(edges), num_nodes=nodes)
+    matrix: np.ndarray[Any, Any] = to_scipy_sparse_matrix(
+        *get_laplacian(index, num_nodes=nodes), nodes
+    ).toarray()
+    return matrix
+
+
+GRAPHS: dict[str, Callable[[], Any]] = {
+    "molecule-like tree": lambda: nx.random_labeled_tree(40, seed=1),
+    "grid": lambda: nx.grid_2d_graph(7, 9),
+    "star: one eigenvalue many times": lambda: nx.star_graph(30),
+    "components": lambda: nx.disjoint_union_all([nx.path_graph(6), nx.cycle_graph(5), nx.empty_graph(2)]),
+    "twice the same": lambda: nx.disjoint_union(nx.path_graph(9), nx.path_graph(9)),
+    "two nodes": lambda: nx.path_graph(2),
+    "no edges": lambda: nx.empty_graph(4),
+    "one node": lambda: nx.empty_graph(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("solver", ["dense", "sparse"])
+def test_eigenpairs_are_the_smallest_and_orthonormal(name: str, solver: Any) -> None:
+    edges, nodes = of_networkx(GRAPHS[name]())
+    _check_pairs(edges, nodes, 10, solver)
+
+
+def _check_pairs(edges: Edges, nodes: int, count: int, solver: Any) -> None:
+    laplacian = slow_laplacian(edges, nodes)
+    values, vectors = laplacian_encoding(edges, nodes, count, solver=solver)
+    there = min(nodes, count)
+    assert values.dtype == vectors.dtype == np.float32
+    np.testing.assert_allclose(values[:there], np.linalg.eigvalsh(laplacian)[:there], atol=1e-5)
+    assert values[0] == 0
+    assert np.isnan(values[there:]).all()
+    assert np.isnan(vectors[:, there:]).all()
+    modes = vectors[:, :there].astype(float)
+    np.testing.assert_allclose(modes.T @ modes, np.eye(there), atol=1e-5)
+    np.testing.assert_allclose(laplacian @ modes, modes * values[:there], atol=2e-5)
+    size = np.abs(modes)
+    first = np.argmax(size >= size.max(0) * (1 - 1e-6), axis=0)
+    assert (modes[first, np.arange(there)] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
+        nx.star_graph(150),  # 149 of them
+        nx.path_graph(200),  # nearly all of them close to 0
+        nx.barbell_graph(15, 150),
+        nx.balanced_tree(2, 7),
+    ],
+)
+def test_the_sparse_solver_finds_what_the_dense_one_does(graph: Any) -> None:
+    edges, nodes = of_networkx(graph)
+    _check_pairs(edges, nodes, 8, "sparse")
+    np.testing.assert_allclose(
+        laplacian_encoding(edges, nodes, 8, solver="sparse")[0],
+        laplacian_encoding(edges, nodes, 8, solver="dense")[0],
+        rtol=1e-5,
+        atol=1e-9,
+    )
+
+
+def test_directions_loops_and_repeated_edges_do_not_count() -> None:
+    edges, nodes = of_networkx(nx.random_labeled_tree(20, seed=3))
+    one_way = edges[:, : edges.shape[1] // 2]
+    more = np.concatenate([one_way, one_way[:, :5], [[3, 4], [3, 4]]], axis=1)
+    for found, wanted in zip(laplacian_encoding(more, nodes), laplacian_encoding(edges, nodes), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_eigenvector_lives_on_one_component() -> None:
+    edges, nodes = of_networkx(nx.disjoint_union_all([nx.path_graph(5), nx.path_graph(4), nx.empty_graph(1)]))
+    values, vectors = laplacian_encoding(edges, nodes, 6)
+    np.testing.assert_array_equal(values[:3], 0)
+    np.testing.assert_allclose(vectors[:5, 0], 5**-0.5)
+    np.testing.assert_allclose(vectors[5:9, 1], 0.5)
+    assert vectors[9, 2] == 1
+    parts = [slice(0, 5), slice(5, 9), slice(9, 10)]
+    for column in vectors.T:
+        assert sum(bool(column[part].any()) for part in parts) == 1
+
+
+def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
+    graphs = [of_networkx(nx.random_labeled_tree(n, seed=n)) for n in (3, 12, 1, 25)]
+    joined = _joined(graphs)
+    stops: list[int] = []
+    for name in ("rwse5", "lappe4", "degree-profile-2.8"):
+        encoding = parse_encoding(name)
+        assert encoding.name == name
+        arrays = encoding.compute(joined, lambda: stops.append(1))
+        assert set(arrays) == {column.key for column in encoding.columns()}
+        for g, (edges, nodes) in enumerate(graphs):
+            a, b = joined.node_ptr[g], joined.node_ptr[g + 1]
+            if name == "rwse5":
+                np.testing.assert_array_equal(arrays["node/rwse"][a:b], random_walk_encoding(edges, nodes, 5))
+            elif name == "lappe4":
+                values, vectors = laplacian_encoding(edges, nodes, 4)
+                np.testing.assert_array_equal(arrays["graph/lappe_values"][g], values)
+                np.testing.assert_array_equal(arrays["node/lappe_vectors"][a:b], vectors)
+            else:
+                wanted = local_degree_profile(edges, nodes, "2.8")
+                np.testing.assert_array_equal(arrays["node/degree_profile"][a:b], wanted)
+    assert stops
+
+
+def test_names_and_numbers_that_are_none() -> None:
+    for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
+        with pytest.raises(UsageError, match="no encoding called"):
+            parse_encoding(name)
+    with pytest.raises(UsageError, match="steps"):
+        random_walk_encoding(random_edges(3, 3, 0), 3, 0)
+    with pytest.raises(UsageError, match="no such number"):
+        laplacian_encoding(random_edges(3, 3, 0), 3, 0)
+    with pytest.raises(UsageError, match="no such solver"):
+        laplacian_encoding(random_edges(3, 3, 0), 3, 2, solver="magic")  # type: ignore[arg-type]
