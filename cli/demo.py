@@ -51,14 +51,16 @@ DEMOS = {
         build="Turn the extract into a graph whose nodes have a long-range label",
         draw="Draw the map: by class, by eccentricity, by split",
         train="Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
-        epochs=20,
+        epochs=50,
         settings=(
             "model.layers=3",
             "model.parameter_budget=none",
             "model.hidden_dim=32",
+            "model.head_l2norm=false",
             "schedule.warmup_epochs=2",
-            "optimiser.lr=1e-2",
-            "training.eval_every=5",
+            "optimiser.lr=5e-3",
+            "optimiser.weight_decay=1e-2",
+            "training.eval_every=10",
         ),
         after="The paper's network and its 1,500 epochs: kmip-data train --dataset helsinki",
         map=True,
@@ -88,7 +90,7 @@ DEMOS = {
     examples=[
         "kmip-data demo",
         "kmip-data demo point-cloud",
-        "kmip-data demo city --home /tmp/demo --epochs 50",
+        "kmip-data demo city --home /tmp/demo --epochs 100",
     ],
 )
 @click.argument("what", type=click.Choice(list(DEMOS)), default="city")
@@ -101,7 +103,7 @@ DEMOS = {
     help="Everything is written below DIR.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(min=1), metavar="N", help="[default: 20 for the city, 4 for the rooms]"
+    "--epochs", type=click.IntRange(min=1), metavar="N", help="[default: 50 for the city, 4 for the rooms]"
 )
 @json_option
 def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
@@ -160,9 +162,9 @@ def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
         ("Evaluate the best weights", ["evaluate", name]),
     ]
     if demo.map:
-        steps.append(
-            ("Draw the map again, with where the model is right", ["preview", *demo.data, "--run", name])
-        )
+        again = ["preview", *demo.data, "--run", name]
+        steps.append(("Draw the map again, with where the model is right", again))
+        steps.append(("The same as a page to move about in", [*again, "--html"]))
     return steps
 
 
@@ -187,7 +189,7 @@ def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
         "curves": run / "curves.png",
         "result": run / "result.json",
     }
-    return {**made, "map": run / "map.png"} if demo.map else made
+    return {**made, "map": run / "map.png", "page": run / "map.html"} if demo.map else made
 
 
 def _build(demo: Demo, home: Home) -> Build:

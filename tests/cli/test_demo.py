@@ -29,8 +29,9 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings)
     assert outcome.json["sample"] is False
     assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 6
-    assert Path(outcome.json["map"]).name == "map.png"
+    assert outcome.err.count("$ kmip-data") == 7
+    for kind in ("map", "page"):
+        assert Path(outcome.json[kind]).is_file()
     assert "2,526" in outcome.err
 
 

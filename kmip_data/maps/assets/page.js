@@ -113,7 +113,7 @@ async function startMap() {
     state.hovered = node;
     if (node >= 0) {
       const facts = [state.layer, ...layers.slice(0, 2)].filter((layer, i, all) => all.indexOf(layer) === i);
-      $("tip").textContent = facts.map((layer) => `${layer.name} ${shown(layer, node)}`).join("\n");
+      $("tip").textContent = facts.map((layer) => `${layer.name}: ${shown(layer, node)}`).join("\n");
     }
     if (state.pinned < 0) describe(node);
     placeMarks();
@@ -188,10 +188,8 @@ async function startMap() {
   $("out").addEventListener("click", () => view.zoom(1 / 1.5));
   $("fit").addEventListener("click", () => view.fit());
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick });
-  let touched = false; // a window that changes its size still shows the whole city, until someone moves the map
-  canvas.addEventListener("pointerdown", () => (touched = true));
-  canvas.addEventListener("wheel", () => (touched = true), { passive: true });
-  new ResizeObserver(() => (touched ? redraw() : view.fit())).observe(canvas);
+  // A window that changes its size still shows the whole city, until someone moves the map.
+  new ResizeObserver(() => (view.moved ? redraw() : view.fit())).observe(canvas);
   canvas.addEventListener("webglcontextrestored", () => {
     drawing.restart();
     redraw();

@@ -2,7 +2,7 @@
 
 function makeView(canvas, bounds, onChange) {
   const [west, south, east, north] = bounds;
-  const view = { center: [0, 0], metre: 1 }; // middle in metres, CSS pixels a metre
+  const view = { center: [0, 0], metre: 1, moved: false }; // middle in metres, CSS pixels a metre
   const whole = () => {
     const margin = 30;
     const across = (canvas.clientWidth - 2 * margin) / Math.max(east - west, 1);
@@ -14,6 +14,7 @@ function makeView(canvas, bounds, onChange) {
   view.fit = () => {
     view.center = [(west + east) / 2, (south + north) / 2];
     view.metre = whole();
+    view.moved = false;
     onChange();
   };
   view.toScreen = (x, y) => [
@@ -26,6 +27,7 @@ function makeView(canvas, bounds, onChange) {
   ];
   view.pan = (dx, dy) => {
     view.center = [view.center[0] - dx / view.metre, view.center[1] + dy / view.metre];
+    view.moved = true;
     onChange();
   };
   // Zoom so that what is at (px, py) stays there.
@@ -34,6 +36,7 @@ function makeView(canvas, bounds, onChange) {
     view.metre = limit(view.metre * factor);
     const [nx, ny] = view.toMap(px, py);
     view.center = [view.center[0] + x - nx, view.center[1] + y - ny];
+    view.moved = true;
     onChange();
   };
   view.zoomed = () => view.metre / whole();

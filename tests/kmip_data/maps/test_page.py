@@ -86,7 +86,7 @@ def test_pointing_at_an_intersection_shows_all_its_columns(build, city, layers, 
         node = shown["found"]  # noqa: PLW2901 -- one of two at the same place
         assert shown["title"] == f"Intersection {node}"
         rows = shown["rows"]
-        assert f"class {city.classes[node]}: " in shown["tip"]
+        assert f"class: {city.classes[node]}: " in shown["tip"]
         for layer in layers:
             if hasattr(layer, "codes"):
                 assert rows[layer.name] == layer.labels[layer.codes[node]]
@@ -161,6 +161,10 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         document.getElementById("in").click(); seen.in = view.metre / whole;
         key("Enter"); seen.enter = document.getElementById("chosen").textContent;
         key("Escape"); seen.escape = document.getElementById("chosen").textContent;
+        const kept = view.metre;
+        document.body.style.gridTemplateColumns = "1fr 200px";
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
+        seen.resized = view.metre / kept;
         seen.ring = document.getElementById("ring").hidden;
         return seen;""",
         tmp_path,
@@ -177,6 +181,7 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
     assert found["in"] == pytest.approx(1.5)
     assert re.fullmatch(r"Intersection \d+ \(held\)", found["enter"])
     assert found["escape"] == "Point at an intersection"
+    assert found["resized"] == 1, "a window of another size leaves the view where it was moved to"
     assert found["ring"] is True
 
 
