@@ -62,7 +62,7 @@ def learnable_build(
     if parts is None:
         order = list(range(graphs))
         parts = {"train": order[:-4], "val": order[-4:-2], "test": order[-2:]}
-    return write_build(folder, records, schema, dataset="points", parts=parts, sample=sample)
+    return write_build(folder, records, schema, dataset="clouds", parts=parts, sample=sample)
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:

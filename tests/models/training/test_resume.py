@@ -140,7 +140,7 @@ def test_a_finished_run_is_returned_as_it_is(whole):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"])
 def test_a_damaged_result_is_written_anew(whole, tmp_path, content):
-    run = tmp_path / "runs/points/gps-kmip/damaged"
+    run = tmp_path / "runs/clouds/gps-kmip/damaged"
     shutil.copytree(whole, run)
     before = (run / RESULT_NAME).read_text("utf-8")
     (run / RESULT_NAME).write_bytes(content)
@@ -278,5 +278,5 @@ def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     assert child.returncode == code
     assert out == ""
     assert "Traceback" not in rest
-    assert f"kmip-data train --resume {tmp_path}/runs/points/gps-kmip/long" in rest
-    assert torch.load(tmp_path / "runs/points/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 2
+    assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in rest
+    assert torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 2

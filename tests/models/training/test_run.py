@@ -85,7 +85,7 @@ def test_the_loop_is_upstreams(tmp_path):
 
 def test_what_a_run_leaves(done, build, home):
     run = done.runs[0]
-    assert run == home.runs / "points-sample" / "gps-kmip" / "three-seed0"
+    assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert names == {
         "config.toml",
@@ -108,7 +108,7 @@ def test_result_says_what_design_asks(done, build):
     raw = json.loads((run / "result.json").read_text("utf-8"))
     assert set(raw) == set(RunResult.model_fields)
     result = read_result(run)
-    assert (result.version, result.seed, result.sample, result.dataset) == (1, 1, True, "points")
+    assert (result.version, result.seed, result.sample, result.dataset) == (1, 1, True, "clouds")
     assert result.build_key == build.card.key
     digests = {part: entry.digest for part, entry in build.card.splits["default"].parts.items()}
     assert result.split.digests == digests
@@ -146,7 +146,7 @@ def test_mean_and_std_over_seeds(done):
 
 
 def test_evaluate_gives_the_result_again(done, home):
-    for name in (str(done.runs[2]), "points-sample/gps-kmip/three-seed2", "three-seed2"):
+    for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
         found = evaluate(name, home=home)
         assert found.run == done.runs[2]
         assert found.metrics == done.results[2].metrics
@@ -353,7 +353,7 @@ def test_names_of_runs(done, build, home, tmp_path):
         train(tiny_config(build), home=home, name="../three", quiet=True)
     folders = [make_run_folder(Home(tmp_path), "d", "m", "same", exact=False) for _ in range(3)]
     assert [folder.name for folder in folders] == ["same", "same-2", "same-3"]
-    with pytest.raises(UsageError, match="Did you mean 'points-sample/gps-kmip/three-seed1'"):
+    with pytest.raises(UsageError, match="Did you mean 'clouds-sample/gps-kmip/three-seed1'"):
         find_run("three-sed1", home)
     with pytest.raises(UsageError, match="no run"):
         find_run("three", Home(tmp_path / "empty"))
@@ -365,7 +365,7 @@ def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd,
     out, err = capfd.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert lines[0].startswith("data: points (sample: generated data), ")
+    assert lines[0].startswith("data: clouds (sample: generated data), ")
     assert "split default: train 6, val 2, test 2 graphs" in lines[0]
     assert lines[1].startswith("model: gps-kmip, ")
     assert lines[2] == "schedule: cosine_with_warmup, 3 epochs, 0 of them warm-up"
@@ -422,7 +422,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)  # exactly one object
-    (run,) = (tmp_path / "runs/points/gps-kmip").iterdir()
+    (run,) = (tmp_path / "runs/clouds/gps-kmip").iterdir()
     assert found["run"] == str(run)
     result = read_result(run)
     assert result.config["system"]["devices"] == 2
