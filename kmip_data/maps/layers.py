@@ -107,10 +107,10 @@ def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
     right = prediction.classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{prediction.run}: {right.mean():.1%} right"
-    labels, colors = zip(*RIGHT_WRONG, strict=True)
-    if prediction.split is None:
-        labels, colors = ("right", "wrong"), colors[:2]
-    else:
+    labels: tuple[str, ...] = ("right", "wrong")
+    colors = tuple(color for _, color in RIGHT_WRONG)[:2]
+    if prediction.split is not None:
+        labels, colors = zip(*RIGHT_WRONG, strict=True)
         codes = city.splits[prediction.split]
         code[codes < PART_NAMES.index("test")] += 2
         shares = [
