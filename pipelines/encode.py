@@ -37,16 +37,16 @@ from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import StopRequestedError, UnitResult, explained
 from kmip_data.record import GraphRecord
-from kmip_data.schema import EDGE_INDEX, NEIGHBOR
+from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Schema
+from kmip_data.shards.layout import bytes_per
 
 if TYPE_CHECKING:
     from kmip_data.shards.reader import Shard
 
 WORK = "work"  #: folder inside ``columns/`` while columns are computed: journal and stop file
 JOURNAL = "journal.jsonl"
-#: Bytes of a shard in memory become at most so many in a worker: edges as int64, several times, and results.
-MEMORY_FACTOR = 16
-LEAST_MEMORY = 2**28
+#: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.
+OWN_MEMORY, COPIES, EDGE_BYTES = 2**28, 4, 64
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class EncodeTask:
     @property
     def memory(self) -> int:
         """Bytes a worker needs."""
-        return max(LEAST_MEMORY, MEMORY_FACTOR * self.shard.bytes)
+        _, node, _ = bytes_per(Schema(columns=self.encoding.columns(), edges="none"))
+        return OWN_MEMORY + COPIES * node * self.shard.nodes + EDGE_BYTES * self.shard.edges
 
 
 def column_file(name: str, shard: str) -> str:
