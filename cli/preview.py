@@ -16,6 +16,7 @@ from kmip_data.parts import PARTS
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
+    from kmip_data.drawing import Drawing
     from kmip_data.home import Build, Home
     from kmip_data.maps.layers import Prediction
     from kmip_data.store import ShardStore
@@ -69,7 +70,8 @@ def command(
 ) -> None:
     """Draw records of a build, or the map of a city.
 
-    Each record is one row: its points by class, its edges (dark where they join two classes), the
+    Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit draws them,
+    call graphs by springs), its edges (dark where they join two classes), the
     degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity, by split,
     and with --run by whether the prediction is right. Where the folder may not be written to, the
     picture goes to the current folder under the name of the build.
@@ -88,7 +90,7 @@ def command(
     chosen = _positions(records, len(pool), part)
     positions = [pool[position] for position in chosen]
     picture = output or _place(build, build.path, "preview.html" if html else "preview.png")
-    draw(store, positions, picture, html=html)
+    draw(store, positions, picture, home, html=html)
     if as_json:
         keys = store.keys()
         print_json(
@@ -165,7 +167,7 @@ def _place(build: Build, folder: Path, name: str) -> Path:
     return Path(f"{build.path.name}-{name}").absolute()
 
 
-def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> None:
+def draw(store: ShardStore, positions: list[int], path: Path, home: Home, *, html: bool) -> None:
     """Draw the records at ``positions`` into ``path``."""
     from kmip_data.drawing import draw_png, drawing_of
     from kmip_data.drawing_html import draw_html
@@ -175,6 +177,8 @@ def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> 
     kind = " (sample: generated, not the real data)" if card.sample else ""
     title = f"{card.title}{kind}   {as_options(card.parameters)}"
     drawings = [drawing_of(store, position) for position in positions]
+    if card.pipeline == "superpixels":
+        drawings = _over_pictures(drawings, store.build, home)
     (draw_html if html else draw_png)(
         drawings,
         path,
@@ -183,6 +187,18 @@ def draw(store: ShardStore, positions: list[int], path: Path, *, html: bool) -> 
         class_names=card.class_names,
         up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
     )
+
+
+def _over_pictures(drawings: list[Drawing], build: Build, home: Home) -> list[Drawing]:
+    """Lay the pictures that superpixels were made from below them, where they are still here."""
+    from dataclasses import replace
+
+    from kmip_data.pipelines.images.overlay import pictures_of
+
+    pictures = pictures_of(build, home, [drawing.key for drawing in drawings])
+    if missing := [drawing.key for drawing in drawings if drawing.key not in pictures]:
+        click.echo(f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True)
+    return [replace(drawing, picture=pictures.get(drawing.key)) for drawing in drawings]
 
 
 def _pool(store: ShardStore, part: str | None) -> list[int]:

@@ -1,9 +1,10 @@
-"""Pictures of records: points by class, their edges, degree and class histograms."""
+"""Pictures of records: nodes by class over what they were made from, their edges, degrees and classes."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import UsageError
-from kmip_data.schema import EDGE_INDEX, NEIGHBOR
+from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
 from kmip_data.shards.files import write_file
 
 if TYPE_CHECKING:
@@ -39,12 +39,21 @@ class Drawing:
         int64 ``(N,)``, class of each node; ``None`` where nodes have none.
     edge_index
         int64 ``(2, E)``, row 0 sources and row 1 targets.
+    picture
+        uint8 ``(H, W, 3)``, drawn below the nodes: ``pos`` has column and minus the row of a pixel.
+    place
+        Where the positions come from, if they are not the record's own.
+    label
+        What the graph is labelled with, in words; empty where it has no label.
     """
 
     key: str
     pos: NDArray[np.floating[Any]]
     y: NDArray[np.int64] | None
     edge_index: NDArray[np.int64]
+    picture: NDArray[np.uint8] | None = None
+    place: str = ""
+    label: str = ""
 
     def degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """In-degree and out-degree of each node, int64 ``(N,)``."""
@@ -64,10 +73,7 @@ class Drawing:
 def drawing_of(store: ShardStore, position: int) -> Drawing:
     """Read the record at ``position`` (in source order) as arrays.
 
-    Raises
-    ------
-    UsageError
-        Its nodes have no position in the plane or in space.
+    Nodes without a position of their own get one: atoms where RDKit draws them, others by springs.
     """
     from kmip_data.gather import LEVELS
 
@@ -75,25 +81,10 @@ def drawing_of(store: ShardStore, position: int) -> Drawing:
     shard = store.shards[store.shard[position]]
     first = {level: int(store.start[row, position]) for level, row in LEVELS.items()}
     last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
-    pos = None
-    for view in schema.views:
-        if view.attribute == "pos":
-            pos = shard.read(view.source, first["node"], last["node"])[:, view.start : view.stop]
-    for column in schema.columns:
-        if column.attribute == "pos":
-            pos = shard.read(column.key, first["node"], last["node"])
-    if pos is None or pos.shape[1] not in {2, 3}:
-        raise UsageError(
-            f"Records of {shard.dataset!r} cannot be drawn.",
-            expected="a position of each node in two or three coordinates",
-            found="none" if pos is None else f"{pos.shape[1]} coordinates",
-            left="nothing was changed",
-            next=f"kmip-data stats {store.build.path}",
-        )
-    labels = schema.labels
-    y = None
-    if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
-        y = shard.read(labels.key, first["node"], last["node"]).astype(np.int64)
+
+    def read(column: Column) -> NDArray[Any]:
+        return shard.read(column.key, first[column.level], last[column.level])
+
     edge_index = np.zeros((2, 0), dtype=np.int64)
     if schema.edges == "neighbor":
         sources = shard.read(NEIGHBOR, first["node"], last["node"]).astype(np.int64)
@@ -101,7 +92,58 @@ def drawing_of(store: ShardStore, position: int) -> Drawing:
         edge_index = np.stack([sources.reshape(-1), targets])
     elif schema.edges == "index":
         edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
-    return Drawing(shard.keys[first["graph"]], pos.astype(np.float64), y, edge_index)
+    labels, y, label = schema.labels, None, ""
+    if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
+        y = read(labels).astype(np.int64)
+    elif labels is not None and labels.level == "graph":
+        label = _label(labels, read(labels)[0], store.build.card.class_names)
+    pos, picture, place = _own_position(schema, read), None, ""
+    if pos is None:
+        pos, picture, place = _placed(schema, read, edge_index, last["node"] - first["node"])
+    key = shard.keys[first["graph"]]
+    return Drawing(key, pos.astype(np.float64), y, edge_index, picture, place, label)
+
+
+def _own_position(schema: Schema, read: Callable[[Column], NDArray[Any]]) -> NDArray[Any] | None:
+    """Return the stored positions in the plane or in space; rows of a picture go down."""
+    for view in schema.views:
+        if view.attribute == "pos" and view.stop - view.start in {2, 3}:
+            source = schema.column(view.source)
+            pos = read(source)[:, view.start : view.stop]
+            if source.fields and source.fields[view.start].startswith("row"):
+                pos = np.column_stack([pos[:, 1], -pos[:, 0]])
+            return pos
+    for column in schema.columns:
+        if column.attribute == "pos" and column.shape in {(2,), (3,)}:
+            return read(column)
+    return None
+
+
+def _placed(
+    schema: Schema, read: Callable[[Column], NDArray[Any]], edge_index: NDArray[np.int64], nodes: int
+) -> tuple[NDArray[Any], NDArray[np.uint8] | None, str]:
+    """Return positions for nodes that have none, the picture they belong to, and where they come from."""
+    from kmip_data.drawing_layouts import draw_molecule, is_molecule, layout
+
+    columns = {column.attribute: column for column in schema.columns}
+    if "x" in columns and "edge_attr" in columns and is_molecule(columns["x"].fields):
+        drawn = draw_molecule(read(columns["x"]), edge_index, read(columns["edge_attr"]))
+        if drawn is not None:
+            return drawn[1] * (1, -1), drawn[0], "drawn by RDKit from the features"
+    return layout(edge_index, nodes), None, "places by springs, not of the data"
+
+
+def _label(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
+    """Write the label of a graph: its class, the labels that hold, or its targets."""
+    if column.num_classes and not column.shape:
+        return class_name(int(value), names)
+    fields = column.fields or tuple(str(i) for i in range(value.size))
+    if column.num_classes:
+        return (
+            "\n".join(name for name, holds in zip(fields, value.ravel(), strict=True) if holds)
+            or "none holds"
+        )
+    return "\n".join(f"{name}  {number:.3g}" for name, number in zip(fields, value.ravel(), strict=True))
 
 
 def class_colors(count: int) -> list[str]:
@@ -144,7 +186,7 @@ def draw_png(
 
     figure = Figure(figsize=(16, 1.3 + 4.1 * len(drawings)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=15, fontweight="bold")
+    figure.suptitle(textwrap.fill(title, 120), fontsize=15, fontweight="bold")
     figure.supxlabel(footer, fontsize=9, color="#555555")
     grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
     colors = class_colors(_classes(drawings, class_names))
@@ -179,10 +221,17 @@ def point_colors(drawing: Drawing, colors: Sequence[str]) -> list[str]:
 
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
-    axes.set_title(f"{drawing.key}\n{len(drawing.pos):,} nodes", fontsize=10)
+    place = f" ({drawing.place})" if drawing.place else ""
+    axes.set_title(f"{_short(drawing.key)}\n{len(drawing.pos):,} nodes{place}", fontsize=10)
     _frame(axes, drawing.pos, up)
+    if drawing.picture is not None:
+        _draw_picture(axes, drawing.picture)
+        if drawing.y is None:
+            return  # a molecule: its picture shows the atoms
     columns = drawing.pos.T
-    axes.scatter(*columns, c=point_colors(drawing, colors), s=3.0, linewidths=0, clip_on=False)
+    size, edge = (3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
+    colored = point_colors(drawing, colors)
+    axes.scatter(*columns, c=colored, s=size, linewidths=edge, edgecolors="white", clip_on=False)
 
 
 def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
@@ -193,6 +242,8 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     total = drawing.edge_index.shape[1]
     count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else f"{total:,} edges"
     _frame(axes, drawing.pos, up)
+    if drawing.picture is not None and drawing.y is not None:
+        _draw_picture(axes, drawing.picture, alpha=0.35)
     segments = drawing.pos[shown.T]
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     share = ""
@@ -207,6 +258,20 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
         whole = drawing.y[drawing.edge_index]
         share = f"\ndark: {np.mean(whole[0] != whole[1]) if total else 0:.1%} join two classes"
     axes.set_title(f"{count}{share}", fontsize=10)
+
+
+def _short(key: str, most: int = 44) -> str:
+    """Return a key, its middle left out where it is wider than its panel."""
+    return key if len(key) <= most else f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
+
+
+def _draw_picture(axes: Any, picture: NDArray[np.uint8], alpha: float = 1.0) -> None:
+    """Lay a picture below the nodes; the centre of its first pixel is the origin."""
+    height, width = picture.shape[:2]
+    box = (-0.5, width - 0.5, 0.5 - height, 0.5)
+    axes.imshow(picture, extent=box, alpha=alpha, zorder=0, interpolation="antialiased")
+    axes.set_xlim(*box[:2])
+    axes.set_ylim(*box[2:])
 
 
 def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
@@ -258,7 +323,8 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
 def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
     axes.set_title("classes", fontsize=10)
     if drawing.y is None:
-        axes.text(0.5, 0.5, "nodes have no class", ha="center", va="center")
+        text = f"the graph:\n\n{drawing.label}" if drawing.label else "nodes have no class"
+        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, transform=axes.transAxes)
         axes.set_axis_off()
         return
     present, counts = np.unique(drawing.y, return_counts=True)

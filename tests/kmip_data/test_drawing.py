@@ -14,6 +14,7 @@ from support.builds import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing import Drawing, class_colors, draw_png, drawing_of
 from kmip_data.drawing_html import draw_html
+from kmip_data.drawing_layouts import draw_molecule, is_molecule, layout
 from kmip_data.errors import UsageError
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema
@@ -62,11 +63,15 @@ def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
     assert found.y is None
 
 
-def test_records_without_positions_are_refused(tmp_path):
-    schema = Schema(columns=(), edges="none")
-    build = write_build(tmp_path / "b", [GraphRecord(key="a", num_nodes=3)], schema, dataset="own")
+def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
+    schema = Schema(columns=(), edges="none", max_nodes=100_000)
+    records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
+    store = ShardStore(write_build(tmp_path / "b", records, schema, dataset="own"))
+    found = drawing_of(store, 0)
+    assert len(np.unique(found.pos, axis=0)) == 3
+    assert "not of the data" in found.place
     with pytest.raises(UsageError, match="cannot be drawn"):
-        drawing_of(ShardStore(build), 0)
+        drawing_of(store, 1)
 
 
 def test_many_edges_are_drawn_as_a_fixed_subset():
@@ -150,3 +155,44 @@ def test_long_shapes_stay_inside_their_scene():
 
     aspect = _aspect(np.array([[0.0, 0.0, 0.0], [2.0, 20.0, 5.0]]))
     assert aspect == pytest.approx({"x": 0.1 * LONGEST, "y": LONGEST, "z": 0.25 * LONGEST})
+
+
+# --- nodes without a position ----------------------------------------------------------------------
+
+
+def test_layout_places_parts_apart_and_is_repeatable():
+    ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
+    edges = np.concatenate(
+        [ring, ring[::-1], [[12, 13, 14], [13, 12, 14]]], axis=1
+    )  # a pair, a self loop, two alone
+    pos = layout(edges, 16)
+    assert np.isfinite(pos).all()
+    assert len(np.unique(pos.round(6), axis=0)) == 16
+    np.testing.assert_array_equal(pos, layout(edges, 16))
+    assert pos[12:, 1].min() > pos[:12, 1].max()
+    # Springs: neighbours on the ring are nearer than opposite nodes.
+    apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
+    assert (
+        apart[np.arange(12), (np.arange(12) + 1) % 12].max()
+        < apart[np.arange(12), (np.arange(12) + 6) % 12].min()
+    )
+
+
+def test_layout_of_nothing_and_of_single_nodes():
+    assert layout(np.zeros((2, 0), np.int64), 0).shape == (0, 2)
+    assert len(np.unique(layout(np.zeros((2, 0), np.int64), 5), axis=0)) == 5
+
+
+def test_molecules_are_drawn_from_their_features():
+    from kmip_data.pipelines.molecules import ATOM_FIELDS, read_smiles
+
+    molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
+    assert is_molecule(ATOM_FIELDS)
+    picture, pos = draw_molecule(molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr)
+    assert picture.shape == (700, 760, 3)
+    assert pos.shape == (len(molecule.x), 2)
+    assert ((pos >= 0) & (pos < (760, 700))).all()
+    nitrogen = int(np.flatnonzero(molecule.x[:, 0] == 6)[0])
+    column, row = pos[nitrogen].astype(int)
+    near = picture[row - 15 : row + 15, column - 15 : column + 15].reshape(-1, 3).astype(int)
+    assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
