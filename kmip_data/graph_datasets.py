@@ -359,22 +359,22 @@ class _Superpixels(ShardedDataset):
 class PascalVOCSP(_Superpixels):
     """PascalVOC-SP (LRGB): 11,355 pictures as graphs of about 480 superpixels, 21 classes of nodes.
 
-    Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``: mean, deviation, largest and least
-    red, green, blue of a superpixel, row and column of its centre in pixels; strength and length of a boundary;
-    the class at the centre, 0 background.
+    Items are ``Data(x=[N, 14], edge_index=[2, E], edge_attr=[E, 2], y=[N])``: mean, deviation, largest and
+    least red, green, blue of a superpixel, row and column of its centre in pixels; strength and length of a
+    boundary; the class at the centre, 0 background.
 
     Parameters
     ----------
     root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
     split_rule
-        ``"upstream"``: the published parts; ``"stratified"``: val and test are drawn by the rule that made the
-        published ones, with ``split_seed``.
+        ``"upstream"``: the published parts; ``"stratified"``: val and test are drawn by the rule that made
+        the published ones, with ``split_seed``.
     split_seed
         Of ``"stratified"``; 0 gives the published parts.
     standardise
-        Take the published mean from ``x`` and ``edge_attr`` and divide by the deviation. Only for models of your
-        own: the encoders ``voc`` and ``coco`` of the trainer do it themselves.
+        Take the published mean from ``x`` and ``edge_attr`` and divide by the deviation. Only for models of
+        your own: the encoders ``voc`` and ``coco`` of the trainer do it themselves.
 
     Examples
     --------

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.manifest import Standardisation
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.standardisation import constants_of
 
 #: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).

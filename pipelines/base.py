@@ -222,7 +222,7 @@ class Pipeline(ABC, Generic[P, S]):
         return ("train", "val", "test")
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
-        """Return the records of ``parts`` in the order that the stratified rule sees them in: source order."""
+        """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
 
     def apply_split(self, records: Records, params: S, raw: Path | None) -> Split:

@@ -48,7 +48,8 @@ class CIFAR10SplitParams(SplitParams):
 
     split: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the three lists of the published file; stratified: drawn anew, equal shares of the classes",
+        description="upstream: the three lists of the published file; stratified: drawn anew, equal "
+        "shares of the classes",
     )
 
 

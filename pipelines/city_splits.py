@@ -24,7 +24,8 @@ class CitySplitParams(SplitParams):
     split: Literal["random", "spatial", "stratified"] = Field(
         default="random",
         description="random: intersections at random, as the paper has them; spatial: whole blocks of the "
-        "map, so that train and test streets are not neighbours; stratified: at random with equal shares of the classes",
+        "map, so that train and test streets are not neighbours; stratified: at random, with equal "
+        "shares of the classes",
     )
     split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the draw")
     block_size: float = Field(

@@ -65,7 +65,8 @@ class MalNetTinySplitParams(SplitParams):
 
     split: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the published train, val and test lists; stratified: drawn anew, equal shares of the classes",
+        description="upstream: the published train, val and test lists; stratified: drawn anew, equal "
+        "shares of the classes",
     )
 
 

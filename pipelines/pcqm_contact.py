@@ -59,8 +59,8 @@ class PCQMContactSplitParams(SplitParams):
 
     split: Literal["shuffle", "num-atoms", "stratified"] = Field(
         default="shuffle",
-        description="shuffle: at random; num-atoms: the largest molecules validate and test; stratified: drawn "
-        "anew (at random, for the graphs have no classes)",
+        description="shuffle: at random; num-atoms: the largest molecules validate and test; "
+        "stratified: drawn anew (at random: the graphs have no classes)",
     )
 
 

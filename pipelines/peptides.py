@@ -72,7 +72,8 @@ class PeptidesSplitParams(SplitParams):
 
     split: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the published row numbers; stratified: drawn anew, equal shares of the classes",
+        description="upstream: the published row numbers; stratified: drawn anew, equal "
+        "shares of the classes",
     )
 
 

@@ -8,6 +8,7 @@ the memo has of them goes with them, so that memory does not grow with the file.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import pickletools
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from kmip_data.pipelines.restricted_pickle import (
 
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
+_SHARED: Final = 1_000  #: how many names and types are kept
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _INT4, _FALSE, _MARK, _EMPTY_TUPLE = b"KMJ\x89()"
@@ -54,13 +56,13 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
     Yields
     ------
     items, end
-        Some items (up to 1,000, as Python's own pickler writes them), and the position in the file behind them.
+        Some items (up to 1,000, as Python's own pickler writes them), and the position behind them.
 
     Raises
     ------
     DamagedInput
-        The pickle is cut off or broken, is no list, asks for something that is not allowed, or an item refers
-        to a part of an earlier one.
+        The pickle is cut off or broken, is no list, asks for something that is not allowed, or an item
+        refers to a part of an earlier one.
     """
     try:
         yield from _ListReader(data, allowed).batches()
@@ -188,7 +190,8 @@ class _ListReader(PickleMachine):
     def _hand_out(self, items: list[Any]) -> list[Any]:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
-        kept = {key: value for key, value in memo.items() if _is_shared(ready(value))}
+        shared = ((key, value) for key, value in memo.items() if _is_shared(ready(value)))
+        kept = list(itertools.islice(shared, _SHARED))  # the earliest
         memo.clear()
         memo.update(kept)
         (outer,) = self._stack

@@ -114,10 +114,12 @@ class PickleMachine:
         self._memo: dict[int, Any] = {}
 
     def result(self) -> Any:
+        """Return what the pickle holds."""
         (value,) = self._stack
         return ready(value)
 
     def step(self, opcode: str, argument: Any) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
+        """Carry out one opcode."""
         stack = self._stack
         if opcode in _VALUES:
             stack.append(argument)

@@ -52,8 +52,8 @@ class S3DISSplitParams(SplitParams):
     split: Literal["upstream", "room", "stratified"] = Field(
         default="upstream",
         description="upstream: validation blocks drawn at random, as the paper's code does; room: whole "
-        "rooms, so that no validation block overlaps a train block; stratified: drawn with equal shares of the "
-        "blocks' most frequent classes",
+        "rooms, so that no validation block overlaps a train block; stratified: drawn with equal "
+        "shares of the blocks' most frequent classes",
     )
     test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
     split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the validation draw")

@@ -107,7 +107,8 @@ class ShapeNetPartSplitParams(SplitParams):
 
     split: Literal["upstream", "stratified"] = Field(
         default="upstream",
-        description="upstream: the published train, val and test lists; stratified: drawn anew, equal shares of the classes",
+        description="upstream: the published train, val and test lists; stratified: drawn anew, equal "
+        "shares of the classes",
     )
 
 

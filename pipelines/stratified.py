@@ -1,4 +1,4 @@
-"""The stratified split of any dataset: parts as large as those of its own rule, with equal shares of classes."""
+"""The stratified split of any dataset: parts as large as its own rule's, with equal shares of classes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def stratified_split(
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
 
-    Graphs are told apart by their label, by their set of labels where several may hold, or by the most frequent
-    class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
+    Graphs are told apart by their label, by their set of labels where several may hold, or by the most
+    frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
 
     Parameters

@@ -1,7 +1,7 @@
 """PascalVOC-SP and COCO-SP (LRGB): pictures as graphs of about 480 superpixels, a class for each superpixel.
 
-Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of ``(x, edge_attr, edge_index, y)``
-(x float16 [N, 14], edge_attr [E, 2], edge_index int64 [2, E] as torch tensors, y [N] as a numpy array); or the
+Raw layout: ``train.pickle``, ``val.pickle`` and ``test.pickle``, each a list of tuples ``(x, edge_attr,
+edge_index, y)``: float16 [N, 14], [E, 2] and int64 [2, E] as torch tensors, [N] as a numpy array; or the
 processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations:
 ``docs/datasets/superpixel-graphs.md``, ``docs/fidelity.md``.
 """

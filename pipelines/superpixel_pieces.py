@@ -70,13 +70,17 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         names = ("x", "edge_attr", "edge_index", "y")
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
             raise index.wrong("the joined graphs and where each begins", type(found).__name__)
-        arrays = [data.get(name) for name in names]
-        ends = [slices.get(name) for name in names]
-        if not all(isinstance(array, np.ndarray) and array.ndim for array in (*arrays, *ends)):
+        axes = {"edge_index": 2, "x": 2, "edge_attr": 2, "y": 1}
+        if not all(
+            _has_axes(data.get(name), axes[name]) and _has_axes(slices.get(name), 1) for name in names
+        ):
             raise index.wrong(f"tensors called {', '.join(names)}", ", ".join(sorted(map(str, data))))
+        arrays: list[NDArray[Any]] = [data[name] for name in names]
+        ends: list[NDArray[Any]] = [slices[name] for name in names]
         rows = [array.shape[name == "edge_index"] for name, array in zip(names, arrays, strict=True)]
         for end, count in zip(ends, rows, strict=True):
-            if end.shape != ends[0].shape or end.dtype.kind != "i" or end[0] != 0 or end[-1] != count:
+            fits = end.shape == ends[0].shape and end.dtype.kind == "i" and end.size > 0
+            if not fits or end[0] != 0 or end[-1] != count:
                 raise index.wrong(f"slices from 0 to {count}", f"{end[:1]} to {end[-1:]}")
             if (np.diff(end) < 0).any():
                 raise index.wrong("slices that rise", "others")
@@ -86,6 +90,10 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         ):
             index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
         return index.count
+
+
+def _has_axes(value: Any, axes: int) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == axes
 
 
 @dataclass(frozen=True)
@@ -177,9 +185,9 @@ class _Index:
                 )
         nodes, edges = len(x), edge_index.shape[1]
         shapes = [tuple(array.shape) for array in (x, edge_attr, edge_index, y)]
-        wanted = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
-        if shapes != wanted:
-            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {wanted}", f"{shapes}")
+        expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
+        if shapes != expected:
+            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {expected}", f"{shapes}")
         if not 1 <= nodes <= self.max_nodes:
             raise self.wrong(f"1 to {self.max_nodes} nodes", f"{nodes}")
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)

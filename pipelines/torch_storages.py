@@ -49,7 +49,7 @@ def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
         count = int.from_bytes(header["count"], "little")
         if dtype is not None and len(data) - header.end() == count * dtype.itemsize:
             return np.frombuffer(data, dtype, count, header.end())
-    return load_storage(data, "a tensor")
+    return load_storage(bytes(data), "a tensor")
 
 
 #: What may be named in a pickle of tensors.

@@ -95,7 +95,8 @@ def meta_labels(classes: NDArray[np.int64], background: int | None = None) -> ND
     if background is not None:
         classes = classes.copy()
         classes[:, background] = np.where(np.delete(classes, background, axis=1).any(axis=1), -1, 1)
-    return classes.argmax(axis=1)
+    found: NDArray[np.int64] = classes.argmax(axis=1)
+    return found
 
 
 def stratified_draw(
@@ -103,9 +104,9 @@ def stratified_draw(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Deal positions to two parts with nearly equal shares of each label.
 
-    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with ``second``
-    test records, number by number; unlike it, labels that come once are taken too. This is the rule that LRGB
-    (``scripts/PascalVOC/superpixels.py``) makes val and test with.
+    The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with
+    ``second`` test records, number by number; labels that come once are taken, too. This is the rule
+    that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def stratified_draw(
 
 
 def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomState) -> NDArray[np.int64]:
-    """Return how many of each label make ``total``: its share rounded down, and one more by largest remainder.
+    """Return how many of each label make ``total``: shares rounded down, one more by largest remainder.
 
     Equal remainders are drawn from at random.
     """
@@ -158,7 +159,8 @@ def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomStat
         more = generator.choice(equal, size=min(len(equal), left), replace=False)
         dealt[more] += 1
         left -= len(more)
-    return dealt.astype(np.int64)
+    whole: NDArray[np.int64] = dealt.astype(np.int64)
+    return whole
 
 
 def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:

@@ -24,7 +24,7 @@ Picture = tuple[NDArray[np.float16], NDArray[np.float32], NDArray[np.int64], NDA
 
 
 def write_sample(folder: Path, *, coco: bool, pictures: int | None = None, seed: int = 0) -> None:
-    """Write ``train.pickle``, ``val.pickle`` and ``test.pickle``: 3/5 of the pictures, and two halves of the rest.
+    """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
     """

@@ -99,7 +99,7 @@ def test_a_draw_can_be_undone():
 
 
 def test_meta_labels_against_a_loop():
-    """LRGB's: the most frequent label that is not 0, the smallest of those that tie, 0 where there is no other."""
+    """LRGB's: the most frequent label but 0, the smallest of those that tie, 0 where there is no other."""
     rng = np.random.default_rng(0)
     nodes = [rng.integers(0, rng.integers(1, 6), rng.integers(1, 9)) for _ in range(300)]
     classes = np.array([np.bincount(labels, minlength=6) for labels in nodes])
