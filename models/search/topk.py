@@ -86,7 +86,7 @@ def _out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResourc
     result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8)
     return OutOfResources(
         "Memory ran out in the k-MIP search.",
-        expected=f"{result / 2**30:.3g} GiB for the result and about as much again as the keys take to search:"
+        expected=f"{result / 2**30:.3g} GiB for the result and as much again as the keys take to search:"
         f" {problem.heads} heads, {rows:,} queries, {keys:,} keys, d = {problem.dim}, k = {problem.k}",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
         left="what was saved before is kept",

@@ -124,6 +124,12 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     scores, indices = arrays.scores[head, first:last], arrays.indices[head, first:last]
     named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
     k = scores.shape[1]
+    if bool((keys == keys[0]).all()):
+        _first_keys(arrays, head, query_rows, low)
+        return
+    # No filter ranks by a query of zeros: equal scores, so the first keys.
+    zero = ~queries.any(1)
+    scores[zero], indices[zero] = 0, np.arange(low, low + k)
     spread = _directions(keys)
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and spread <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
@@ -138,7 +144,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     else:
         search_flat(tree, queries[some], keys, k, low, 0, few, *scratch, failed)
     climb = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
-    alike = float(failed.mean())
+    alike = float((failed & ~zero[some]).mean())
     way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
     log.debug(
         "%s scan of %d keys for %d queries: %.1f directions%s, %.0f %% of a sample of queries full of ties",
@@ -165,9 +171,18 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         # Queries go through the keys by 64.
         most=max(64, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64),
     )
+    failed &= ~zero
     if failed.any():
         edges = np.flatnonzero(np.diff(failed, prepend=False, append=False)).reshape(-1, 2) + first
         _exactly_for(arrays, head, edges, key_rows)
+
+
+def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
+    """Every key of a graph is the same: the first k, all with the score of the first."""
+    _exactly_for(arrays, head, query_rows[None], np.array([low, low + 1]))
+    rows, k = slice(*query_rows.tolist()), arrays.scores.shape[2]
+    arrays.scores[head, rows] = arrays.scores[head, rows, :1]
+    arrays.indices[head, rows] = np.arange(low, low + k)
 
 
 def _exactly_for(arrays: _Arrays, head: int, query_ptr: I64, key_rows: I64) -> None:
