@@ -69,6 +69,16 @@ class Content(_Strict):
     )
 
 
+class LinePatch(_Strict):
+    """A known broken line of a raw file, and what mends it; applied in memory only."""
+
+    file: str = Field(description="regular expression for the whole member path")
+    line: int = Field(ge=1, description="number of the line, from 1")
+    old: str = Field(description="regular expression for the broken bytes; a line without them stays as it is")
+    new: str
+    note: str = ""
+
+
 class Source(_Strict):
     """One raw file and its mirrors, best first."""
 
@@ -113,6 +123,10 @@ class Manifest(_Strict):
     class_names: tuple[str, ...] = ()
     sources: tuple[Source, ...] = Field(description="none: the raw data come by --archive alone")
     content: Content
+    alternatives: tuple[Content, ...] = Field(
+        default=(), description="other forms of the data that --archive takes and the pipeline reads"
+    )
+    patches: tuple[LinePatch, ...] = ()
     expected: Expected = Expected()
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
     dataset_class: str = Field(description="public class in kmip_data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +82,13 @@ def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool =
     if bare and not isinstance(archive, FolderArchive):
         # As it is, also where it could be opened: a .pt file is a zip.
         archive = BareFile(archive.path, content.anchor if known else None)
-    return recognise(archive, content)
+    try:
+        return recognise(archive, content)
+    except DamagedInput:
+        for other in () if source.content else manifest.alternatives:
+            with contextlib.suppress(DamagedInput):
+                return recognise(archive, other)
+        raise
 
 
 def _given(request: Request) -> list[Input]:

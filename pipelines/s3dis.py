@@ -19,7 +19,8 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
+from kmip_data.pipelines import s3dis_raw
+from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.text_lists import read_lines
@@ -110,10 +111,19 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         write_sample(folder, blocks=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
-        """Check the lists against the files; the plan has the size of each file."""
+        """Check the lists against the files; the plan has the size of each file. Raw scans are cut in blocks."""
         with advised(self.manifest.name):
+            if s3dis_raw.is_raw(raw.members):
+                rooms = s3dis_raw.cut_rooms(
+                    raw.path,
+                    list(raw.members),
+                    workdir,
+                    class_names=self.manifest.class_names,
+                    patches=self.manifest.patches,
+                )
+                return Prepared(workdir, {"rooms": rooms})
             names = read_file_list(raw.path / "all_files.txt")
-            rooms = read_room_list(raw.path / "room_filelist.txt")
+            room_of_block = read_room_list(raw.path / "room_filelist.txt")
             files: list[tuple[str, int, int, int]] = []
             for name in names:
                 with _open(raw.path / name) as (data, _):
@@ -126,19 +136,21 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                         found=f"{points}",
                     )
             total = sum(entry[1] for entry in files)
-            if total != len(rooms):
+            if total != len(room_of_block):
                 raise DamagedInput(
                     "room_filelist.txt does not have one line a block.",
                     expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
-                    found=f"{len(rooms)} lines",
+                    found=f"{len(room_of_block)} lines",
                 )
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
-        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice."""
+        """Deal the blocks of each file (of raw scans, of each room) in whole storage chunks, so that none is inflated twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
-        files = prepared.plan["files"]
+        files = prepared.plan.get("files") or [
+            (room, blocks, s3dis_raw.BLOCK_POINTS, 1) for room, blocks in prepared.plan["rooms"]
+        ]
         chosen = params.choose(sum(entry[1] for entry in files))
         first = 0
         for name, blocks, points, chunk_rows in files:
@@ -155,12 +167,17 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
         with advised(self.manifest.name):
-            rooms = read_room_list(prepared.path / "room_filelist.txt")
             name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
             index_dtype = self.schema(params).index_dtype
-            with _open(prepared.path / name) as (data, label):
-                features: NDArray[np.float32] = read_chosen_rows(data, rows, name=f"{name}, data")
-                labels: NDArray[np.uint8] = read_chosen_rows(label, rows, name=f"{name}, label")
+            if "rooms" in prepared.plan:
+                number = [room for room, _ in prepared.plan["rooms"]].index(name)
+                features, labels = s3dis_raw.read_blocks(prepared.path, number, rows)
+                rooms = dict.fromkeys((first + row for row in rows), name)
+            else:
+                rooms = dict(enumerate(read_room_list(prepared.path / "room_filelist.txt")))
+                with _open(prepared.path / name) as (data, label):
+                    features = read_chosen_rows(data, rows, name=f"{name}, data")
+                    labels = read_chosen_rows(label, rows, name=f"{name}, label")
             for row, x, y in zip(rows, features, labels, strict=True):
                 key = f"{rooms[first + row]}/{first + row:06d}"
                 _check_block(x, y, f"{name}, block {row} ({key})")
@@ -186,6 +203,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             note = "whole rooms validate; parts in source order"
         parameters = params.model_dump(exclude={"split"})
         return Split(name, params.split, parameters, parts, note)
+
+    def about(self, prepared: Prepared, params: S3DISParams) -> About:
+        """Say of blocks cut from raw scans that they are not the published ones."""
+        return About(notes=(s3dis_raw.NOTE,)) if "rooms" in prepared.plan else About()
 
     def name_parts(self, params: S3DISParams) -> list[str]:
         """``k32`` and what deviates from the defaults."""
