@@ -32,7 +32,7 @@ COMMANDS = {
     "info": ("info", "What a dataset or a build is: sources, licence, counts, presets."),
     "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),
     "build": ("build", "Turn raw files into HDF5 shards."),
-    "encode": ("encode", "Add positional encodings to a build, as columns beside its shards."),
+    "encode": ("encode", "Add positional encodings to a build."),
     "verify": ("verify", "Check every byte of a build; rebuild broken shards."),
     "stats": ("stats", "Sizes, degrees and classes of a build."),
     "preview": ("preview", "Draw records of a build."),

@@ -165,7 +165,7 @@ class DaskWorkers(Executor):
         """Turn the loss of the scheduler into our error."""
         from concurrent.futures import CancelledError
 
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
 
         try:
             yield

@@ -173,7 +173,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
         basis = np.concatenate([np.full((nodes, 1), nodes**-0.5), basis[:, 1:] @ turn], axis=1)
         limit = values[count - 1] * (1 - _SAME)
         negative = np.count_nonzero(_factorise(matrix, limit).U.diagonal() < 0)
-        missing = negative - 1 - np.count_nonzero(values < limit)
+        missing = int(negative - 1 - np.count_nonzero(values < limit))
         if missing <= 0:
             break
     return values[:count], basis[:, 1 : count + 1]
