@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.rule import largest, score_block
 from kmip_data.threads import for_ranges
 
 NAME = "cpu"
@@ -36,6 +37,8 @@ _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone ex
 _TIMES_K = 4  # fewer keys than so many times k: exact
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.25  # of a sample of queries: exact
+_GIANTS, _GIANT = 16, 16.0  # so many keys longer than all others by such a factor are searched apart
+_ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
@@ -124,8 +127,12 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     scores, indices = arrays.scores[head, first:last], arrays.indices[head, first:last]
     named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
     k = scores.shape[1]
-    if bool((keys == keys[0]).all()):
+    if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
         _first_keys(arrays, head, query_rows, low)
+        return
+    giants = _giants(keys)
+    if 0 < len(giants) < len(keys) - k:
+        _search_beside(arrays, giants, head, query_rows, key_rows)
         return
     # No filter ranks by a query of zeros: equal scores, so the first keys.
     zero = ~queries.any(1)
@@ -183,6 +190,39 @@ def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
     rows, k = slice(*query_rows.tolist()), arrays.scores.shape[2]
     arrays.scores[head, rows] = arrays.scores[head, rows, :1]
     arrays.indices[head, rows] = np.arange(low, low + k)
+
+
+def _giants(keys: F32) -> I64:
+    """Rows of a few keys far longer than all others, which no filter tells apart beside them."""
+    squares = np.einsum("ij,ij->i", keys, keys)
+    most = min(_GIANTS, len(keys) - 1)
+    rest = np.partition(squares, -1 - most)[-1 - most]
+    return np.flatnonzero(squares / np.float32(_GIANT**2) > rest) if rest > 0 else np.empty(0, np.int64)
+
+
+def _search_beside(arrays: _Arrays, giants: I64, head: int, query_rows: I64, key_rows: I64) -> None:
+    """Search the other keys, and merge with the scores of the giants."""
+    (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
+    keys, others = arrays.keys[head, low:high], np.delete(np.arange(high - low), giants)
+    queries, scores, indices = (
+        part[head : head + 1, first:last] for part in (arrays.queries, arrays.scores, arrays.indices)
+    )
+    beside = _Arrays(queries, keys[others][None], scores, indices)
+    _search_large(beside, None, 0, np.array([0, last - first]), np.array([0, len(others)]))
+    few = torch.from_numpy(keys[giants])[None]
+    for row in range(0, last - first, _ROWS):
+        part = slice(row, row + _ROWS)
+        theirs = score_block(torch.from_numpy(queries[:, part]), few)
+        found = torch.cat([torch.from_numpy(scores[:, part]), theirs], 2)
+        rows = torch.cat(
+            [
+                torch.from_numpy(others[indices[:, part]]),
+                torch.from_numpy(giants).expand(theirs.shape),
+            ],
+            2,
+        )
+        best = largest(found, scores.shape[2], rows)
+        scores[:, part], indices[:, part] = best[0].numpy(), best[1].numpy() + low
 
 
 def _exactly_for(arrays: _Arrays, head: int, query_ptr: I64, key_rows: I64) -> None:
