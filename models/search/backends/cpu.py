@@ -135,7 +135,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         _search_beside(arrays, giants, head, query_rows, key_rows)
         return
     # No filter ranks by a query of zeros: equal scores, so the first keys.
-    zero = ~queries.any(1)
+    zero: NDArray[np.bool_] = (queries == 0).all(1)
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
     spread = _directions(keys)
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and spread <= _TREE_DIM
@@ -204,9 +204,8 @@ def _search_beside(arrays: _Arrays, giants: I64, head: int, query_rows: I64, key
     """Search the other keys, and merge with the scores of the giants."""
     (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
     keys, others = arrays.keys[head, low:high], np.delete(np.arange(high - low), giants)
-    queries, scores, indices = (
-        part[head : head + 1, first:last] for part in (arrays.queries, arrays.scores, arrays.indices)
-    )
+    place = slice(head, head + 1), slice(first, last)
+    queries, scores, indices = arrays.queries[place], arrays.scores[place], arrays.indices[place]
     beside = _Arrays(queries, keys[others][None], scores, indices)
     _search_large(beside, None, 0, np.array([0, last - first]), np.array([0, len(others)]))
     few = torch.from_numpy(keys[giants])[None]
