@@ -150,7 +150,8 @@ def _recipe_options(recipe: str) -> list[click.Option]:
         ["--name", "recipe_name"], metavar="NAME", expose_value=False, callback=_keep_name,
         help="name of the dataset that is built: what other commands call it",
     )  # fmt: skip
-    return [name, *(option for option in options_of(source_model(recipe), SOURCES) if option.name != "archive")]
+    sources = options_of(source_model(recipe), SOURCES)
+    return [name, *(option for option in sources if option.name != "archive")]
 
 
 def _keep_name(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -94,7 +94,7 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
     """
     if nodes > MOST_NODES:
         raise UsageError(
-            "The graph cannot be drawn: its nodes have no position, and there are too many to find places for.",
+            "The graph cannot be drawn: its nodes have no position, and are too many to find places for.",
             expected=f"a position of each node in two or three coordinates, or at most {MOST_NODES:,} nodes",
             found=f"{nodes:,} nodes",
             left="nothing was changed",

@@ -74,7 +74,7 @@ class LinePatch(_Strict):
 
     file: str = Field(description="regular expression for the whole member path")
     line: int = Field(ge=1, description="number of the line, from 1")
-    old: str = Field(description="regular expression for the broken bytes; a line without them stays as it is")
+    old: str = Field(description="regular expression for the broken bytes; a line without them stays")
     new: str
     note: str = ""
 

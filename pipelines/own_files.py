@@ -40,8 +40,9 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
     if folder.is_file() and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
     if not folder.is_dir():
+        found_there = "a file" if folder.is_file() else "nothing"
         raise UsageError(
-            f"There is no folder {folder}.", expected=wanted, found="a file" if folder.is_file() else "nothing",
+            f"There is no folder {folder}.", expected=wanted, found=found_there,
             left="nothing was changed", next=f"check the path given to {option}",
         )  # fmt: skip
     found: dict[str, Path] = {}

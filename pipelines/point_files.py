@@ -71,7 +71,7 @@ def _npy(path: Path, _: str) -> Columns:
 
 
 def _text(path: Path, name: str) -> Columns:
-    """Numbers separated by commas, semicolons or blanks; names may stand in the first line, after ``#`` or not."""
+    """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
     data = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     head, _, rest = data.partition(b"\n")
     words = _words(head)
@@ -151,7 +151,8 @@ def _h5(path: Path, _: str) -> Columns:
                 )
                 columns.update(zip(names, value[:].T, strict=True))
     if len({len(column) for column in columns.values()}) > 1:
-        msg = f"columns of different lengths: {', '.join(f'{key} {len(column)}' for key, column in columns.items())}"
+        lengths = ", ".join(f"{key} {len(column)}" for key, column in columns.items())
+        msg = f"columns of different lengths: {lengths}"
         raise ValueError(msg)
     return columns
 

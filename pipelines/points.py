@@ -39,7 +39,7 @@ class PointSource(BaseModel):
     )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy; ``UsageError`` where there is none."""
+        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
         return {
             f"{FOLDER}/{name}": path for name, path in files_below(self.path, "--path", list(READERS)).items()
         }
@@ -201,13 +201,7 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
         key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
         try:
             cloud = read_cloud(prepared.path / name, name, params)
-            if params.classes is not None and cloud.y.max(initial=0) >= params.classes:
-                raise DamagedInput(
-                    f"{name}: a class is out of range.",
-                    expected=f"0 to {params.classes - 1}",
-                    found=str(int(cloud.y.max())),
-                    next="give the number of classes with --classes",
-                )
+            _check_classes(cloud, name, params)
             if params.block is None:
                 yield self._whole(key, cloud, params)
             else:
@@ -234,8 +228,8 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
         )
         if not blocks:
             raise DamagedInput(
-                f"{key} has no block.", expected="a window of at least 100 points", found=f"{len(cloud.xyz)} points",
-                next="give a larger --block",
+                f"{key} has no block.", expected="a window of at least 100 points",
+                found=f"{len(cloud.xyz)} points", next="give a larger --block",
             )  # fmt: skip
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, top)
@@ -253,7 +247,7 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
         return Skipped(key, f"{len(x)} points, too few for k = {params.k}") if record is None else record
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal clouds at random, each with all of its blocks, which overlap; blocks where there is one cloud."""
+        """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
         split = random_split(records, params)
         clouds = {row: _BLOCK.sub("", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
@@ -308,8 +302,18 @@ class Cloud:
 
 
 def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
-    """Read the columns that the parameters name; raises ``DamagedInput`` where one is not there or not finite."""
+    """Read the columns that the parameters name; ``DamagedInput`` where one is not there or not finite."""
     return Cloud(read_points(path, name), name, params)
+
+
+def _check_classes(cloud: Cloud, name: str, params: OwnPointParams) -> None:
+    if params.classes is not None and cloud.y.max(initial=0) >= params.classes:
+        raise DamagedInput(
+            f"{name}: a class is out of range.",
+            expected=f"0 to {params.classes - 1}",
+            found=str(int(cloud.y.max())),
+            next="give the number of classes with --classes",
+        )
 
 
 def _scaled_column(columns: Columns, feature: str, name: str) -> NDArray[np.float64]:

@@ -66,7 +66,7 @@ def _draw(rows: NDArray[np.int64], points: int, rng: Generator) -> NDArray[np.in
 def normalised(
     xyz: NDArray[np.float64], rows: NDArray[np.int64], size: float, top: NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the positions of a block centred on its floor, and those in the room from 0 to 1: (points, 3) each.
+    """Return positions of a block, centred on its floor, and in the room from 0 to 1: (points, 3) each.
 
     Parameters
     ----------

@@ -111,7 +111,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         write_sample(folder, blocks=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
-        """Check the lists against the files; the plan has the size of each file. Raw scans are cut in blocks."""
+        """Check the lists against the files; the plan has the size of each. Raw scans are cut in blocks."""
         with advised(self.manifest.name):
             if s3dis_raw.is_raw(raw.members):
                 rooms = s3dis_raw.cut_rooms(
@@ -145,7 +145,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
-        """Deal the blocks of each file (of raw scans, of each room) in whole storage chunks, so that none is inflated twice."""
+        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice.
+
+        Of raw scans those of each room.
+        """
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
         files = prepared.plan.get("files") or [

@@ -311,6 +311,6 @@ def _no_mask(picture: str) -> DamagedInput:
 
 def _stopped(error: DamagedInput, dataset: str) -> DamagedInput:
     error.parts["next"] = error.parts["next"] or (
-        f"mend or remove the file, or leave it out: kmip-data build superpixels --name {dataset} --on-error skip …"
+        f"mend or remove the file, or skip it: kmip-data build superpixels --name {dataset} --on-error skip …"
     )
     return error

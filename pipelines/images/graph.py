@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from kmip_data.pipelines.images.reading import VOID
 
 EdgeRule = Literal["rag-boundary", "rag", "knn"]
+CHANNELS = ("red", "green", "blue")
 FIELDS = (
-    *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in ("red", "green", "blue")),
+    *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in CHANNELS),
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
 
@@ -49,9 +50,9 @@ def labels(
     mask
         (H, W) class of each pixel, 255 where there is none.
     rule
-        ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, whether or not it is
-        a pixel of the superpixel; where it has none, and with ``majority`` always, the class that most pixels
-        of the superpixel have, the smaller of two.
+        ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, also where
+        that is no pixel of the superpixel; where it has none, and with ``majority`` always, the class that
+        most pixels of the superpixel have, the smaller of two.
     """
     count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
     known = mask != VOID
@@ -94,7 +95,7 @@ def connect(
 def _boundaries(
     picture: NDArray[np.uint8], segments: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Pairs of superpixels and (mean Sobel strength, pixels) of their boundary; scikit-image's ``rag_boundary``."""
+    """Pairs of superpixels with mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
@@ -114,7 +115,7 @@ def _boundaries(
 def _touching(
     picture: NDArray[np.uint8], segments: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Pairs of superpixels with a pixel beside (also across a corner) one of the other, and their colours' distance."""
+    """Pairs with a pixel beside one of the other, also across a corner, and their colours' distance."""
     nodes = int(segments.max()) + 1
     beside = ((segments[1:], segments[:-1]), (segments[:, 1:], segments[:, :-1]),
               (segments[1:, 1:], segments[:-1, :-1]), (segments[1:, :-1], segments[:-1, 1:]))  # fmt: skip
@@ -125,7 +126,7 @@ def _touching(
 
 
 def _nearest(segments: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """From each of the k nearest centroids (all others, where there are fewer): edges and distances in pixels."""
+    """From each of the k nearest centroids (or all others): edges and distances in pixels."""
     from kmip_data.graphs.knn import knn_edges
 
     centres = centroids(segments)

@@ -95,7 +95,7 @@ def read_mask(
 
 
 def voc_palette() -> NDArray[np.uint8]:
-    """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels, high ones first."""
+    """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels."""
     numbers = np.arange(256)
     colours = np.zeros((256, 3), np.int64)
     for bit in range(8):
@@ -165,18 +165,17 @@ class _decoded:  # noqa: N801 -- used as a function
                 warnings.simplefilter("ignore")
                 self.image = Image.open(self.path)
                 width, height = self.image.size
-                if width * height > MAX_PIXELS:
-                    raise self._refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
-                self.image.load()
-        except DamagedInput:
-            raise
+                if width * height <= MAX_PIXELS:
+                    self.image.load()
+                    return self.image
         except UnidentifiedImageError as error:
             raise self._refused("no picture of a known format") from error
         except MemoryError:
             raise
         except Exception as error:  # decoders raise what they like on damaged files
             raise self._refused(f"{type(error).__name__}: {error}") from error
-        return self.image
+        self.image.close()
+        raise self._refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
 
     def __exit__(self, *_: object) -> None:
         self.image.close()

@@ -12,14 +12,14 @@ from kmip_data.pipelines.samples.s3dis import make_room
 
 ROOT: Final = "Stanford3dDataset_v1.2_Aligned_Version"
 CLASSES: Final = (
-    "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board",
-    "clutter",
+    "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase",
+    "board", "clutter",
 )  # fmt: skip
 ROOMS: Final = ("Area_1/office_1", "Area_5/hallway_6", "Area_6/lounge_1")
 
 
 def write_sample(folder: Path, *, points: int = 12_000, seed: int = 0) -> None:
-    """Write three rooms below ``folder``, of ``points`` points each, in whole millimetres as the scans are."""
+    """Write three rooms of ``points`` points below ``folder``, in whole millimetres as the scans are."""
     for number, room in enumerate(ROOMS):
         rng = Generator(PCG64([seed, number]))
         cloud, label, _ = make_room(rng)

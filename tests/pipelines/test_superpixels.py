@@ -80,7 +80,7 @@ def left(home: Home) -> list[str]:
 
 
 def slow(picture: np.ndarray, mask: np.ndarray, most: int, compactness: float, rule: str):
-    """LRGB's construction as it is described: a loop of SLIC, a loop over superpixels, scikit-image's graphs."""
+    """LRGB's construction as described: a loop of SLIC, a loop over superpixels, scikit-image's graphs."""
     image = (picture / 255).astype(np.float32)
     asked = most + 50
     while True:
@@ -252,7 +252,8 @@ def test_splits_cover_all_records_and_stratify(pictures, home):
     assert set(made.card.splits) == {"random-seed0", "stratified-seed0-val0.25-test0.25"}
     for entry in made.card.splits.values():
         assert sum(part.graphs for part in entry.parts.values()) == 4
-    assert {part: entry.graphs for part, entry in made.card.splits["stratified-seed0-val0.25-test0.25"].parts.items()} == {
+    stratified = made.card.splits["stratified-seed0-val0.25-test0.25"].parts
+    assert {part: entry.graphs for part, entry in stratified.items()} == {
         "train": 2, "val": 1, "test": 1
     }  # fmt: skip
 
