@@ -175,8 +175,10 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         rows,
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        # Queries go through the keys by 64.
-        most=max(64, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64),
+        # Queries go through a tree by 64.
+        most=max(
+            64 if way == "tree" else 16, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
+        ),
     )
     failed &= ~zero
     if failed.any():
