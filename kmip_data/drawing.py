@@ -83,7 +83,7 @@ def drawing_of(store: ShardStore, position: int) -> Drawing:
     last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
 
     def read(column: Column) -> NDArray[Any]:
-        return shard.read(column.key, first[column.level], last[column.level])
+        return np.asarray(shard.read(column.key, first[column.level], last[column.level]))
 
     edge_index = np.zeros((2, 0), dtype=np.int64)
     if schema.edges == "neighbor":

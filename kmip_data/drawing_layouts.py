@@ -65,7 +65,8 @@ def draw_molecule(
         if a < b:
             molecule.AddBond(a, b, kinds.get(features[0], Chem.BondType.UNSPECIFIED))
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
-    drawer.drawOptions().prepareMolsBeforeDrawing = False
+    options: Any = drawer.drawOptions()
+    options.prepareMolsBeforeDrawing = False
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     drawing = rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
@@ -140,4 +141,5 @@ def _springs(graph: Any, members: NDArray[np.int64]) -> NDArray[np.float64]:
         length = np.linalg.norm(force, axis=1, keepdims=True)
         longest = spread * np.float32(0.15) * np.float32(1 - step / steps)  # of a step; it cools down
         pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
-    return pos.astype(np.float64) / max(float(np.ptp(pos, axis=0).max()) / spread, 1e-6)
+    width = float(np.ptp(pos, axis=0).max()) / float(spread)
+    return np.asarray(pos / max(width, 1e-6), np.float64)

@@ -23,6 +23,7 @@ from kmip_data.pipelines import s3dis_raw
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
+from kmip_data.pipelines.room_blocks import BLOCK_POINTS
 from kmip_data.pipelines.text_lists import read_lines
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
@@ -152,7 +153,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
         files = prepared.plan.get("files") or [
-            (room, blocks, s3dis_raw.BLOCK_POINTS, 1) for room, blocks in prepared.plan["rooms"]
+            (room, blocks, BLOCK_POINTS, 1) for room, blocks in prepared.plan["rooms"]
         ]
         chosen = params.choose(sum(entry[1] for entry in files))
         first = 0

@@ -99,7 +99,8 @@ def _boundaries(
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
-    strength = sobel(rgb2gray(picture.astype(np.float32) / np.float32(255)))
+    grey = rgb2gray(picture.astype(np.float32) / np.float32(255))
+    strength = sobel(grey)  # type: ignore[no-untyped-call]
     # A pixel lies on a boundary with the smallest and with the largest number around it.
     smallest, largest = _around(segments, np.minimum), _around(segments, np.maximum)
     below, above = smallest != segments, largest != segments

@@ -148,7 +148,7 @@ def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str)
             found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
             next="give the colours of the classes with --palette FILE",
         )
-    return order[at]
+    return np.asarray(order[at], np.int64)
 
 
 class _decoded:  # noqa: N801 -- used as a function

@@ -33,7 +33,7 @@ def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> ND
     shape = (1, *picture.shape[:2])
     grid = None
     for asked in range(most + EXTRA, 0, -1):
-        before, grid = grid, regular_grid(shape, asked)
+        before, grid = grid, regular_grid(shape, asked)  # type: ignore[no-untyped-call]
         if grid == before:
             continue
         found = slic(image, n_segments=asked, compactness=compactness, channel_axis=2, start_label=0)
