@@ -107,7 +107,7 @@ DEMOS = {
 )
 @json_option
 def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
-    """Raw data to a trained model, offline, in a few minutes.
+    """A real city to a trained model, offline, in a few minutes.
 
     WHAT is `city` (default): the streets of central Helsinki, real data that come with an installed
     package. Or `point-cloud`: generated rooms in the layout of S3DIS, whose figures say nothing about

@@ -35,7 +35,7 @@ COMMANDS = {
     "encode": ("encode", "Add positional encodings to a build."),
     "verify": ("verify", "Check every byte of a build; rebuild broken shards."),
     "stats": ("stats", "Sizes, degrees and classes of a build."),
-    "preview": ("preview", "Draw records of a build."),
+    "preview": ("preview", "Draw records of a build, or the map of a city."),
     "train": ("train", "Train a model, building what is missing first."),
     "evaluate": ("evaluate", "Measure a trained model again."),
     "analyze": ("analyze", "What attention does, on a trained run or on generated data."),

@@ -98,7 +98,7 @@ class SuperpixelParams(Params):
     )
     class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
     void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
-    precision: Literal["float16", "float32"] = Field(
+    feature_dtype: Literal["float16", "float32"] = Field(
         default="float16",
         description="stored form of the features; float16 rounds them as the published sets are",
     )
@@ -122,7 +122,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
         x = Column(
             key="node/x",
             attribute="x",
-            stored=params.precision,
+            stored=params.feature_dtype,
             presented="float32",
             shape=(len(graph.FIELDS),),
             fields=graph.FIELDS,
@@ -222,15 +222,15 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         y, _ = graph.labels(classes, segments, params.label)
         x = graph.features(pixels, segments)
-        if params.precision == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
+        if params.feature_dtype == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
             raise DamagedInput(
                 f"{picture} is too large for float16.", expected="at most 65,504 pixels a side",
-                found=str(max(pixels.shape[:2])), next="build with --precision float32",
+                found=str(max(pixels.shape[:2])), next="build with --feature-dtype float32",
             )  # fmt: skip
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
-            columns={"node/x": x.astype(params.precision), "edge/attr": attr.astype(np.float32), "node/y": y},
+            columns={"node/x": x.astype(params.feature_dtype), "edge/attr": attr.astype(np.float32), "node/y": y},
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 

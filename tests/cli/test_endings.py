@@ -212,7 +212,7 @@ def test_broken_pipe_is_quiet():
         (["completion", "powershell"], ["bash"]),
         (["train", "--dataset", "s3ids"], ["'s3dis'"]),
         (["train", "--epochs", "5", "--k", "3", "--dataset=s3ids"], ["'s3ids'", "'s3dis'"]),
-        (["train", "--epochs", "5", "--k", "3"], ["--k"]),
+        (["train", "--epochs", "5", "--k", "3"], ["--dataset TARGET"]),
         (["train", "--name", "s3dis", "--dataset", "shapenet-part", "--category", "Chiar"], ["'Chair'"]),
         (["train", "--name=x", "--dataset", "s3dis", "--category", "Chair"], ["--category"]),
         (["verify", "/no/such/folder", "--jsn"], ["--json"]),
