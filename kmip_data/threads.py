@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 
 _pool: ThreadPoolExecutor | None = None
@@ -78,8 +78,11 @@ def for_ranges(
                 function(a, b)
         return
     pool = _get_pool()
-    futures = [pool.submit(function, a, b) for a, b in pairwise(edges) if a < b]
+    futures: list[Future[object]] = []
     try:
+        for a, b in pairwise(edges):  # many: an interrupt may come before all are handed over
+            if a < b:
+                futures.append(pool.submit(function, a, b))
         wait(futures)
     except BaseException:
         for future in futures:
