@@ -186,7 +186,7 @@ class ShapeNetPart(ShardedDataset):
     >>> dataset = ShapeNetPart(split="test", categories=["Airplane", "Chair"])  # doctest: +SKIP
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a parameter of the dataset
         self,
         root: Folder | None = None,
         *,

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def build_dataset(
+def build_dataset(  # noqa: PLR0913 -- each is an option of the command
     name: str,
     *,
     parameters: Mapping[str, Any] | None = None,

@@ -230,7 +230,11 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
-            columns={"node/x": x.astype(params.feature_dtype), "edge/attr": attr.astype(np.float32), "node/y": y},
+            columns={
+                "node/x": x.astype(params.feature_dtype),
+                "edge/attr": attr.astype(np.float32),
+                "node/y": y,
+            },
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 

@@ -16,7 +16,15 @@ from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.samples.peptides import SIDE_CHAINS, smiles
 from kmip_data.shards.writer import encode_shard
 
-NAMES = ["cifar10", "coco-sp", "pascalvoc-sp", "malnet-tiny", "pcqm-contact", "peptides-func", "peptides-struct"]
+NAMES = [
+    "cifar10",
+    "coco-sp",
+    "pascalvoc-sp",
+    "malnet-tiny",
+    "pcqm-contact",
+    "peptides-func",
+    "peptides-struct",
+]
 
 
 def digests(folder):
