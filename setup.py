@@ -31,24 +31,21 @@ EXTRAS = {
     "faiss": ["faiss-cpu>=1.8"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
+ALL = sorted({item for items in EXTRAS.values() for item in items})
+# For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     "build>=1.2",
     "codespell>=2.3",
-    "faiss-cpu>=1.8",
     "hypothesis>=6.100",
     "import-linter>=2.0",
-    "laspy[lazrs]>=2.5",
     "mypy>=1.11",
-    "ogb>=1.3.6",
     "pre-commit>=3.7",
     "pykdtree>=1.4",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
-    "rdkit>=2024.3",
     "ruff>=0.6",
     "scikit-learn>=1.4",
-    "triton>=3.4; platform_system == 'Linux'",
     "trustme>=1.1",
     "types-requests",
     "types-tqdm",
@@ -77,6 +74,7 @@ setup(
         "torch-geometric>=2.6",
         "pykeops>=2.2",
         "osmnx>=2.0",
+        "networkx>=3.2",
         "osmium>=4.0",
         "pyrosm==0.25.0",
         "shapely>=2.1",
@@ -105,8 +103,8 @@ setup(
     ],
     extras_require={
         **EXTRAS,
-        "dev": DEV,
-        "all": sorted({item for items in EXTRAS.values() for item in items}),
+        "dev": [*DEV, *ALL],
+        "all": ALL,
     },
     entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},
     classifiers=[
