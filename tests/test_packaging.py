@@ -30,7 +30,7 @@ OF_EXTRAS = {
     "rdkit",
     "skimage",
 }  #: asked for where they are missing
-DEV_ONLY = {"pykdtree"}  #: compared with in benchmarks
+DEV_ONLY = {"geopandas", "ogb", "pandas", "pykdtree", "sklearn"}  #: compared with in benchmarks
 
 
 def requirements() -> list[str]:
