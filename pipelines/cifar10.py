@@ -26,6 +26,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
+from kmip_data.pipelines.part_units import units_of_parts
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.torch_files import read_torch_file
 from kmip_data.record import GraphRecord
@@ -133,18 +134,7 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
 
     def units(self, prepared: Prepared, params: CIFAR10Params) -> list[Unit]:
         """Deal the graphs of each part."""
-        sizes = prepared.plan["sizes"]
-        chosen = params.choose(sum(sizes.values()))
-        units: list[Unit] = []
-        first = 0
-        for part in PARTS:
-            rows = [position - first for position in chosen if first <= position < first + sizes[part]]
-            for at in range(0, len(rows), RECORDS_PER_UNIT):
-                some = rows[at : at + RECORDS_PER_UNIT]
-                name = f"{part} {some[0]} to {some[-1]}"
-                units.append(Unit(len(units), name, {"part": part, "rows": some}))
-            first += sizes[part]
-        return units
+        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
 
     def records(self, prepared: Prepared, unit: Unit, params: CIFAR10Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""

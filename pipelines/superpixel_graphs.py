@@ -30,6 +30,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
+from kmip_data.pipelines.part_units import units_of_parts
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.superpixel_pieces import Piece, index_pickle, index_torch_file, read_pieces
 from kmip_data.record import GraphRecord
@@ -146,18 +147,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
 
     def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
         """Deal the graphs of each part."""
-        sizes = prepared.plan["sizes"]
-        chosen = params.choose(sum(sizes.values()))
-        units: list[Unit] = []
-        first = 0
-        for part in PARTS:
-            rows = [position - first for position in chosen if first <= position < first + sizes[part]]
-            for at in range(0, len(rows), RECORDS_PER_UNIT):
-                some = rows[at : at + RECORDS_PER_UNIT]
-                name = f"{part} {some[0]} to {some[-1]}"
-                units.append(Unit(len(units), name, {"part": part, "rows": some}))
-            first += sizes[part]
-        return units
+        return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
 
     def records(self, prepared: Prepared, unit: Unit, params: SuperpixelParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row
+from kmip_data.peak_memory import peak_host_memory
 
 GRAPHS, QUICK_GRAPHS = 20_000, 400
 DISTINCT = 200  #: pictures that are made; the files repeat them
@@ -131,14 +132,7 @@ def _measure(who: str, folder: Path) -> None:
     made = {"ours": _ours, "theirs": _theirs}[who](folder)
     seconds = time.perf_counter() - start
     size = sum(path.stat().st_size for path in made.iterdir() if path.name[:3] != "pre")
-    print(json.dumps({"seconds": seconds, "peak": _peak_mib(), "bytes": size}))
-
-
-def _peak_mib() -> float:
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    print(json.dumps({"seconds": seconds, "peak": peak_host_memory() / 2**20, "bytes": size}))
 
 
 if __name__ == "__main__":

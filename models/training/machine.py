@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,6 +12,7 @@ import torch
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.memory_errors import is_out_of_memory as is_out_of_memory  # noqa: PLC0414 -- passed on
 from kmip_data.models.training.config import RunConfig
+from kmip_data.peak_memory import peak_host_memory as peak_host_memory  # noqa: PLC0414 -- passed on
 
 Precision = Literal["32", "16-mixed", "bf16-mixed"]
 
@@ -123,23 +122,6 @@ def out_of_memory(
         left=left,
         next="\n    ".join(["one or more of", *tips, "or a machine with more memory"]),
     )
-
-
-def peak_host_memory() -> int:
-    """Peak resident set of this process in bytes, since it began."""
-    # getrusage's figure begins at that of the process that started this one.
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def peak_device_memory(device: torch.device) -> int | None:
