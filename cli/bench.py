@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -118,10 +119,21 @@ def _rows_command(what: str) -> click.Command:
         for topic in topic_names() if what == "all" else [what]:
             if not quiet:
                 click.echo(f"{topic} …", err=True)
-            found += [(topic, row) for row in _topic(topic).rows(quick=quick)]
+            found += measured(topic, _topic(topic).rows(quick=quick), quiet=quiet)
         print_rows(found, machine, quick=quick, markdown=markdown, as_json=as_json)
 
     return rows_of_topic
+
+
+def measured(topic: str, rows: Iterable[Row], *, quiet: bool) -> list[tuple[str, Row]]:
+    """Return rows with their topic; each is told on stderr once it is there, for some take minutes."""
+    found = []
+    for row in rows:
+        if not quiet:
+            what, against, ours, theirs, ratio = _cells(row)[:5]
+            click.echo(f"  {what}: {ours}; {against}: {theirs}; {ratio}", err=True)
+        found.append((topic, row))
+    return found
 
 
 def print_rows(

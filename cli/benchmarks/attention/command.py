@@ -179,17 +179,18 @@ def command(
             next="kmip-data bench attention --help",
         )
     if as_table:
-        from kmip_data.cli.bench import machine_line, print_rows
+        from kmip_data.cli.bench import machine_line, measured, print_rows
         from kmip_data.cli.benchmarks.attention.table import measure
 
         kind, _, file = options["data"].partition(":")
+        machine = machine_line()
         rows = measure(
             quick=options["quick"],
             trained=file if kind == "trained" else None,
             threads=options["threads"],
         )
-        found = [("attention --table", row) for row in rows]
-        print_rows(found, machine_line(), quick=options["quick"], markdown=markdown, as_json=as_json)
+        found = measured("attention --table", rows, quiet=quiet)
+        print_rows(found, machine, quick=options["quick"], markdown=markdown, as_json=as_json)
         return
     asked = check(**options)
     if breakdown:
