@@ -176,7 +176,8 @@ def quantity(value: float | None, unit: str) -> str:
         return "–"
     if unit == "s" and value < 1:
         return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+    space = " " if unit not in ("", "×") else ""
+    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + space + unit
 
 
 def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
