@@ -158,6 +158,32 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
     return ensure_split(build, split_parameters)
 
 
+def obtain_columns(build: Build, names: Sequence[str], **options: Any) -> None:
+    """Add the columns that the build does not have yet; ``rwse20`` is a name.
+
+    Parameters
+    ----------
+    **options
+        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :data:`BUILD_OPTIONS`; others have no effect.
+
+    Raises
+    ------
+    UsageError
+        There is no encoding of that name, or the build folder may not be written to.
+    DamagedInput
+        A shard is damaged.
+    """
+    from kmip_data.columns import added_names
+    from kmip_data.graphs.encodings import parse_encoding
+
+    missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
+    if missing:
+        from kmip_data.pipelines.encode import encode_build
+
+        taken = {name: options[name] for name in ("jobs", "engine", "scheduler", "quiet") if name in options}
+        encode_build(build, missing, **taken)
+
+
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a dataset as its card has them: those given, checked, and the defaults.
 

@@ -94,10 +94,11 @@ class ModelConfig(BaseModel):
         description="dummy: one learned vector for all edges; linear: of edge_attr; bond: embeddings of OGB's"
         " three integers; voc, coco: standardised, then linear",
     )
-    positional: Literal["none", "lappe", "rwse"] = Field(
+    positional: Literal["none", "lappe", "rwse", "equivstable"] = Field(
         default="none",
-        description="positional encoding beside the node features: Laplacian eigenvectors (16 channels) or"
-        " return probabilities of random walks (28), columns that kmip-data encode adds",
+        description="positional encoding: beside the node features Laplacian eigenvectors (lappe, 16"
+        " channels) or return probabilities of random walks (rwse, 28); equivstable: gates of message passing"
+        " scaled by the distance of eigenvectors. Training adds the columns that it reads (kmip-data encode)",
     )
     input_layers: int = Field(
         default=0,
@@ -113,7 +114,7 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _position_leaves_room(self) -> Self:
-        width = {"none": 0, "lappe": 16, "rwse": 28}[self.positional]
+        width = {"lappe": 16, "rwse": 28}.get(self.positional, 0)
         if width >= self.hidden_dim and self.parameter_budget is None:
             msg = (
                 f"hidden_dim = {self.hidden_dim} leaves no room beside the {width} channels of"

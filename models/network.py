@@ -15,7 +15,7 @@ from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.recompute import recomputed
-from kmip_data.models.positional import POSITIONAL, READS, WIDTHS, WithPositional
+from kmip_data.models.positional import POSITIONAL, READS, WIDTHS, StablePosition, WithPositional
 from kmip_data.models.registry import builder, register_model
 from kmip_data.models.search.registry import get_backend
 
@@ -42,6 +42,7 @@ class GPSNetwork(nn.Module):
         dim = config.hidden_dim
         self.node_encoder = _node_encoder(config, in_channels)
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
+        self.position = StablePosition(dim) if config.positional == "equivstable" else None
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.layers = nn.ModuleList(
             _gps_layer(config, k=k, last=number == config.layers - 1)
@@ -65,6 +66,8 @@ class GPSNetwork(nn.Module):
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
         """
         graphs = read_batch(batch, self.reads)
+        if self.position is not None:
+            graphs = self.position(graphs)
         x, e = self.input(self.node_encoder(graphs)), self.edge_encoder(graphs)
         for layer in self.layers:
             if self.checkpoint_layers and self.training:
@@ -89,7 +92,7 @@ class InputBlock(nn.Module):
 
 def _node_encoder(config: ModelConfig, in_channels: int) -> nn.Module:
     encoder = NODE_ENCODERS[config.node_encoder](in_channels, config.hidden_dim - WIDTHS[config.positional])
-    if config.positional == "none":
+    if config.positional not in POSITIONAL:
         return encoder
     return WithPositional(encoder, POSITIONAL[config.positional]())
 
@@ -100,6 +103,7 @@ def _gps_layer(config: ModelConfig, *, k: int, last: bool) -> GPSLayer:
         dropout=config.dropout,
         residual=config.local_residual == "inside",
         update_edges=not last,
+        by_distance=config.positional == "equivstable",
     )
     attention = KMIPAttention(
         config.hidden_dim,

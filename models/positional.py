@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import torch
@@ -69,6 +70,39 @@ class RandomWalkSE(nn.Module):
         return self.linear(self.norm(_column(batch, RWSE, "rwse20")))  # type: ignore[no-any-return]
 
 
+class StablePosition(nn.Module):
+    """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
+
+    The first eight eigenvectors, 0 where a graph has fewer, through one linear map. Positions are never
+    added to node features: of them message passing sees the squared distance of the two ends of each
+    edge, which is the same when all eigenvectors change their sign, and by an orthogonal map also when
+    they are rotated.
+
+    Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of GraphGPS.
+
+    Parameters
+    ----------
+    dim
+        Coordinates of a position: the channels of the network.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = (LAPPE_VECTORS,)
+    frequencies: ClassVar[int] = 8
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(self.frequencies, dim)
+
+    def forward(self, batch: GraphBatch) -> GraphBatch:
+        """The batch, its edges with their distances."""
+        vectors = _column(batch, LAPPE_VECTORS, COLUMNS["equivstable"])
+        position = self.linear(vectors.nan_to_num())
+        edges = batch.edges
+        apart = edges.at_source(position) - edges.at_target(position)
+        distance = apart.square().sum(-1, keepdim=True)
+        return replace(batch, edges=replace(edges, distance=distance))  # type: ignore[type-var]
+
+
 class WithPositional(nn.Module):
     """The channels of a node encoder, and those of a positional encoding after them."""
 
@@ -94,7 +128,17 @@ def _column(batch: GraphBatch, name: str, column: str) -> Tensor:
 
 
 POSITIONAL: dict[str, Callable[[], nn.Module]] = {"lappe": LapPE, "rwse": RandomWalkSE}
-WIDTHS: dict[str, int] = {"none": 0, "lappe": LapPE.dim, "rwse": RandomWalkSE.dim}
+#: Channels that an encoding takes from those of the node encoder.
+WIDTHS: dict[str, int] = {"none": 0, "lappe": LapPE.dim, "rwse": RandomWalkSE.dim, "equivstable": 0}
 #: Names under which ``kmip-data encode`` adds what the encoders read.
-COLUMNS: dict[str, str] = {"lappe": "lappe10", "rwse": f"rwse{RandomWalkSE.steps}"}
-READS: dict[str, tuple[str, ...]] = {"none": (), "lappe": LapPE.reads, "rwse": RandomWalkSE.reads}
+COLUMNS: dict[str, str] = {
+    "lappe": "lappe10",
+    "rwse": f"rwse{RandomWalkSE.steps}",
+    "equivstable": f"lappe{StablePosition.frequencies}",
+}
+READS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "lappe": LapPE.reads,
+    "rwse": RandomWalkSE.reads,
+    "equivstable": StablePosition.reads,
+}

@@ -25,6 +25,11 @@ PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each
 class Edges(Protocol):
     """Edge values have the channels last and one or two leading axes, by form."""
 
+    @property
+    def distance(self) -> Tensor | None:
+        """Squared distance of the positions of each edge's ends: edge values with one channel, or None."""
+        ...
+
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → edge values, newly allocated."""
         ...
@@ -48,11 +53,14 @@ class EdgeList:
         (E,) int64.
     num_nodes
         N.
+    distance
+        (E, 1), where nodes have positions.
     """
 
     source: Tensor
     target: Tensor
     num_nodes: int
+    distance: Tensor | None = None
 
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (E, d)."""
@@ -76,9 +84,12 @@ class NeighborTable:
     ----------
     neighbor
         (N, k) int64, the sources of each target, as rows of the whole batch.
+    distance
+        (N, k, 1), where nodes have positions.
     """
 
     neighbor: Tensor
+    distance: Tensor | None = None
 
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (N, k, d)."""

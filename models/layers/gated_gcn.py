@@ -15,7 +15,10 @@ class GatedGCN(nn.Module):
 
     For an edge j → i with features e: ê = D x_i + E x_j + C e, gate s = sigmoid(ê), and
     x_i' = A x_i + Σ_j s · B x_j / (Σ_j s + 10⁻⁶). Then batch norm, ReLU and dropout on x' and ê; the
-    edges always keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py).
+    edges always keep a residual connection (upstream graphgps/layer/gatedgcn_layer.py). With
+    ``by_distance``, s is first multiplied by a number between 0 and 1 that a perceptron 1 → d → 1 makes of
+    the squared distance of the positions of i and j (Wang et al., "Equivariant and Stable Positional
+    Encoding for More Powerful Graph Neural Networks", ICLR 2022).
 
     Parameters
     ----------
@@ -28,15 +31,30 @@ class GatedGCN(nn.Module):
     update_edges
         False leaves the edges as they are: for a last layer, whose edges nothing reads. The edge
         norm then stays, for the parameter count and published weights, but takes no gradient.
+    by_distance
+        Scale the gates by the distance that the edges carry.
     """
 
-    def __init__(self, dim: int, *, dropout: float, residual: bool, update_edges: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dropout: float,
+        residual: bool,
+        update_edges: bool = True,
+        by_distance: bool = False,
+    ) -> None:
         super().__init__()
         self.A = nn.Linear(dim, dim)
         self.B = nn.Linear(dim, dim)
         self.C = nn.Linear(dim, dim)
         self.D = nn.Linear(dim, dim)
         self.E = nn.Linear(dim, dim)
+        self.closeness = (
+            nn.Sequential(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid())
+            if by_distance
+            else None
+        )
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
@@ -52,7 +70,7 @@ class GatedGCN(nn.Module):
             Edge features in the form of ``edges``: (E, d) or (N, k, d); (1, d) when all edges share
             one vector.
         edges
-            Who is connected to whom.
+            Who is connected to whom, and with ``by_distance`` how far the ends are apart.
 
         Returns
         -------
@@ -74,6 +92,8 @@ class GatedGCN(nn.Module):
         pre += edges.at_target(self.D(x))
         pre += self.C(e)
         gate = torch.sigmoid(pre)
+        if self.closeness is not None:
+            gate = gate * self.closeness(edges.distance)
         messages, gates = edges.sum_at_target(gate * edges.at_source(self.B(x))), edges.sum_at_target(gate)
         if not self.update_edges:
             return messages, gates, e
@@ -100,7 +120,8 @@ class GatedGCN(nn.Module):
     def _takes(self, x: Tensor, e: Tensor, edges: NeighborTable) -> bool:
         """Whether compiled passes can take these: float32 on the CPU, not under autocast or compilation."""
         return (
-            x.device.type == "cpu"
+            self.closeness is None
+            and x.device.type == "cpu"
             and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")
             and type(self.norm_e) is BatchNorm

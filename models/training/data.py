@@ -1,4 +1,4 @@
-"""From the configuration of a run to its data: the build, built first where it is missing."""
+"""From the configuration of a run to its data: build and added columns, made first where they are missing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from kmip_data.home import Build, Home, list_builds, open_target
 from kmip_data.manifest import dataset_names
+from kmip_data.models.positional import COLUMNS
 from kmip_data.models.training.config import DataConfig, RunConfig
 from kmip_data.models.training.many_graphs import ManyGraphs
 from kmip_data.models.training.one_graph import OneGraph
 from kmip_data.models.training.presets import is_build_folder
 from kmip_data.models.training.run_data import RunData, check_columns
-from kmip_data.opening import obtain, split_name
+from kmip_data.opening import obtain, obtain_columns, split_name
 from kmip_data.shards.splits import read_split
 
 
@@ -21,6 +22,8 @@ def open_data(
     config: RunConfig, *, home: Home, required: tuple[str, ...] = ("train", "val"), **build_options: Any
 ) -> RunData:
     """Open the build that ``config.data`` means, building it first where it is missing.
+
+    A positional encoding that the network reads is added to it where that is missing, unless ``build=False``.
 
     Parameters
     ----------
@@ -36,6 +39,9 @@ def open_data(
     """
     build, name = _obtain(config.data, home, **build_options)
     check_columns(build, config)
+    added = COLUMNS.get(config.model.positional)
+    if added is not None and build_options.pop("build", True):
+        obtain_columns(build, [added], **build_options)
     split = read_split(build.path / build.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(build, name, config, required)

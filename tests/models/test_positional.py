@@ -9,7 +9,16 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.positional import LAPPE_VALUES, LAPPE_VECTORS, POSITIONAL, READS, RWSE
+from kmip_data.models.layers.edges import EdgeList
+from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.positional import (
+    LAPPE_VALUES,
+    LAPPE_VECTORS,
+    POSITIONAL,
+    READS,
+    RWSE,
+    StablePosition,
+)
 
 K, STEPS = 10, 20
 
@@ -76,3 +85,80 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
         model(plain)
     with pytest.raises(ValueError, match="leaves no room"):
         ModelConfig(hidden_dim=16, positional=name)
+
+
+def equivstable(**options) -> ModelConfig:
+    return ModelConfig(
+        layers=2, hidden_dim=8, heads=2, k=2, key_dim=3, dropout=0.0, positional="equivstable", **options
+    )
+
+
+def changed(data: Data, change) -> Data:
+    other = data.clone()
+    other[LAPPE_VECTORS] = change(data[LAPPE_VECTORS])
+    return other
+
+
+def eight(data: Data) -> Data:
+    return changed(data, lambda vectors: vectors[:, :8])
+
+
+def test_stable_positions_are_distances_of_mapped_eigenvectors() -> None:
+    data, encoder = eight(batch()), StablePosition(5)
+    found = encoder(read_batch(data, READS["equivstable"])).edges.distance
+    for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
+        ends = [encoder.linear(data[LAPPE_VECTORS][node].nan_to_num()) for node in (source, target)]
+        torch.testing.assert_close(found[edge], (ends[0] - ends[1]).square().sum()[None])
+    data.neighbor = torch.tensor([[1], [2], [0], [4], [5], [6], [3]])
+    table = encoder(read_batch(data, READS["equivstable"])).edges.distance
+    data.neighbor, data.edge_index = None, torch.stack([data.neighbor[:, 0], torch.arange(7)])
+    assert table.shape == (7, 1, 1)
+    torch.testing.assert_close(table[:, 0], encoder(read_batch(data, READS["equivstable"])).edges.distance)
+
+
+def test_stable_positions_know_no_direction() -> None:
+    torch.manual_seed(0)
+    model = build_model(equivstable(), in_channels=4, num_classes=3).eval()
+    data = eight(batch())
+    found = model(data)
+    assert not torch.allclose(found, model(changed(data, lambda v: v.flip(1))))
+    for change in (torch.neg, lambda vectors: vectors + 3):  # all signs at once; another origin
+        torch.testing.assert_close(found, model(changed(data, change)), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():  # by an orthogonal map, any rotation
+        turns = [torch.linalg.qr(torch.randn(8, 8))[0] for _ in range(2)]
+        model.position.linear.weight.copy_(turns[0])
+    data[LAPPE_VECTORS] = data[LAPPE_VECTORS].nan_to_num()
+    torch.testing.assert_close(
+        model(data), model(changed(data, lambda v: v @ turns[1])), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gates_are_scaled_by_closeness() -> None:
+    layer = GatedGCN(3, dropout=0.0, residual=False, by_distance=True).eval()
+    x, e = torch.randn(2, 3), torch.randn(1, 3)
+    distance = torch.tensor([[2.5]])
+    edges = EdgeList(torch.tensor([0]), torch.tensor([1]), 2, distance)
+    z = layer.D(x[1]) + layer.E(x[0]) + layer.C(e[0])
+    gate = torch.sigmoid(z) * layer.closeness(distance[0])
+    expected = layer.A(x[1]) + gate * layer.B(x[0]) / (gate + 1e-6)
+    found, new = layer(x, e, edges)
+    torch.testing.assert_close(found[1], layer.norm_x(expected[None])[0].relu())
+    torch.testing.assert_close(new, e + layer.norm_e(z[None]).relu())  # edges themselves are not scaled
+
+
+def test_stable_positions_need_their_column() -> None:
+    plain = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    with pytest.raises(UsageError, match="lappe8"):
+        build_model(equivstable(), in_channels=4, num_classes=3)(plain)
+
+
+def test_stable_positions_are_learned_also_where_layers_are_recomputed() -> None:
+    gradients = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = build_model(equivstable(checkpoint_layers=recompute), in_channels=4, num_classes=3)
+        model(eight(batch())).square().sum().backward()
+        gradients.append([model.position.linear.weight.grad, model.layers[0].local.closeness[0].weight.grad])
+    for a, b in zip(*gradients, strict=True):
+        assert a.abs().sum() > 0
+        torch.testing.assert_close(a, b)

@@ -8,8 +8,10 @@ import torch
 from support.builds import write_build
 from support.training_data import tiny_config
 
+from kmip_data.columns import added_names
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
+from kmip_data.models.positional import COLUMNS
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.evaluate import evaluate
 from kmip_data.models.training.run import train
@@ -126,7 +128,6 @@ def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
         ("classes", {"model": {"node_encoder": "atom"}}, "not those of OGB's molecules"),
         ("classes", {"model": {"node_encoder": "voc"}}, "expected: 14 columns"),
         ("classes", {"model": {"edge_encoder": "bond"}}, "not those of OGB's molecules"),
-        ("classes", {"model": {"positional": "lappe", "hidden_dim": 32}}, "kmip-data encode"),
     ],
 )
 def test_what_does_not_go_together(tmp_path, kind, sections, message):
@@ -151,3 +152,17 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
     one.x = None
     torch.testing.assert_close(batch.get_example(0).x[:, :4], LocalDegreeProfile()(one).x[:, :4])
     assert train(config, home=Home(tmp_path), quiet=True).results[0].num_features == 5
+
+
+@pytest.mark.parametrize("positional", ["lappe", "rwse", "equivstable"])
+def test_a_missing_encoding_is_added_first(tmp_path, positional):
+    build = graphs_build(tmp_path / "b", "classes")
+    config = tiny_config(
+        build, model={"positional": positional, "hidden_dim": 32, "layers": 1}, training={"epochs": 1}
+    )
+    with pytest.raises(UsageError, match="kmip-data encode"):
+        train(config, home=Home(tmp_path), quiet=True, build=False)
+    assert added_names(build.path) == []
+    summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
+    assert added_names(build.path) == [COLUMNS[positional]]
+    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
