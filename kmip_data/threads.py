@@ -8,10 +8,11 @@ two Python threads enter it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 
@@ -36,6 +37,16 @@ def set_num_threads(count: int | None) -> None:
         msg = f"count must be at least 1, got {count}"
         raise ValueError(msg)
     _limit = count
+
+
+@contextlib.contextmanager
+def limit_restored() -> Iterator[None]:
+    """Put the limit of :func:`set_num_threads` back afterwards, whatever the block sets it to."""
+    before = _limit
+    try:
+        yield
+    finally:
+        set_num_threads(before)
 
 
 def num_threads() -> int:

@@ -178,6 +178,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
+    small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]
@@ -196,6 +197,11 @@ class Pipeline(ABC, Generic[P, S]):
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces; run once, in a worker. Identity by default."""
         return Prepared(raw.path)
+
+    def is_small(self, raw: RawFolder) -> bool:
+        """Whether the work is one unit that is done before a worker process would have started."""
+        sizes = ((raw.path / member).stat().st_size for member in raw.members)
+        return self.one_unit and sum(sizes) <= self.small_bytes
 
     @abstractmethod
     def units(self, prepared: Prepared, params: P) -> list[Unit]:

@@ -267,7 +267,15 @@ def _run(
             place.mkdir(parents=True, exist_ok=True)
         remove_partials(folder)
     try:
-        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[raw.path], quiet=quiet)
+        executor = open_executor(
+            engine,
+            scheduler,
+            work,
+            jobs=jobs,
+            needs=[raw.path],
+            quiet=quiet,
+            here=pipeline.is_small(raw),
+        )
         with Journal(work / JOURNAL, key) as journal, executor:
             yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
     except BaseException:

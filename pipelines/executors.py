@@ -1,4 +1,4 @@
-"""What runs the units of a build: worker processes of this machine, or a Dask cluster."""
+"""What runs the units of a build: worker processes of this machine, this process itself, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -73,7 +73,14 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
 
 
 def open_executor(
-    engine: EngineName, scheduler: str | None, work: Path, *, jobs: int, needs: Iterable[Path], quiet: bool
+    engine: EngineName,
+    scheduler: str | None,
+    work: Path,
+    *,
+    jobs: int,
+    needs: Iterable[Path],
+    quiet: bool,
+    here: bool = False,
 ) -> Executor:
     """Return the executor that the options ``--engine`` and ``--scheduler`` mean, not yet entered.
 
@@ -83,12 +90,18 @@ def open_executor(
         Folder for the stop file and what else executors keep on disk.
     needs
         Folders that every worker must see.
+    here
+        Run in this process what would run in worker processes: for work that is done before one has started.
     """
     check_engine(engine, scheduler)
     if engine == "dask":
         from kmip_data.pipelines.cluster import DaskWorkers
 
         return DaskWorkers(work, scheduler, jobs=jobs, needs=tuple(needs), quiet=quiet)
+    if here:
+        from kmip_data.pipelines.in_process import InProcess
+
+        return InProcess(work / "stop")
     from kmip_data.pipelines.pool import Workers
 
     return Workers(work / "stop")

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "KMIP_TEST_FAULT"
 CALLS = ("write", "fsync", "replace")
 RUN = "from support.toy_pipeline import main; main()"
+RUN_ONE_UNIT = "from support.toy_pipeline import main; main(one_unit=True)"
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ def environment(place: Path, fault: Fault | None = None, **more: str) -> dict[st
 
 
 def start_build(
-    folder: Path, *, jobs: int = 2, fault: Fault | None = None, **more: Any
+    folder: Path, *, jobs: int = 2, fault: Fault | None = None, one_unit: bool = False, **more: Any
 ) -> subprocess.Popen[str]:
     """Start a toy build in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), str(jobs)],
+        [sys.executable, "-c", RUN_ONE_UNIT if one_unit else RUN, str(folder), str(jobs)],
         env=environment(folder / "bootstrap", fault),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

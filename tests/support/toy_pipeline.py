@@ -131,6 +131,17 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         return [f"k{params.k}"]
 
 
+class OneUnitPipeline(ToyPipeline):
+    """The same with all graphs in one shard: small raw files are built without a worker process."""
+
+    one_unit = True
+
+    def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
+        """One unit."""
+        count = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
+        return [Unit(0, f"graphs 0 to {count}", {"start": 0, "stop": count})]
+
+
 def _obey(order: str) -> None:
     word, _, value = order.partition("=")
     if word == "sleep":
@@ -145,6 +156,8 @@ def _obey(order: str) -> None:
         if value:
             Path(value).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "seen":
+        Path(value).write_text(str(threads.num_threads()))
     elif word == "no-torch" and "torch" in sys.modules:
         raise ImportError("torch is loaded in a worker")
     elif word == "threads" and (threads.num_threads(), os.environ["OMP_NUM_THREADS"]) != (int(value), "1"):
@@ -230,21 +243,23 @@ def built_units(folder: Path) -> list[int]:
     return [int(line) for line in lines if line != "prepare"]
 
 
-def build_toy(folder: Path, *, jobs: int = 2, home: Path | None = None, **options: Any) -> Build:
+def build_toy(
+    folder: Path, *, jobs: int = 2, home: Path | None = None, one_unit: bool = False, **options: Any
+) -> Build:
     """Build the toy dataset from ``folder/raw`` into ``folder/built``."""
     from kmip_data.pipelines.build import build_raw
 
-    pipeline = toy_pipeline()
+    pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
     return build_raw(pipeline, params, split, raw, home=Home(home or folder), jobs=jobs, **options)
 
 
-def main() -> None:
+def main(**options: Any) -> None:
     """One build of ``FOLDER JOBS`` (the arguments of the process), with the exit codes of the command."""
     try:
-        print(build_toy(Path(sys.argv[1]), jobs=int(sys.argv[2])).path)  # noqa: T201
+        print(build_toy(Path(sys.argv[1]), jobs=int(sys.argv[2]), **options).path)  # noqa: T201
     except KmipDataError as error:
         print(error, file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_code)
