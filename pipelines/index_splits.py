@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,21 +31,25 @@ def check_partition(lists: Any, rows: int, *, name: str) -> dict[str, NDArray[np
         It is something else, or the lists do not partition the rows.
     """
     if not isinstance(lists, dict) or set(lists) != set(PARTS):
-        found = sorted(map(str, lists))[:8] if isinstance(lists, dict) else type(lists).__name__
+        found = (
+            sorted(reprlib.repr(key) for key in lists if isinstance(key, str))[:8]
+            if isinstance(lists, dict)
+            else type(lists).__name__
+        )
         raise DamagedInput(
             f"{name} is not a split.", expected=f"lists called {', '.join(PARTS)}", found=str(found)
         )
     parts = {}
     for part in PARTS:
-        try:
-            array = np.asarray(lists[part])
-        except ValueError as error:
-            raise DamagedInput(f"{name}: {part} is not a list.", found=str(error)) from error
-        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        rows_of_part = lists[part]
+        array = np.asarray(rows_of_part) if _is_flat(rows_of_part) else None
+        if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise DamagedInput(
                 f"{name}: {part} is not a list of row numbers.",
                 expected="whole numbers",
-                found=f"{array.dtype} of shape {array.shape}",
+                found=f"a {type(rows_of_part).__name__} of something else"
+                if array is None
+                else f"{array.dtype} of shape {array.shape}",
             )
         parts[part] = array.astype(np.int64)
     joined = np.concatenate(list(parts.values()))
@@ -65,7 +70,16 @@ def check_partition(lists: Any, rows: int, *, name: str) -> dict[str, NDArray[np
 
 def count_rows(lists: Any) -> int:
     """Return how many row numbers the lists of a split file have in all."""
-    return sum(np.size(lists.get(part, ())) for part in PARTS) if isinstance(lists, dict) else 0
+    if not isinstance(lists, dict):
+        return 0
+    return sum(np.size(lists[part]) for part in PARTS if _is_flat(lists.get(part)))
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is an array or a list of numbers: numpy would unfold nested tuples of a hostile file."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, int | float | np.number) for item in value)
+    return isinstance(value, np.ndarray)
 
 
 def apply_lists(lists: Mapping[str, NDArray[np.int64]], records: Records) -> dict[str, list[int]]:

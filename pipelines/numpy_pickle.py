@@ -1,13 +1,15 @@
 """The globals that pickled numpy arrays name, for :mod:`kmip_data.pipelines.restricted_pickle`.
 
-Arrays are of plain numbers: a dtype of objects, records or text is refused. An array is made from the
-bytes in the pickle, which must be exactly as many as its shape says.
+Arrays are of plain numbers: a dtype of objects, records or text is refused. An array is a view of the
+bytes in the pickle, which must be exactly as many as its shape says. Other values are only looked at by
+type, or shown in part: the text and the hash of nested tuples can take time that doubles with each level.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import reprlib
 from typing import Any, Final
 
 import numpy as np
@@ -26,14 +28,18 @@ class _DType(Pending):
     def __init__(self, code: Any, *_: Any) -> None:
         super().__init__()
         if not isinstance(code, str) or _NUMBER.fullmatch(code) is None:
-            msg = f"an array of dtype {ascii(code)[:80]}"
+            msg = f"an array of dtype {reprlib.repr(code).encode('ascii', 'backslashreplace').decode()}"
             raise RefusedError(msg)
         self.code = code.lstrip("<>|=")
 
     def finish(self, state: Any) -> None:
         """Take the byte order: ``(3, "<", None, None, None, -1, -1, 0)``."""
         order = state[1]
-        if order not in {"<", ">", "|", "="} or any(part is not None for part in state[2:5]):
+        if (
+            not isinstance(order, str)
+            or order not in {"<", ">", "|", "="}
+            or any(part is not None for part in state[2:5])
+        ):
             msg = "a dtype with fields"
             raise RefusedError(msg)
         self.value = np.dtype(order.replace("|", "=") + self.code)
@@ -66,7 +72,7 @@ def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[An
     if math.prod(sizes) * dtype.itemsize != len(data):
         msg = f"an array of shape {sizes} and {len(data)} bytes"
         raise ValueError(msg)
-    return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C").copy(order="C")
+    return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C")
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
@@ -75,7 +81,7 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     """``_codecs.encode``: how protocols 0 to 2 write bytes."""
-    if not isinstance(text, str) or encoding not in {"latin1", "latin-1"}:
+    if not isinstance(text, str) or not isinstance(encoding, str) or encoding not in {"latin1", "latin-1"}:
         msg = "a text in another encoding than latin-1"
         raise RefusedError(msg)
     return text.encode("latin-1")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import mmap
+import reprlib
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
@@ -31,6 +32,9 @@ STORAGES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL: Final = 1_001
+_REPEATED: Final = (
+    1 << 20
+)  #: most elements of a tensor that repeats its storage: by a stride of 0, few bytes are any size
 
 Storages = dict[str, NDArray[Any]]
 
@@ -176,6 +180,8 @@ def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any
         raise _damaged(path, "the byte order of another machine", "little-endian numbers")
     found = read(allowed)
     keys = read()
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise _damaged(path, "a list of storages that is none")
     if sorted(keys) != sorted(storages):
         raise _damaged(path, f"the bytes of {len(keys)} storages, not of {len(storages)}")
     for key in keys:
@@ -218,7 +224,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArr
         msg = "a tensor that is none"
         raise RefusedError(msg)
     if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, (offset, *size, *stride))):
-        msg = f"a tensor of shape {size!r:.100}"
+        msg = f"a tensor of shape {reprlib.repr(size)}"
         raise RefusedError(msg)
     if 0 in size:
         return np.empty(size, storage.dtype)
@@ -226,6 +232,9 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArr
         whole = storage[offset : offset + math.prod(size)].reshape(size)  # ten times faster than strides
         whole.flags.writeable = False
         return whole
+    if math.prod(size) > max(len(storage), _REPEATED):
+        msg = f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
+        raise RefusedError(msg)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
         msg = f"a tensor of shape {size} that reaches beyond its storage of {len(storage)} elements"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.index_splits import check_partition, count_rows
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.restricted_pickle import read_pickle
 
@@ -153,6 +154,50 @@ def test_arrays_must_be_what_they_say(state):
 
     with pytest.raises(DamagedInput):
         read(pickle.dumps(Array(), 2))
+
+
+NESTED = b")" + b"2\x86" * 40  # a tuple of twice the same tuple, 40 levels deep: 10^12 when written out
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cnumpy\ndtype\n" + NESTED + b"\x85R.",
+        b"cnumpy\ndtype\n" + b")" + b"\x85" * 100_000 + b"\x85R.",  # too deep to be written out
+        b"cnumpy\ndtype\n(S'i8'\ntR(I3\n" + NESTED + b"NNNtb.",
+        b"c_codecs\nencode\n(VAA\n" + NESTED + b"tR.",
+        b"}" + NESTED + b"I1\ns.",
+        NESTED + NESTED + b"\x93.",
+        NESTED + b"Q.",
+    ],
+)
+def test_nested_tuples_are_never_written_out_or_hashed(data):
+    with pytest.raises(DamagedInput):
+        read(data)
+
+
+def test_arrays_of_the_same_bytes_share_them():
+    """So that a small file cannot ask for any memory."""
+    array = b"cnumpy.core.multiarray\n_reconstruct\n)R(I1\n(I8\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb"
+    first, second = read(b"\x80\x03C\x08abcdefghq\x000(" + array + array + b"t.")
+    assert np.shares_memory(first, second)
+
+
+@pytest.mark.parametrize("rows", ["nested", "deep", "text", "halves", "huge"])
+def test_lists_of_anything_else_are_no_split(rows):
+    nested = [0]
+    for _ in range(40):
+        nested = [nested, nested]
+    deep = [0]
+    for _ in range(100_000):
+        deep = [deep]
+    value = {"nested": nested, "deep": deep, "text": ["0"], "halves": [0.5], "huge": [10**5000]}[rows]
+    lists = {"train": value, "val": [0], "test": [1]}
+    with pytest.raises(DamagedInput, match="not a list of row numbers"):
+        check_partition(lists, 3, name="split")
+    assert count_rows({**lists, "train": nested}) == 2
+    with pytest.raises(DamagedInput, match="not a split"):
+        check_partition({10**5000: [0]}, 3, name="split")
 
 
 def test_a_memo_of_four_billion_entries_takes_no_memory():
