@@ -89,7 +89,11 @@ def _size_class(nbytes: int) -> int:
 def _map(size: int) -> NDArray[np.uint8]:
     # Private: Python's default is memory shared with forked children, and their writes would show here.
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size, **private)
+    try:
+        memory = mmap.mmap(-1, size, **private)
+    except (OSError, OverflowError) as error:
+        msg = f"no {size:,} bytes of memory: {error}"
+        raise MemoryError(msg) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

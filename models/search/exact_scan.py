@@ -1,4 +1,9 @@
-"""Compiled search that scores every key by the rule: small graphs, few queries, and data full of ties."""
+"""Compiled search that scores every key by the rule: small graphs, few queries, and data full of ties.
+
+Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are sorted and
+merged with the best so far by comparing and exchanging whole registers, so that no branch but one depends
+on the data (docs/adr/0220).
+"""
 
 from __future__ import annotations
 
@@ -9,87 +14,108 @@ from numpy.typing import NDArray
 
 from kmip_data.compiled import njit_nogil
 from kmip_data.models.search.lanes import (
-    at_least,
+    above,
+    absorb_16,
     hold,
+    larger,
     load,
-    lowest_bit,
+    merge_16,
     multiply_add,
-    narrow,
+    packed,
     pointer,
+    smaller,
+    sort_16,
     splat,
     store,
 )
-from kmip_data.models.search.selection import kth_largest, pack, write_sorted
+from kmip_data.models.search.selection import LAST, unordered
 
-BLOCK = 1024  #: most keys widened and transposed at a time
-_CACHE = 8192  # float64 numbers of a block that stay near
-TILE = 32  #: queries that share a block
-
-
-@njit_nogil(error_model="numpy")
-def _widen(keys: Any, head: int, begin: int, width: int, room: int, block: Any) -> None:
-    """Columns of the keys ``begin`` … as rows of ``room`` float64 numbers."""
-    for j in range(width):
-        for c in range(keys.shape[2]):
-            block[c * room + j] = keys[head, begin + j, c]
+TILE = 16  #: queries of two registers
+LEAST = 16  #: keys of the smallest group
+_CACHE = 16384  # float64 numbers of keys that stay near
+_STATE = 512  # best keys of a query times tiles that are searched together
+_EMPTY = np.int64(-(2**63))
 
 
-@njit_nogil(error_model="numpy")
-def _score(query: Any, dim: int, block: Any, room: int, width: int, line: Any) -> None:
-    """line[:width] by the rule: float64 sums in index order, rounded once; 31 more may be garbage."""
-    for j in range(0, width, 32):
-        a = splat(0.0)
-        b = splat(0.0)
-        c = splat(0.0)
-        d = splat(0.0)
-        for i in range(dim):
-            factor = splat(query[i])
-            at = i * room + j
-            a = multiply_add(factor, load(block, at), a)
-            b = multiply_add(factor, load(block, at + 8), b)
-            c = multiply_add(factor, load(block, at + 16), c)
-            d = multiply_add(factor, load(block, at + 24), d)
-        store(line, j, narrow(a, b))
-        store(line, j + 16, narrow(c, d))
+@njit_nogil(error_model="numpy", forceinline=True)
+def _exchange(rows: Any, a: int, b: int) -> None:
+    """Put the larger of two registers first."""
+    x, y = load(rows, a * 8), load(rows, b * 8)
+    store(rows, a * 8, larger(x, y))
+    store(rows, b * 8, smaller(x, y))
 
 
-@njit_nogil(error_model="numpy")
-def _collect(line: Any, width: int, begin: int, near: Any, row: Any, base: int, n: int, floor: Any) -> Any:
-    """Append the scores that reach ``floor``, by rising row, and the rows; returns how many there are."""
-    limit = splat(floor)
-    for j in range(
-        0, width, 64
-    ):  # as many bits at once as there are, for few turns that are hard to foretell
-        mask = at_least(load(line, j), limit) | at_least(load(line, j + 16), limit) << 16
-        mask |= at_least(load(line, j + 32), limit) << 32 | at_least(load(line, j + 48), limit) << 48
-        if width - j < 64:
-            mask &= (1 << (width - j)) - 1
-        while mask:
-            lane = j + lowest_bit(mask)
-            mask &= mask - 1
-            near[base + n], row[base + n] = line[lane], begin + lane
-            n += 1
-    return n
+@njit_nogil(error_model="numpy", forceinline=True)
+def _merge(rows: Any, start: int, size: int) -> None:
+    """Sort ``size`` registers that fall and then rise, or rise and fall."""
+    step = size // 2
+    while step >= LEAST:
+        for first in range(start, start + size, 2 * step):
+            for i in range(first, first + step):
+                _exchange(rows, i, i + step)
+        step //= 2
+    for first in range(start, start + size, LEAST):
+        merge_16(rows, first * 8)
 
 
-@njit_nogil(error_model="numpy")
-def _keep_best(near: Any, row: Any, base: int, n: int, k: int) -> Any:
-    """Cut n > k candidates, which come by rising row, to the k best; returns the lowest score kept."""
-    low, high, reach_low, reach_high = kth_largest(near, base, base + n, k, 0)
-    ties = k - reach_high if reach_low > k else k  # those below ``high`` then all score ``low``
-    kept = base
-    worst = np.float32(np.inf)
-    for i in range(base, base + n):
-        score = near[i]
-        if score >= low:
-            if score < high:
-                if ties == 0:
-                    continue
-                ties -= 1
-            near[kept], row[kept] = score, row[i]
-            worst = min(worst, score)
-            kept += 1
-    return worst
+@njit_nogil(error_model="numpy", forceinline=True)
+def _sort(rows: Any, size: int) -> None:
+    """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
+    for first in range(0, size, LEAST):
+        sort_16(rows, first * 8)
+    part = 2 * LEAST
+    while part <= size:
+        for first in range(0, size, part):
+            for i in range(part // 2):
+                _exchange(rows, first + i, first + part - 1 - i)
+            _merge(rows, first, part // 2)
+            _merge(rows, first + part // 2, part // 2)
+        part *= 2
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _score(wide: Any, query: int, block: Any, key: int, dim: int, row: int, fresh: Any, to: int, size: int) -> None:
+    """Score four keys with 16 queries by the rule: float64 sums in index order, rounded once."""
+    zero = splat(0.0)
+    a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+    for column in range(dim):
+        left = load(wide, (query + column) * TILE)
+        right = load(wide, (query + column) * TILE + 8)
+        value = splat(block[key + column])
+        a, b = multiply_add(value, left, a), multiply_add(value, right, b)
+        value = splat(block[key + dim + column])
+        c, d = multiply_add(value, left, c), multiply_add(value, right, d)
+        value = splat(block[key + 2 * dim + column])
+        e, f = multiply_add(value, left, e), multiply_add(value, right, f)
+        value = splat(block[key + 3 * dim + column])
+        g, h = multiply_add(value, left, g), multiply_add(value, right, h)
+    last = LAST - row
+    other = to + size
+    store(fresh, to * 8, packed(a, splat(last)))
+    store(fresh, other * 8, packed(b, splat(last)))
+    store(fresh, (to + 1) * 8, packed(c, splat(last - 1)))
+    store(fresh, (other + 1) * 8, packed(d, splat(last - 1)))
+    store(fresh, (to + 2) * 8, packed(e, splat(last - 2)))
+    store(fresh, (other + 2) * 8, packed(f, splat(last - 2)))
+    store(fresh, (to + 3) * 8, packed(g, splat(last - 3)))
+    store(fresh, (other + 3) * 8, packed(h, splat(last - 3)))
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _absorb(best: Any, fresh: Any, size: int, few: int) -> None:
+    """Merge a group of scores into the best so far, if one of them is better than the last of these."""
+    top = load(fresh, 0)
+    for i in range(1, size):
+        top = larger(top, load(fresh, i * 8))
+    if above(top, load(best, (few - 1) * 8)) == 0:
+        return
+    if size == LEAST:
+        absorb_16(fresh, 0, best, 0)
+        return
+    _sort(fresh, size)
+    for i in range(size):
+        store(best, i * 8, larger(load(best, i * 8), load(fresh, (size - 1 - i) * 8)))
+    _merge(best, 0, size)
 
 
 @njit_nogil(error_model="numpy")
@@ -119,16 +145,14 @@ def search_rows(
         (H, N, k), filled with −inf and −1; those rows are written.
     """
     dim = queries.shape[2]
-    room = max(64, min(BLOCK, _CACHE // dim)) & ~31
-    blocks, lines, wides = np.zeros(dim * room + 32), np.empty(room + 64, np.float32), np.empty(dim)
-    block, line, wide = pointer(blocks), pointer(lines), pointer(wides)
-    spare = 2 + k // 4
-    space = k + 2 * spare + room + 32
-    nears, rows = np.empty(TILE * space, np.float32), np.empty(TILE * space, np.int32)
-    near, row = pointer(nears), pointer(rows)
-    filled = np.empty(TILE, np.int64)
-    floor = np.empty(TILE, np.float32)
-    packed = np.empty(space, np.int64)
+    most = LEAST
+    while most < k:
+        most *= 2
+    tiles = max(1, _STATE // most)
+    room = max(most, _CACHE // dim // most * most)
+    blocks, wides = np.empty(room * dim), np.empty(tiles * dim * TILE)
+    bests, freshes = np.empty(tiles * TILE * most, np.int64), np.empty(TILE * most, np.int64)
+    block, wide, best, fresh = pointer(blocks), pointer(wides), pointer(bests), pointer(freshes)
     all_scores, all_indices = pointer(scores), pointer(indices)
     count = row_graph[-1]
     at = start
@@ -138,39 +162,51 @@ def search_rows(
         if row_graph[graph] > offset or row_graph[graph + 1] <= offset:
             graph = np.searchsorted(row_graph, offset, side="right") - 1
         first = query_ptr[graph, 0] + offset - row_graph[graph]
-        tile = min(TILE, query_ptr[graph, 1] - first, stop - at)
+        rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - at)
         low, high = key_ptr[graph, 0], key_ptr[graph, 1]
         few = min(k, high - low)
-        filled[:tile] = 0
-        floor[:tile] = -np.inf
+        size = LEAST
+        while size < few:
+            size *= 2
+        for tile in range((rows + TILE - 1) // TILE):
+            for i in range(TILE):
+                row = tile * TILE + i
+                for c in range(dim):
+                    value = np.float64(queries[head, first + row, c]) if row < rows else 0.0
+                    wide[(tile * dim + c) * TILE + i] = value
+        for i in range((rows + TILE - 1) // TILE * TILE * size):
+            best[i] = _EMPTY
         for begin in range(low, high, room):
             width = min(room, high - begin)
-            _widen(keys, head, begin, width, room, block)
-            for i in range(tile):
+            for j in range(width):
                 for c in range(dim):
-                    wide[c] = queries[head, first + i, c]
-                _score(wide, dim, block, room, width, line)
-                base = i * space
-                if filled[i] == 0 and width > few + spare:
-                    floor[i] = kth_largest(line, 0, width, few, spare)[0]
-                n = _collect(line, width, begin - low, near, row, base, filled[i], floor[i])
-                if n > few + 2 * spare:
-                    # Keys come by rising row: one that only equals the k-th best never displaces it.
-                    floor[i] = np.nextafter(_keep_best(near, row, base, n, few), np.float32(np.inf))
-                    n = few
-                filled[i] = n
-        if few:
-            for i in range(tile):
-                for j in range(filled[i]):
-                    packed[j] = pack(near[i * space + j], np.int64(row[i * space + j]))
-                write_sorted(
-                    packed,
-                    filled[i],
-                    few,
-                    low,
-                    all_scores,
-                    all_indices,
-                    (head * scores.shape[1] + first + i) * k,
-                )
-        at += tile
-    hold(blocks), hold(lines), hold(wides), hold(nears), hold(rows)
+                    block[j * dim + c] = keys[head, begin + j, c]
+            for j in range(width * dim, min(width + 3, room) * dim):
+                block[j] = 0.0
+            for tile in range((rows + TILE - 1) // TILE):
+                for group in range(0, width, size):
+                    here = min(size, width - group)
+                    for j in range(0, here, 4):
+                        key = group + j
+                        _score(
+                            wide, tile * dim, block, key * dim, dim, begin - low + key, fresh, j, size
+                        )
+                    for j in range(here, size):
+                        store(fresh, j * 8, splat(_EMPTY))
+                        store(fresh, (size + j) * 8, splat(_EMPTY))
+                    for half in range(1 + (rows - tile * TILE > 8)):
+                        _absorb(
+                            pointer(bests[(tile * 2 + half) * size * 8 :]),
+                            pointer(freshes[half * size * 8 :]),
+                            size,
+                            few,
+                        )
+        for row in range(rows):
+            to = (head * scores.shape[1] + first + row) * k
+            place = (row >> 3) * size * 8 + (row & 7)
+            for i in range(few):
+                value = best[place + i * 8]
+                all_scores[to + i] = unordered(value >> 32)
+                all_indices[to + i] = LAST - (value & LAST) + low
+        at += rows
+    hold(blocks), hold(wides), hold(bests), hold(freshes)

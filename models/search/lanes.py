@@ -176,20 +176,6 @@ def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     return yes(a, b, yes, no), generate
 
 
-@_primitive
-def narrow(typing: Any, low: Any, high: Any) -> Any:
-    """Two float64 registers rounded to one of float32, −0 to +0."""
-    kind = Lanes(types.float32)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        half = ir.VectorType(ir.FloatType(), low.count)
-        order = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), list(range(kind.count)))
-        both = builder.shuffle_vector(*(builder.fptrunc(part, half) for part in args), order)
-        return builder.fadd(both, _splat(builder, ir.Constant(ir.FloatType(), 0.0), kind.count))
-
-    return kind(low, high), generate
-
-
 def _extreme(sign: str) -> Callable[[Any, Any, Any], Any]:
     def typed(typing: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -202,6 +188,107 @@ def _extreme(sign: str) -> Callable[[Any, Any, Any], Any]:
 
 maximum = _primitive(_extreme(">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
 minimum = _primitive(_extreme("<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+
+
+def _ordered(sign: str) -> Callable[[Any, Any, Any], Any]:
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.select(builder.icmp_signed(sign, *args), *args)
+
+        return a(a, b), generate
+
+    return typed
+
+
+larger = _primitive(_ordered(">"))  #: the larger, lane by lane; integers
+smaller = _primitive(_ordered("<"))  #: the smaller, lane by lane; integers
+
+
+@_primitive
+def packed(typing: Any, sums: Any, low: Any) -> Any:
+    """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``; −0 as +0."""
+    kind = Lanes(types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def vector(element: Any) -> Any:
+            return ir.VectorType(element, sums.count)
+
+        def constant(element: Any, value: Any) -> Any:
+            return ir.Constant(vector(element), [value] * sums.count)
+
+        half, whole = ir.IntType(32), ir.IntType(64)
+        scores = builder.fptrunc(args[0], vector(ir.FloatType()))
+        scores = builder.fadd(scores, constant(ir.FloatType(), 0.0))
+        bits = builder.bitcast(scores, vector(half))
+        flip = builder.and_(builder.ashr(bits, constant(half, 31)), constant(half, 0x7FFFFFFF))
+        wide = builder.zext(builder.xor(bits, flip), vector(whole))
+        return builder.or_(builder.shl(wide, constant(whole, 32)), args[1])
+
+    return kind(sums, low), generate
+
+
+def _network(*phases: Any) -> Callable[..., Any]:
+    """Compare and exchange 16 registers of int64, in a row behind a pointer, so that the larger goes first.
+
+    A second phase first takes 16 more registers, each the larger of what is there and the last, last but one
+    … of the first phase.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_value_type(Lanes(types.int64))
+        rows: list[Any] = []
+        for phase, (data, start) in zip(phases, (args[i : i + 2] for i in range(0, len(args), 2)), strict=True):
+            at = [
+                _place(builder, data, builder.add(start, ir.Constant(start.type, i * kind.count)), kind)
+                for i in range(16)
+            ]
+            before, rows = rows[::-1], [builder.load(place) for place in at]
+            for row in rows:
+                row.align = 8
+            if before:
+                rows = [_choose(builder, ">", a, b) for a, b in zip(rows, before, strict=True)]
+            for a, b in phase:
+                rows[a], rows[b] = (_choose(builder, sign, rows[a], rows[b]) for sign in "><")
+        for place, row in zip(at, rows, strict=True):
+            builder.store(row, place).align = 8
+        return context.get_dummy_value()
+
+    if len(phases) == 1:
+        return lambda typing, data, start: (types.none(data, types.int64), generate)
+    return lambda typing, data, start, to, place: (types.none(data, types.int64, to, types.int64), generate)
+
+
+def _choose(builder: Any, sign: str, a: Any, b: Any) -> Any:
+    return builder.select(builder.icmp_signed(sign, a, b), a, b)
+
+
+def _odd_even(count: int) -> list[tuple[int, int]]:
+    """Batcher's odd-even merge sort: pairs to compare, 63 for 16."""
+    pairs = []
+    width = 1
+    while width < count:
+        step = width
+        while step:
+            pairs += [
+                (i, i + step)
+                for first in range(step % width, count - step, 2 * step)
+                for i in range(first, min(first + step, count - step))
+                if i // (2 * width) == (i + step) // (2 * width)
+            ]
+            step //= 2
+        width *= 2
+    return pairs
+
+
+def _halves(count: int) -> list[tuple[int, int]]:
+    """Pairs to compare that sort what falls and then rises."""
+    steps = [count >> i for i in range(1, count.bit_length())]
+    return [(i, i + step) for step in steps for i in range(count) if not i & step]
+
+
+sort_16 = _primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
+absorb_16 = _primitive(_network(_odd_even(16), _halves(16)))
+merge_16 = _primitive(_network(_halves(16)))  #: the same, for lanes that fall and then rise, or rise and fall
 
 
 def _across(name: str) -> Callable[[Any, Any], Any]:

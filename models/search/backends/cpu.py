@@ -42,6 +42,7 @@ _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
+_TILE = 16  # queries that the exact way takes together
 _MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
 
 F32 = NDArray[np.float32]
@@ -112,7 +113,7 @@ def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
         rows,
         total,
         grain=max(1, _PAIRS_A_RANGE // most),
-        most=max(1, _MOST_PRODUCTS // (4 * most * queries.shape[2])),
+        most=max(_TILE, 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE),
     )
 
 
