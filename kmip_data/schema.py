@@ -19,6 +19,7 @@ EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; ab
 KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
+LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits a node
 
 ATTR_FORMAT: Final = "format"  #: str, always FORMAT
 ATTR_VERSION: Final = "format_version"  #: int64
@@ -125,6 +126,11 @@ class Schema:
     def labels(self) -> Column | None:
         """The column presented as ``y``, if there is one."""
         return next((column for column in self.columns if column.attribute == "y"), None)
+
+    @property
+    def links(self) -> Column | None:
+        """The column of links to be found, if there is one: bit j of node i's row is the pair (i, j)."""
+        return next((column for column in self.columns if column.attribute == LINKS), None)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""

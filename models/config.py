@@ -68,7 +68,7 @@ class ModelConfig(BaseModel):
         default="relu",
         description="activation of the feed-forward block: relu (the code) or gelu (the paper)",
     )
-    head: Literal["node", "graph"] | None = Field(
+    head: Literal["node", "graph", "link"] | None = Field(
         default=None, description="what a prediction belongs to; none: what the targets belong to"
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")

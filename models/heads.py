@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, by_graph
 
 Pooling = Literal["mean", "max", "sum"]
 
@@ -72,6 +72,24 @@ class GraphHead(NodeHead):
         return super().forward(x if batch is None else pool(x, batch, self.pooling))
 
 
+class LinkHead(NodeHead):
+    """The perceptron on each node, then the dot product of each pair of a graph.
+
+    LRGB's ``inductive_edge`` with ``dot``.
+    """
+
+    def __init__(self, dim: int, classes: int, **options: Any) -> None:
+        super().__init__(dim, dim, **options)
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
+        x = super().forward(x)
+        ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
+        with torch.autocast(x.device.type, enabled=False):  # half precision has too few scores to rank by
+            ends = ends.float()
+            return ends @ ends.mT
+
+
 def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
     index = batch.graph[:, None].expand_as(x)
@@ -86,4 +104,4 @@ def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     return total.to(x.dtype)
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead}
+HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead, "link": LinkHead}

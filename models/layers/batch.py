@@ -92,6 +92,20 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph, columns)
 
 
+def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
+    """Rows of the nodes by graph: (N, d) → (G, W, d), W nodes of the largest graph, ``fill`` beyond the rest.
+
+    Parameters
+    ----------
+    graph, ptr
+        As :class:`GraphBatch` has them.
+    """
+    place = torch.arange(len(rows), device=rows.device) - ptr.to(rows.device)[graph]
+    out = rows.new_full((len(ptr) - 1, int(ptr.diff().max()), rows.shape[1]), fill)
+    out[graph, place] = rows
+    return out
+
+
 _SIGNED = (torch.int32, torch.int64)
 
 

@@ -77,10 +77,26 @@ class TrainingConfig(_Section):
     )
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
-    loss: Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1"] | None = Field(
-        default=None, description="loss function; none: the usual one for the targets"
-    )
-    metric: Literal["accuracy", "f1", "miou", "ap", "mae"] | None = Field(
+    loss: (
+        Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1", "link_cross_entropy"]
+        | None
+    ) = Field(default=None, description="loss function; none: the usual one for the targets")
+    metric: (
+        Literal[
+            "accuracy",
+            "f1",
+            "miou",
+            "ap",
+            "mae",
+            "mrr",
+            "mrr_filtered",
+            "mrr_extended",
+            "hits1",
+            "hits3",
+            "hits10",
+        ]
+        | None
+    ) = Field(
         default=None,
         description="validation metric that chooses the best epoch; none: the usual one for the targets",
     )

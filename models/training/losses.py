@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor
 
+from kmip_data.models.training.links import link_cross_entropy
 from kmip_data.models.training.metrics import Kind
 
 
@@ -98,4 +99,5 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(cross_entropy, "single-label"),
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
     "l1": Loss(l1, "regression"),
+    "link_cross_entropy": Loss(link_cross_entropy, "links"),
 }

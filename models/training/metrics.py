@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -13,10 +14,12 @@ from torchmetrics import Metric as Accumulator
 from torchmetrics.classification import MulticlassConfusionMatrix
 from torchmetrics.utilities import dim_zero_cat
 
+from kmip_data.models.training.links import HITS, LINK, RANKINGS, link_ranks
+
 if TYPE_CHECKING:
     from kmip_data.models.training.tasks import Task
 
-Kind = Literal["single-label", "multilabel", "regression"]  #: of targets
+Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
 
 
 def accuracy(confusion: Tensor) -> Tensor:
@@ -84,6 +87,11 @@ def mean_absolute_error(errors: Tensor) -> Tensor:
     return (errors[0][known] / errors[1][known]).mean()
 
 
+def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:
+    """One of the sums that :func:`~.links.link_ranks` gives, over the number of graphs."""
+    return ranks[place] / ranks[-1]
+
+
 @dataclass(frozen=True)
 class Metric:
     """How a metric is computed from what is accumulated, and which end is better."""
@@ -101,6 +109,15 @@ METRICS: dict[str, Metric] = {
     "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
     "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
     "mae": Metric(mean_absolute_error, "lower", "MAE", "regression", percent=False),
+    **{
+        name: Metric(partial(mean_over_graphs, place), "higher", title, "links")
+        for place, (name, title) in enumerate(
+            [
+                *zip(RANKINGS, ("MRR", "filtered MRR", "extended filtered MRR"), strict=True),
+                *((f"hits{most}", f"hits@{most}") for most in HITS),
+            ]
+        )
+    },
 }
 
 
@@ -194,10 +211,28 @@ class _Errors(Accumulator):
         return self.errors.cpu()
 
 
+class _Ranks(Accumulator):
+    """Sums over graphs of the ranks of their links, and how many graphs have any."""
+
+    full_state_update = False
+    ranks: Tensor
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.add_state("ranks", torch.zeros(7, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        self.ranks += link_ranks(logits, target)
+
+    def compute(self) -> Tensor:
+        return self.ranks.cpu()
+
+
 _ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
     "single-label": _Confusion,
     "multilabel": _Rows,
     "regression": _Errors,
+    "links": _Ranks,
 }
 
 
@@ -225,8 +260,13 @@ class SplitMetrics(nn.Module):
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
         """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
         self.rows.update(logits, target)
-        known = (~target.isnan()).sum() if target.is_floating_point() else target.numel()
-        self.loss.update(loss.detach(), known)
+        self.loss.update(loss.detach(), self._known(target))
+
+    def _known(self, target: Tensor) -> Tensor | int:
+        """Targets that the loss is a mean over, up to a factor."""
+        if self.kind == "links":
+            return (target == LINK).sum()
+        return (~target.isnan()).sum() if target.is_floating_point() else target.numel()
 
     def compute(self) -> dict[str, float]:
         """``loss`` and every metric of the task's kind, then start anew."""

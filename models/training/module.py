@@ -60,7 +60,7 @@ class TrainingModule(LightningModule):
         self.doing = "starting"  #: for errors
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Predictions (rows, outputs) and targets of every node, or graph, of a batch.
+        """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class TrainingModule(LightningModule):
         """
         self.size = Size.of(batch)
         try:
-            return self.model(batch), batch.y
+            return self.model(batch), self.task.targets(batch)
         except UsageError as error:
             # The search refuses what it cannot rank. Say where in the run, and what is not finite.
             if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):

@@ -251,11 +251,16 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(config: RunConfig) -> list[str]:
-    """Lines that say where text and code of the run's preset differ, and what this run does."""
+    """Lines that say where text and code of the run's preset differ, and what this run does.
+
+    A preset that is not the paper's has no text; its source is named instead.
+    """
     if not config.preset:
         return []
     preset = read_preset(*config.preset.split("/"))
     changes = preset.changes(config.variant)
+    if not preset.text:
+        return [f"preset {preset.name}, not the paper's: {preset.source}"]
     other = "code" if config.variant == "text" else "text"
     lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
     width = max(len(difference.key) for difference in preset.text)

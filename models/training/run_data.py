@@ -17,9 +17,9 @@ from kmip_data.models.positional import COLUMNS
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.result import SplitUsed
-from kmip_data.models.training.tasks import Task, is_class, task_of, with_task
+from kmip_data.models.training.tasks import Task, is_class, target_column, task_of, with_task
 from kmip_data.parts import PARTS
-from kmip_data.schema import Column
+from kmip_data.schema import LINKS, Column
 
 
 class Batches(Protocol):
@@ -198,7 +198,7 @@ def canonical_digest(value: Any) -> str:
 
 
 #: Attributes that a network reads, where they are stored; nothing else fills batches.
-READ = ("x", "edge_attr", "y")
+READ = ("x", "edge_attr", "y", LINKS)
 DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
 
 
@@ -218,7 +218,7 @@ def columns_read(build: Build, config: RunConfig) -> list[str]:
 def check_columns(build: Build, config: RunConfig) -> Column:
     """Return the column of the targets; raise UsageError where something to learn from is missing."""
     card, schema = build.card, build.card.schema_
-    labels = schema.labels
+    labels = target_column(schema)
     missing = [
         what
         for what, there in (
@@ -227,7 +227,10 @@ def check_columns(build: Build, config: RunConfig) -> Column:
                 config.data.features == DEGREE_PROFILE or any(c.attribute == "x" for c in schema.columns),
             ),
             ("edges", schema.edges != "none"),
-            ("targets y of nodes or graphs", labels is not None and labels.level in {"node", "graph"}),
+            (
+                "targets y of nodes or graphs, or links",
+                labels is not None and labels.level in {"node", "graph"},
+            ),
             ("a split", bool(card.splits)),
         )
         if not there

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torch import Tensor
 
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config import RunConfig
+from kmip_data.models.training.links import link_targets
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS, Kind
-from kmip_data.schema import Column
+from kmip_data.schema import LINKS, Column, Schema
 
-Level = Literal["node", "graph"]
+Level = Literal["node", "graph", "link"]
 
 #: Kind of the targets -> loss and metric of a run that names none.
 USUAL: dict[Kind, tuple[str, str]] = {
     "single-label": ("cross_entropy", "accuracy"),
     "multilabel": ("binary_cross_entropy", "ap"),
     "regression": ("l1", "mae"),
+    "links": ("link_cross_entropy", "mrr"),
 }
 
 
@@ -32,7 +36,7 @@ class Task:
     kind
         ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of
         ``outputs`` labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs),
-        NaN where unknown.
+        NaN where unknown; ``links``: one score for each pair of nodes, see :mod:`.links`.
     outputs
         Columns of the network's output.
     """
@@ -40,6 +44,15 @@ class Task:
     level: Level
     kind: Kind
     outputs: int
+
+    def targets(self, batch: Any) -> Tensor:
+        """Return the targets of a batch, in the form of the network's output."""
+        return link_targets(batch) if self.kind == "links" else batch.y  # type: ignore[no-any-return]
+
+
+def target_column(schema: Schema) -> Column | None:
+    """Return the column that is predicted: ``y``, or else links."""
+    return schema.labels or schema.links
 
 
 def is_class(column: Column) -> bool:
@@ -52,10 +65,10 @@ def _is_whole(column: Column) -> bool:
 
 
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
-    """Return the task that the targets ``y`` pose, and that ``config`` chooses where they leave a choice.
+    """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
 
     Whole numbers, one a row, are classes; whole numbers, several a row, are labels; other numbers are
-    values, or labels where the loss says so.
+    values, or labels where the loss says so; bits of pairs are links.
 
     Parameters
     ----------
@@ -76,6 +89,8 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     if loss is not None and LOSSES[loss].kind == "multilabel" and column.shape:
         kind = "multilabel"  # labels that are stored as numbers, because some are unknown
     level: Level = "node" if column.level == "node" else "graph"
+    if column.attribute == LINKS:
+        kind, level = "links", "link"
     for name, chosen, fits in (
         ("training.loss", loss, loss is None or LOSSES[loss].kind == kind),
         ("training.metric", metric, metric is None or METRICS[metric].kind == kind),
@@ -85,12 +100,13 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
             found = f"{column.stored} {list(column.shape) or ''}".strip()
             raise UsageError(
                 f"{name} = {chosen} does not fit the targets.",
-                expected=f"one for {kind} targets of a {level}",
-                found=f"{chosen}; y is {found} of a {column.level}",
+                expected="one for links" if level == "link" else f"one for {kind} targets of a {level}",
+                found=f"{chosen}; {column.attribute} is {found} of a {column.level}",
                 left="nothing was started",
                 next=f"--set {name}=none (chosen by the targets), or another value of it",
             )
-    outputs = num_classes if kind == "single-label" else column.shape[0] if column.shape else 1
+    several = column.shape[0] if column.shape and kind != "links" else 1
+    outputs = num_classes if kind == "single-label" else several
     return Task(level, kind, outputs)
 
 

@@ -9,6 +9,8 @@ from support.shared import ROOT
 
 from kmip_data.errors import UsageError
 from kmip_data.models.budget import count_parameters, fit_hidden_dim
+from kmip_data.models.encoders import ATOM_FEATURES as ATOMS
+from kmip_data.models.encoders import BOND_FEATURES as BONDS
 from kmip_data.models.network import build_model
 from kmip_data.models.training.overrides import apply_overrides, documented_keys, key_value
 from kmip_data.models.training.presets import (
@@ -293,6 +295,19 @@ def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
     assert read_preset("city", "gps-kmip").paper is None
     assert differences(config)[0].startswith("preset city/gps-kmip as the paper's code")
     assert config_for("helsinki", as_="text").data.coordinates == "append"
+
+
+def test_a_preset_that_is_not_the_papers_names_its_source():
+    config = config_for("pcqm-contact")
+    assert (config.model.head, config.training.metric) == ("link", "mrr")
+    assert paper_result("pcqm-contact") is None
+    (line,) = differences(config)
+    assert "not the paper's" in line
+    assert load_preset("pcqm-contact", as_="text").model == config.model
+    model = build_model(config.model, in_channels=9, num_classes=1, edge_channels=3)
+    encoders, head = (sum(ATOMS) + sum(BONDS)) * 76, linear(76, 76)
+    without_output = layer_size(76, 4 * 10) - linear(76, 76)
+    assert count_parameters(model) == 6 * without_output + encoders + head
 
 
 def test_named_variants():
