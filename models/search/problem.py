@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,16 @@ class SearchProblem:
         """``float32`` or ``float64``: dtype of the operands and of the scores."""
         return self.queries.dtype
 
+    @cached_property
+    def query_rows(self) -> NDArray[np.int64]:
+        """(G, 2), first row and the one after the last of each graph's queries."""
+        return _edges(self.query_ptr)
+
+    @cached_property
+    def key_rows(self) -> NDArray[np.int64]:
+        """(G, 2), first row and the one after the last of each graph's keys."""
+        return self.query_rows if self.key_ptr is self.query_ptr else _edges(self.key_ptr)
+
     def new_result(self) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
 
@@ -81,9 +92,17 @@ class SearchProblem:
                 torch.empty(shape, dtype=kind, device=self.device) for kind in (self.dtype, torch.int64)
             )
         scores, indices = result
-        if np.diff(self.key_ptr).min(initial=self.k) < self.k:
+        sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
+        if sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf), indices.fill_(-1)
         return scores, indices
+
+
+def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
+    rows = np.array(ptr, np.int64)
+    edges = np.empty((len(rows) - 1, 2), np.int64)
+    edges[:, 0], edges[:, 1] = rows[:-1], rows[1:]
+    return edges
 
 
 def check_problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -72,7 +73,8 @@ def topk_inner_product(
     """
     problem = check_problem(queries, keys, k, query_ptr, key_ptr, hint)
     # Autocast would turn the filters' products into half precision, below their proven margin.
-    with torch.autocast(problem.device.type, enabled=False):
+    kind = problem.device.type
+    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
         try:
             return kept_or(lambda: choose(problem, backend).search(problem))
         except (MemoryError, RuntimeError) as error:

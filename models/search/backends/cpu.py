@@ -26,15 +26,11 @@ AUTO = "auto takes it on the CPU"
 
 log = logging.getLogger(__name__)
 
-# Where the ways meet, measured: docs/adr/0100.
+# Where the ways meet, measured: docs/adr/0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
-_FEW_NUMBERS, _FEW_NUMBERS_A_K = (
-    10_000,
-    100,
-)  # keys with fewer numbers than the one and k times the other: exact
+_FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the other: exact
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
-_TIMES_K = 4  # fewer keys than so many times k: exact
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.25  # of a sample of queries: exact
 _GIANTS, _GIANT = 16, 16.0  # so many keys longer than all others by such a factor are searched apart
@@ -80,13 +76,9 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     scores, indices = problem.new_result()
     arrays = _Arrays(problem.queries.numpy(), problem.keys.numpy(), scores.numpy(), indices.numpy())
     hint = None if problem.hint is None else problem.hint.numpy()
-    query_ptr, key_ptr = (
-        np.stack([ptr[:-1], ptr[1:]], 1)
-        for ptr in (np.array(problem.query_ptr, np.int64), np.array(problem.key_ptr, np.int64))
-    )
+    query_ptr, key_ptr = problem.query_rows, problem.key_rows
     rows, keys = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
-    many = np.maximum((_FEW_NUMBERS + _FEW_NUMBERS_A_K * problem.k) // problem.dim, _TIMES_K * problem.k)
-    large = (rows >= _FEW_QUERIES) & (keys >= many)
+    large = (rows >= _FEW_QUERIES) & (keys >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
     small = ~large & (rows > 0) & (keys > 0)
     if small.any():
         log.debug("exact scan of %d graphs, at most %d keys", small.sum(), keys[small].max())
@@ -138,8 +130,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     # No filter ranks by a query of zeros: equal scores, so the first keys.
     zero: NDArray[np.bool_] = (queries == 0).all(1)
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
-    spread = _directions(keys)
-    try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and spread <= _TREE_DIM
+    try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
     share = 1.0
     few = min(_SAMPLE, -(-len(queries) // 64))
@@ -155,9 +146,8 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     alike = float((failed & ~zero[some]).mean())
     way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
     log.debug(
-        "%s scan of %d keys for %d queries: %.1f directions%s, %.0f %% of a sample of queries full of ties",
-        way, len(keys), len(queries), spread,
-        f", cones leave {share:.0%} of the keys" if try_tree else "", 100 * alike,
+        "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
+        way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "", 100 * alike,
     )  # fmt: skip
     if way == "exact":
         _exactly_for(arrays, head, np.array([[first, last]]), key_rows)
@@ -236,8 +226,8 @@ def _exactly_for(arrays: _Arrays, head: int, query_ptr: I64, key_rows: I64) -> N
 
 def _directions(keys: F32) -> float:
     """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
-    sample = keys[:: max(1, len(keys) // 1024)].astype(np.float64)
-    sample -= sample.mean(0)
-    covariance = sample.T @ sample
-    squares = float((covariance * covariance).sum())
-    return float(np.trace(covariance)) ** 2 / squares if squares > 0 else 1.0
+    sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()  # numpy's product has threads of its own
+    sample = sample - sample.mean(0)
+    covariance = sample.mT @ sample
+    squares = float(covariance.square().sum())
+    return float(covariance.trace()) ** 2 / squares if squares > 0 else 1.0

@@ -87,9 +87,9 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "exact":
         monkeypatch.setattr(cpu, "_FEW_QUERIES", 2**60)
         return
-    for name in ("_FEW_NUMBERS", "_FEW_NUMBERS_A_K", "_TREE_KEYS", "_TREE_QUERIES"):
+    for name in ("_FEW_KEYS", "_TREE_KEYS", "_TREE_QUERIES"):
         monkeypatch.setattr(cpu, name, 0)
-    for name in ("_FEW_QUERIES", "_TIMES_K"):
+    for name in ("_FEW_QUERIES", "_FEW_KEYS_A_K"):
         monkeypatch.setattr(cpu, name, 1)
     monkeypatch.setattr(cpu, "_TIES", 1.0)  # rows that fail are searched exactly, one by one
     monkeypatch.setattr(cpu, "_TREE_DIM", float("inf") if way == "tree" else -1.0)
