@@ -18,7 +18,7 @@ from kmip_data.together import Helpers
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
-
+_NO_EDGES: Final = np.empty((2, 0), _INT64)
 
 #: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
 _Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
@@ -69,12 +69,12 @@ class Assembler:
                 gather.LEVELS[f.level],
                 f.shape,
                 f.presented,
-                None if _same(f) or _widens(f) else f.stored,
+                None if _same(f) or _widened(f) else f.stored,
             )
             for f in copied
         ]
-        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widens(f)) for f in copied]
-        layout += [(level, row_bytes, 0, row_bytes, False) for _, row_bytes, level, _ in rows[len(copied) :]]
+        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied]
+        layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]]
         self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
@@ -129,22 +129,13 @@ class Assembler:
         outputs = self._outputs
         if compact and self._k is not None:
             outputs = [*outputs, ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)]
-        values: dict[str, torch.Tensor] = {}
-        addresses, converted = [], []
-        for attribute, level, shape, presented, stored in outputs:
-            array, tensor = empty((totals[level], *shape), presented, pin=pin)
-            values[attribute] = tensor
-            if stored is not None:
-                copied = np.empty(array.shape, stored)
-                converted.append((array, copied))
-                tensor = torch.from_numpy(copied)
-            addresses.append(tensor.data_ptr())
+        values, target, converted = _allocate(outputs, totals, pin=pin)
         number_of = index = None
         if numbers:
             number_of, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
         if self.lengths or (self.edges and not compact):
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
-        target, edges = np.array(addresses, np.int64), address[len(self._outputs) :]
+        edges = address[len(self._outputs) :]
 
         def copy(start: int, stop: int) -> None:
             gather.copy_rows(address, pointers, self._layout, target, start, stop)
@@ -166,7 +157,34 @@ class Assembler:
         del held  # the copies of compressed rows were needed until here
         return values, pointers
 
-    def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool) -> torch.Tensor:
+    def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
+        """Copy the rows of one graph: what :meth:`gather` gives for it alone, with half of the overhead.
+
+        Returns
+        -------
+        values
+            As :meth:`gather` gives them; graph columns are (1, …).
+        nodes
+            How many the graph has.
+        """
+        table, mapped = self.store.table(self._rows)
+        if not mapped:
+            values, pointers = self.gather(np.array([graph], np.int64))
+            return values, int(pointers[gather.NODE, 1])
+        totals = self.store.count[:, graph].tolist()
+        values, target, converted = _allocate(self._outputs, totals)
+        width, index = -1, _NO_EDGES
+        if self.edges or self.lengths:
+            width = self._k or 0
+            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
+        gather.copy_graph(table, self.store.count, graph, self._layout, target, width, self._like, index)
+        for array, copied in converted:
+            np.copyto(array, copied, casting="unsafe")
+        if self.lengths:
+            values["edge_attr"] = self._measure(values["pos"], index)
+        return values, totals[gather.NODE]
+
+    def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool = False) -> torch.Tensor:
         """Length of each edge, float32 (ΣE, 1)."""
         array, lengths = empty((index.shape[1], 1), _FLOAT32, pin=pin)
         wrong = gather.edge_lengths(pos.numpy(), index[0], index[1], array)
@@ -181,7 +199,32 @@ class Assembler:
         return lengths
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool) -> tuple[NDArray[Any], torch.Tensor]:
+def _allocate(
+    outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
+) -> tuple[dict[str, torch.Tensor], NDArray[np.int64], list[tuple[NDArray[Any], NDArray[Any]]]]:
+    """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
+
+    Parameters
+    ----------
+    totals
+        Rows on the graph, node and edge level.
+    """
+    values: dict[str, torch.Tensor] = {}
+    addresses, converted = [], []
+    for attribute, level, shape, presented, stored in outputs:
+        array, tensor = empty((totals[level], *shape), presented, pin=pin)
+        values[attribute] = tensor
+        if stored is not None:
+            copied = np.empty(array.shape, stored)
+            converted.append((array, copied))
+            tensor = torch.from_numpy(copied)
+        addresses.append(tensor.data_ptr())
+    return values, np.array(addresses, np.int64), converted
+
+
+def empty(
+    shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool = False
+) -> tuple[NDArray[Any], torch.Tensor]:
     """Return an array and the tensor that shares its memory."""
     if pin:
         torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
@@ -196,10 +239,10 @@ def _same(field: Field) -> bool:
     return field.presented in {field.stored, np.dtype(np.bool_)}
 
 
-def _widens(field: Field) -> bool:
-    """Whether a field is of ``uint8`` labels presented as ``int64``, which the kernel does on the way."""
-    whole = field.width == field.row_bytes
-    return whole and (field.stored, field.presented) == (np.dtype(np.uint8), _INT64)
+def _widened(field: Field) -> int:
+    """Bytes of the number that the kernel makes of each ``uint8`` on the way; 0 where it does not."""
+    whole = field.width == field.row_bytes and field.stored == np.uint8
+    return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
 
 
 def _even_bounds(pointers: NDArray[np.int64], parts: int) -> list[int]:

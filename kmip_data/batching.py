@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -31,16 +32,15 @@ def collates_plainly(fields: Sequence[Field]) -> bool:
 def make_data(assembler: Assembler, graph: int) -> Data:
     """Return one graph of the store as ``Data``."""
     values: dict[str, Any]
-    values, pointers = assembler.gather(np.array([graph], np.int64))
+    values, nodes = assembler.gather_one(graph)
     for field in assembler.fields:
         if field.level == "graph":
             values[field.attribute] = _of_one(field, values[field.attribute])
-    data = copy.copy(_template(Data))
-    mapping = data._store._mapping  # noqa: SLF001 -- what ``data[name] = value`` ends in
+    data, mapping = _blank()
     for name in assembler.names:
         mapping[name] = values[name]
     if assembler.adds_num_nodes:
-        mapping["num_nodes"] = int(pointers[gather.NODE, 1])
+        mapping["num_nodes"] = nodes
     return data
 
 
@@ -161,6 +161,17 @@ def expand_edges(batch: Batch) -> Batch:
 
 def _renamed(values: dict[str, Any]) -> dict[str, Any]:
     return {("edge_index" if name == "neighbor" else name): value for name, value in values.items()}
+
+
+def _blank() -> tuple[Data, dict[str, Any]]:
+    """Return a new ``Data`` and what holds its attributes: what ``copy.copy`` makes of an empty one."""
+    template = _template(Data)
+    data, store = Data.__new__(Data), object.__new__(type(template._store))  # noqa: SLF001
+    mapping: dict[str, Any] = {}
+    values = {**template._store.__dict__, "_mapping": mapping, "_parent": weakref.ref(data)}  # noqa: SLF001
+    store.__dict__.update(values)
+    data.__dict__.update(template.__dict__, _store=store)
+    return data, mapping
 
 
 @functools.cache

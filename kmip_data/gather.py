@@ -82,8 +82,9 @@ def copy_rows(
     pointers
         (3, B + 1) rows before each graph on the graph, node and edge level.
     layout
-        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes taken from it; 1 where
-        they are ``uint8`` numbers to be written as ``int64``.
+        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes taken from it; bytes of the
+        number that each is written as: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 where
+        bytes are copied as they are.
     target
         (F,) address of the output, its rows one graph after the other.
     """
@@ -91,8 +92,10 @@ def copy_rows(
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
             first, rows = pointers[level, b], pointers[level, b + 1] - pointers[level, b]
-            if widened:
-                _widen(target[f] + first * part * 8, source[f, b], rows * part)
+            if widened == 8:
+                _widen(target[f] + first * part * 8, source[f, b], rows * part, np.int64)
+            elif widened == 4:
+                _widen(target[f] + first * part * 4, source[f, b], rows * part, np.float32)
             elif part == stride:
                 _copy(target[f] + first * part, source[f, b], rows * part)
             else:
@@ -100,10 +103,10 @@ def copy_rows(
 
 
 @njit_nogil(inline="always")
-def _widen(to: int, start: int, count: int) -> None:
-    """Write ``uint8`` numbers as ``int64``."""
+def _widen(to: int, start: int, count: int, dtype: Any) -> None:
+    """Write ``uint8`` numbers as ``dtype``."""
     if count > 0:
-        out, stored = carray(_pointer(to), (count,), np.int64), carray(_pointer(start), (count,), np.uint8)
+        out, stored = carray(_pointer(to), (count,), dtype), carray(_pointer(start), (count,), np.uint8)
         for i in range(count):
             out[i] = stored[i]
 
@@ -207,6 +210,45 @@ def pairs_to_edges(
                 joined = out[row, pointers[EDGE, b] : pointers[EDGE, b + 1]]
                 for e in range(edges):
                     joined[e] = np.int64(stored[e]) + pointers[NODE, b]
+
+
+@njit_nogil()
+def copy_graph(
+    table: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    graph: int,
+    layout: NDArray[np.int64],
+    target: NDArray[np.int64],
+    width: int,
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+) -> None:
+    """Copy the rows and the edges of one graph, as the kernels above do for a batch of it alone.
+
+    Parameters
+    ----------
+    table
+        (≥ F, G) address of the first row of every graph, that of its edges after the F fields.
+    counts
+        (3, G) rows of every graph on the graph, node and edge level.
+    layout, target
+        See :func:`copy_rows`.
+    width
+        Edges a node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
+    like, out
+        See :func:`neighbors_to_edges` and :func:`pairs_to_edges`.
+    """
+    address = np.empty((table.shape[0], 1), np.int64)
+    for f in range(table.shape[0]):
+        address[f, 0] = table[f, graph]
+    pointers = np.zeros((3, 2), np.int64)
+    for level in range(3):
+        pointers[level, 1] = counts[level, graph]
+    copy_rows(address, pointers, layout, target, 0, 1)
+    if width > 0:
+        neighbors_to_edges(address[target.size :], pointers, width, like, out, 0, 1)
+    elif width == 0:
+        pairs_to_edges(address[target.size :], pointers, like, out, 0, 1)
 
 
 @njit_nogil()

@@ -117,7 +117,7 @@ class ShardStore:
             [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
         )
         # Addresses hold in this process and its forks; a pickled copy maps anew.
-        self._tables: dict[tuple[Rows, ...], NDArray[np.int64]] = {}
+        self._tables: dict[tuple[Rows, ...], tuple[NDArray[np.int64], bool]] = {}
 
     def __len__(self) -> int:
         return int(self.shard.size)
@@ -156,18 +156,23 @@ class ShardStore:
             Arrays that must be kept until the rows are copied: what had to be read because it is
             compressed.
         """
-        table = self._tables.get(wanted)
-        if table is None:
-            table = self._tables[wanted] = self._table(wanted)
+        table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
         counts = self.count.take(graphs, axis=1)
         held: list[NDArray[Any]] = []
-        if not address.all():
+        if not mapped:
             self._read(wanted, graphs, address, held)
         return address, counts, held
 
+    def table(self, wanted: tuple[Rows, ...]) -> tuple[NDArray[np.int64], bool]:
+        """Address of the rows of every graph, int64 (F, G), 0 where not mapped; and whether all are."""
+        found = self._tables.get(wanted)
+        if found is None:
+            table = self._table(wanted)
+            found = self._tables[wanted] = table, bool(table.all())
+        return found
+
     def _table(self, wanted: tuple[Rows, ...]) -> NDArray[np.int64]:
-        """Address of the rows of every graph (F, G); 0 where they are not mapped."""
         table = np.zeros((len(wanted), len(self)), np.int64)
         for f, (key, row_bytes, level, plane) in enumerate(wanted):
             base = np.array(

@@ -27,7 +27,7 @@ IMAGES: Final = "images"
 MASKS: Final = "masks"
 PALETTE: Final = "palette.txt"
 LARGEST_UNIT: Final = 256  #: pictures in a shard
-UNITS: Final = 16  #: at least as many where there are as many pictures, so that processes can share them
+UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
 
 class SuperpixelSource(BaseModel):
@@ -111,7 +111,7 @@ class SuperpixelParams(Params):
 class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
-    version = 1
+    version = 2
     background: ClassVar[int | None] = 0
     Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams

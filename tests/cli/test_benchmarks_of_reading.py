@@ -2,7 +2,7 @@
 
 import pytest
 
-from kmip_data.cli.benchmarks import disk, reading
+from kmip_data.cli.benchmarks import disk, reading, reading_small
 
 
 def test_disk():
@@ -18,3 +18,11 @@ def test_reading():
     assert [row.target for row in rows if row.target] == ["≥ 5×", "≥ 3×", "≥ 15×", "≥ 5×", "≥ 15×"]
     assert all(row.spread[0] <= row.ratio <= row.spread[1] for row in rows)
     assert all("generated" in row.note for row in rows if row.target)
+
+
+@pytest.mark.slow
+def test_reading_of_small_graphs():
+    rows = list(reading_small.rows(quick=True))
+    assert [row.target for row in rows] == ["≥ 3×", "≥ 3×"]
+    assert all(row.spread[0] <= row.ratio <= row.spread[1] for row in rows)
+    assert all("sample peptides" in row.note for row in rows)
