@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -20,7 +20,7 @@ from kmip_data.errors import UsageError
 from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
-    from kmip_data.home import Build, Home
+    from kmip_data.home import Home
 
 
 @click.command(
@@ -73,6 +73,7 @@ def command(
     `columns=["rwse20"]`. An encoding that was stopped goes on where it stopped; a finished one is found
     at once.
     """
+    from kmip_data.columns import column_facts
     from kmip_data.graphs.encodings import parse_encoding
     from kmip_data.pipelines.encode import encode_build
 
@@ -88,7 +89,7 @@ def command(
         )
     build = resolve(target, home, sample=sample)
     cards = encode_build(build, encodings, jobs=jobs, engine=engine, scheduler=scheduler, quiet=quiet)
-    added = [_facts(build, card) for card in cards]
+    added = [column_facts(build, card) for card in cards]
     if as_json:
         print_json({"path": build.path, "dataset": build.card.dataset, "columns": added})
         return
@@ -103,17 +104,3 @@ def command(
         click.echo(facts(rows, indent=2))
     names = ", ".join(f'"{entry["name"]}"' for entry in added)
     click.echo(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
-
-
-def _facts(build: Build, card: Any) -> dict[str, Any]:
-    from kmip_data.columns import COLUMNS
-
-    return {
-        "name": card.name,
-        "path": build.path / COLUMNS / card.name,
-        "attributes": [column.attribute for column in card.schema_.columns],
-        "definition": card.definition,
-        "key": card.key,
-        "bytes": sum(entry.bytes for entry in card.files),
-        "files": {entry.file: entry.sha256 for entry in card.files},
-    }

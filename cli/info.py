@@ -105,9 +105,11 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _build(build: Build, *, as_json: bool) -> None:
+    from kmip_data.columns import added_facts
+
     card = build.card
     if as_json:
-        print_json({"path": str(build.path), **card.model_dump()})
+        print_json({"path": str(build.path), **card.model_dump(), "added_columns": added_facts(build)})
         return
     kind = "a generated sample, not the real data" if card.sample else card.extent
     click.echo(f"{card.dataset}: {card.title}{f' ({kind})' if kind else ''}\n")
@@ -133,6 +135,8 @@ def _build(build: Build, *, as_json: bool) -> None:
     )
     click.echo("\nColumns")
     click.echo(columns_table(card.schema_, indent=2))
+    if added := added_table(build, indent=2):
+        click.echo(f"\nAdded columns\n{added}")
     click.echo("\nSplits")
     rows: list[list[Any]] = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
@@ -142,6 +146,24 @@ def _build(build: Build, *, as_json: bool) -> None:
     click.echo(table(["split", "part", "graphs", "digest of keys"], rows, indent=2))
     for note in card.notes:
         click.echo(f"\n{note}")
+
+
+def added_table(build: Build, *, indent: int = 0) -> str:
+    """The columns that ``encode`` added, and what each is; empty where there are none."""
+    from kmip_data.columns import added_facts
+
+    rows = [
+        [entry["name"], "–", "–", f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"]
+        if "damaged" in entry
+        else [
+            entry["name"],
+            ", ".join(entry["attributes"]),
+            human_bytes(entry["bytes"]),
+            entry["definition"],
+        ]
+        for entry in added_facts(build)
+    ]
+    return table(["name", "attributes", "bytes", "what"], rows, indent=indent) if rows else ""
 
 
 def columns_table(schema: Any, *, indent: int = 0) -> str:

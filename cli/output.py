@@ -44,7 +44,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
-        bool(cells) and all(row[i][:1].isdigit() or row[i] in {"", "–"} for row in cells)
+        bool(cells) and all(_is_number(row[i]) or row[i] in {"", "–"} for row in cells)
         for i in range(len(header))
     ]
     lines = [list(header), *cells]
@@ -69,6 +69,11 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     return "\n".join(
         f"{' ' * indent}{name.ljust(width)}  {value.replace(chr(10), gap)}" for name, value in shown
     )
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number, with a unit or a range at most; a sentence may begin with one, too."""
+    return cell[:1].isdigit() and cell.count(" ") < 3
 
 
 def _cell(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.info import added_table
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import parts_in_order, print_json, table
 from kmip_data.errors import UsageError
@@ -41,6 +42,8 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
     folder may not be written to, it says so and goes on.
     """
     build = resolve(target, home, sample=sample)
+    from kmip_data.columns import added_facts
+
     text = report(build)
     if not as_json:
         click.echo(text)
@@ -57,6 +60,7 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
                 "class_names": card.class_names,
                 "class_deviations": class_deviations(card),
                 "statistics": card.statistics,
+                "added_columns": [entry["name"] for entry in added_facts(build)],
             }
         )
     elif saved is not None:
@@ -85,6 +89,8 @@ def report(build: Build) -> str:
     title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{kind}"
     tables = [title, sizes_table(card), spreads_table(card), classes_table(card), deviations_table(card)]
     tables += city_tables(build)
+    if added := added_table(build):
+        tables.append(f"Added columns\n{added}")
     return "\n\n".join(text for text in tables if text)
 
 

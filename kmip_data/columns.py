@@ -118,6 +118,30 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     return card
 
 
+def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
+    """What people ask of an added column, as plain values."""
+    return {
+        "name": card.name,
+        "path": str(build.path / COLUMNS / card.name),
+        "attributes": [column.attribute for column in card.schema_.columns],
+        "definition": card.definition,
+        "key": card.key,
+        "bytes": sum(entry.bytes for entry in card.files),
+        "files": {entry.file: entry.sha256 for entry in card.files},
+    }
+
+
+def added_facts(build: Build) -> list[dict[str, Any]]:
+    """:func:`column_facts` of all added columns; one that is damaged has ``name`` and ``damaged``, why."""
+    found = []
+    for name in added_names(build.path):
+        try:
+            found.append(column_facts(build, read_columns(build, name)))
+        except DamagedInput as error:
+            found.append({"name": name, "damaged": error.what})
+    return found
+
+
 def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
     """Divide what ``columns=`` names into attributes that are stored and columns that were added.
 

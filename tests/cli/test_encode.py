@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,24 @@ def test_columns_are_added_and_found_again(home: Path) -> None:
         np.testing.assert_array_equal(data.degree_profile, local_degree_profile(edges, nodes, "2.8"))
     verified = kmip("verify", outcome.json["path"])
     assert "3 columns" in verified.out
+    told = kmip("info", outcome.json["path"])
+    for fact in ("Added columns", "rwse4", "lappe_values, lappe_vectors", "diagonals of P"):
+        assert fact in told.out
+    assert "lappe3" in kmip("stats", outcome.json["path"]).out
+    found = kmip("info", outcome.json["path"], "--json").json["added_columns"]
+    assert sorted(found, key=lambda entry: names.index(entry["name"])) == outcome.json["columns"]
+
+
+def test_a_damaged_column_does_not_hide_the_build(home: Path, tmp_path: Path) -> None:
+    path = Path(kmip("info", "malnet-tiny", "--sample", "--limit", 10, "--home", home, "--json").json["path"])
+    copy = shutil.copytree(path, tmp_path / path.name)
+    assert kmip("encode", copy, "--rwse", 2, "--jobs", 1, "-q").code == 0
+    (copy / "columns" / "rwse2" / "card.json").write_text("{}")
+    told = kmip("info", copy)
+    assert told.code == 0
+    assert "damaged: " in told.out
+    assert "verify" in told.out
+    assert any("damaged" in entry for entry in kmip("info", copy, "--json").json["added_columns"])
 
 
 def test_what_cannot_be_added(home: Path) -> None:
