@@ -1,4 +1,4 @@
-"""What runs the units of a build: worker processes of this machine, this process itself, or a Dask cluster."""
+"""What runs the units of a build: worker processes, for a small one this process, or a Dask cluster."""
 
 from __future__ import annotations
 

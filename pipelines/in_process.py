@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kmip_data import threads
+from kmip_data.pipelines import signals
 from kmip_data.pipelines.executors import Executor, Job
 
 T = TypeVar("T", bound=Job)
@@ -34,7 +35,7 @@ class InProcess(Executor):
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)`` (see :class:`Executor`)."""
-        with threads.limit_restored():
+        with threads.limit_restored(), signals.insisting():
             return function(*arguments)
 
     def run_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -74,6 +75,45 @@ def held() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for late in caught:
             signal.raise_signal(late)
+
+
+@contextlib.contextmanager
+def insisting() -> Iterator[None]:
+    """Let no interrupt get lost inside (main thread only).
+
+    Python prints and forgets what is raised in a callback of a weak reference or from C, and imports are
+    full of them. Where the block ends as if nothing had happened, the signal is raised again.
+    """
+    if not _in_main_thread():
+        yield
+        return
+    caught: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    unraisable = sys.unraisablehook
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        handler = handlers[number]
+        assert callable(handler)
+        handler(number, frame)
+
+    def forget(event: sys.UnraisableHookArgs) -> None:
+        if not (caught and issubclass(event.exc_type, KeyboardInterrupt | SystemExit)):
+            unraisable(event)
+
+    sys.unraisablehook = forget
+    for number, handler in handlers.items():
+        if callable(handler):
+            signal.signal(number, pass_on)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        sys.unraisablehook = unraisable
+    if caught:
+        signal.raise_signal(caught[0])
 
 
 def leave_to_parent() -> None:

@@ -25,6 +25,7 @@ from support.toy_pipeline import (
 
 from kmip_data import threads
 from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.in_process import InProcess
 from kmip_data.pipelines.pool import Workers
 
 GRAPHS = 6
@@ -171,6 +172,27 @@ def test_an_interrupt_ends_the_build_at_once(
     assert not list((tmp_path / "built").rglob("*.partial"))
     write_raw(tmp_path / "raw", GRAPHS)  # another content: built beside
     assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
+
+
+class _Callback:
+    """A callback that Python calls where it cannot pass an exception on."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)  # the handler runs here
+
+
+def test_an_interrupt_that_python_swallows_is_raised_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def swallow() -> str:
+        _Callback()
+        return "went on"
+
+    with pytest.raises(KeyboardInterrupt):
+        InProcess(tmp_path / "stop").call(swallow)
+    assert "ignored" not in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.torture
