@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kmip_data.errors import DamagedInput, UsageError
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
@@ -35,6 +36,7 @@ class Mirror(_Strict):
     url: str
     bytes: int | None = None
     sha256: Digest | None = None
+    md5: Md5 | None = Field(default=None, description="where its owner gives no other digest")
     git_blob: GitBlob | None = Field(
         default=None, description="SHA-1 of 'blob <size>\\0' and the bytes, by which git names a file"
     )

@@ -96,15 +96,12 @@ def sha256_file(path: Path) -> tuple[str, int]:
     DamagedInput
         It cannot be read.
     """
-    digest, size = hashlib.sha256(), 0
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return digest.hexdigest(), size
+    return _digest_file(path, hashlib.sha256())
+
+
+def md5_file(path: Path) -> str:
+    """MD5 of a file, by which some owners publish what they give out; raises as :func:`sha256_file`."""
+    return _digest_file(path, hashlib.md5(usedforsecurity=False))[0]
 
 
 def git_blob(path: Path) -> str:
@@ -116,15 +113,22 @@ def git_blob(path: Path) -> str:
         It cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            digest = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
+        size = path.stat().st_size
     except OSError as error:
         raise unreadable(path, error) from error
-    return digest.hexdigest()
+    return _digest_file(path, hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False))[0]
+
+
+def _digest_file(path: Path, digest: Any) -> tuple[str, int]:
+    size = 0
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest(), size
 
 
 def unreadable(path: Path, error: OSError) -> KmipDataError:

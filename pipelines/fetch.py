@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kmip_data.card import Receipt
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.disk import fsync_path, git_blob, human_bytes, write_json, writing
+from kmip_data.pipelines.disk import fsync_path, git_blob, human_bytes, md5_file, write_json, writing
 from kmip_data.pipelines.download_receipts import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.pipelines.http_errors import MirrorFailed
 from kmip_data.pipelines.locking import build_lock
@@ -162,6 +162,8 @@ def _reject(job: Download, mirror: Mirror) -> str | None:
         return f"sent {partial.size} bytes, expected {mirror.bytes}"
     if mirror.sha256 is not None and partial.sha256 != mirror.sha256:
         return f"sent a file with SHA-256 {partial.sha256[:12]}…, expected {mirror.sha256[:12]}…"
+    if mirror.md5 is not None and (found := md5_file(partial.path)) != mirror.md5:
+        return f"sent a file with MD5 {found[:12]}…, expected {mirror.md5[:12]}…"
     if mirror.git_blob is not None and (found := git_blob(partial.path)) != mirror.git_blob:
         return (
             f"sent git blob {found[:12]}…, expected {mirror.git_blob[:12]}…: another generation of this path"

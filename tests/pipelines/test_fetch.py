@@ -47,6 +47,7 @@ SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
 OTHER = b"PK\3\4" + random.Random(2).randbytes(SIZE - 4)
 SHA = hashlib.sha256(DATA).hexdigest()
+MD5 = hashlib.md5(DATA).hexdigest()
 GIT_BLOB = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA).hexdigest()
 QUICK = Patience(connect=2, stall=1.5, rate=2000, attempts=2, pause=0.01, longest_wait=1.0)
 
@@ -120,6 +121,11 @@ def test_a_file_is_known_by_its_git_blob(server, target):
     assert_whole(target)
     (target.parent / "hello").write_bytes(b"hello\n")
     assert git_blob(target.parent / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a"  # git hash-object
+
+
+def test_a_file_is_known_by_its_md5(server, target):
+    fetch(source(server.route("/toy.zip", File(DATA)), md5=MD5), target)
+    assert_whole(target)
 
 
 def test_a_finished_download_is_not_asked_for_again(server, target):
@@ -351,6 +357,7 @@ def test_a_bad_mirror_is_named_and_the_next_one_used(server, target, name):
         (chunked(DATA[:-1]), {"bytes": SIZE}, f"sent {SIZE - 1} bytes, expected {SIZE}"),
         (File(DATA, length=SIZE - 10), {"sha256": SHA}, "sent a file with SHA-256"),
         (File(DATA[:-9], length=None), {"sha256": SHA}, "sent a file with SHA-256"),
+        (File(OTHER), {"md5": MD5}, "expected " + MD5[:12]),
         (File(OTHER), {"git_blob": GIT_BLOB}, "another generation of this path"),
     ],
 )
