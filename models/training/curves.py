@@ -32,7 +32,7 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
     if best_epoch is not None:
         best = history[best_epoch]
         values = [
-            f"{part} {METRICS[metric].title} {100 * best[f'{part}_{metric}']:.1f} %"
+            f"{part} {METRICS[metric].title} {METRICS[metric].text(best[f'{part}_{metric}'])}"
             for part in ("val", "test")
             if f"{part}_{metric}" in best
         ]

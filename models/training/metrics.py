@@ -102,6 +102,14 @@ class Metric:
     kind: Kind
     percent: bool = True  #: whether people read it in percent
 
+    def text(self, value: float) -> str:
+        """Return a value as people read it.
+
+        >>> METRICS["mae"].text(0.25618), METRICS["ap"].text(0.6631)
+        ('0.2562', '66.3 %')
+        """
+        return f"{100 * value:.1f} %" if self.percent else f"{value:.4f}"
+
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(accuracy, "higher", "accuracy", "single-label"),

@@ -132,7 +132,7 @@ class Recorder(Checkpoint):
             self._progress = Progress(
                 "train",
                 batches,
-                unit="batch",
+                unit="batches",
                 initial=len(self.history) * batches // self.epochs,
                 quiet=self.quiet,
             )

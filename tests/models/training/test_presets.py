@@ -194,6 +194,8 @@ def test_text_changes_exactly_the_listed_keys(name):
     assert (code.variant, text.variant) == ("code", "text")
     assert code.preset == text.preset == name
     for difference in preset.text:
+        read = key_value(text, difference.key)
+        assert (read, type(read)) == (difference.value, type(difference.value)), difference.key
         assert difference.paper
         assert difference.code
         assert difference.key in "\n".join(differences(code))
