@@ -148,9 +148,10 @@ def cut(block: Block, i: int, spare: int) -> None:
     for j in range(base, base + n):
         block.near[kept], block.place[kept] = block.near[j], block.place[j]
         kept += block.near[j] >= floor
-    wait = 16 + k // 2
-    block.filled[i], block.due[i] = kept - base, kept - base + wait
-    set_floor(block, i, floor if kept - base + wait + 32 <= block.space else OUT)
+    n = kept - base
+    room = block.space - n - 32
+    block.filled[i], block.due[i] = n, n + min(max(16 + k // 2, n // 2), room)
+    set_floor(block, i, floor if room >= 16 + k // 2 else OUT)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)

@@ -59,13 +59,13 @@ def _merge(rows: Any, start: int, size: int) -> None:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _sort(rows: Any, size: int) -> None:
+def _sort(rows: Any, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
-    for first in range(0, size, LEAST):
+    for first in range(start, start + size, LEAST):
         sort_16(rows, first * 8)
     part = 2 * LEAST
     while part <= size:
-        for first in range(0, size, part):
+        for first in range(start, start + size, part):
             for i in range(part // 2):
                 _exchange(rows, first + i, first + part - 1 - i)
             _merge(rows, first, part // 2)
@@ -74,8 +74,10 @@ def _sort(rows: Any, size: int) -> None:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _score(wide: Any, query: int, block: Any, key: int, dim: int, row: int, fresh: Any, to: int, size: int) -> None:
-    """Score four keys with 16 queries by the rule: float64 sums in index order, rounded once."""
+def _score(
+    wide: Any, query: int, block: Any, key: int, dim: int, row: int, fresh: Any, to: int, other: int
+) -> None:
+    """Score four keys, ``row`` …, with 16 queries by the rule: float64 sums in index order, rounded once."""
     zero = splat(0.0)
     a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
     for column in range(dim):
@@ -90,7 +92,6 @@ def _score(wide: Any, query: int, block: Any, key: int, dim: int, row: int, fres
         value = splat(block[key + 3 * dim + column])
         g, h = multiply_add(value, left, g), multiply_add(value, right, h)
     last = LAST - row
-    other = to + size
     store(fresh, to * 8, packed(a, splat(last)))
     store(fresh, other * 8, packed(b, splat(last)))
     store(fresh, (to + 1) * 8, packed(c, splat(last - 1)))
@@ -102,20 +103,25 @@ def _score(wide: Any, query: int, block: Any, key: int, dim: int, row: int, fres
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _absorb(best: Any, fresh: Any, size: int, few: int) -> None:
-    """Merge a group of scores into the best so far, if one of them is better than the last of these."""
-    top = load(fresh, 0)
-    for i in range(1, size):
+def _better(fresh: Any, start: int, limit: Any) -> bool:
+    """Whether one of 16 registers is above ``limit`` in any lane."""
+    top = load(fresh, start * 8)
+    for i in range(start + 1, start + LEAST):
         top = larger(top, load(fresh, i * 8))
-    if above(top, load(best, (few - 1) * 8)) == 0:
-        return
+    return bool(above(top, limit) != 0)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _absorb(best: Any, fresh: Any, start: int, size: int) -> None:
+    """Merge ``size`` registers of scores into the best so far, which are at the same place."""
     if size == LEAST:
-        absorb_16(fresh, 0, best, 0)
+        absorb_16(fresh, start * 8, best, start * 8)
         return
-    _sort(fresh, size)
+    _sort(fresh, start, size)
     for i in range(size):
-        store(best, i * 8, larger(load(best, i * 8), load(fresh, (size - 1 - i) * 8)))
-    _merge(best, 0, size)
+        at = (start + i) * 8
+        store(best, at, larger(load(best, at), load(fresh, (start + size - 1 - i) * 8)))
+    _merge(best, start, size)
 
 
 @njit_nogil(error_model="numpy")
@@ -149,10 +155,11 @@ def search_rows(
     while most < k:
         most *= 2
     tiles = max(1, _STATE // most)
-    room = max(most, _CACHE // dim // most * most)
+    room = max(LEAST, _CACHE // dim // LEAST * LEAST)
     blocks, wides = np.empty(room * dim), np.empty(tiles * dim * TILE)
-    bests, freshes = np.empty(tiles * TILE * most, np.int64), np.empty(TILE * most, np.int64)
+    bests, freshes = np.empty(tiles * TILE * most, np.int64), np.empty(tiles * TILE * most, np.int64)
     block, wide, best, fresh = pointer(blocks), pointer(wides), pointer(bests), pointer(freshes)
+    filled = np.empty(2 * tiles, np.int64)
     all_scores, all_indices = pointer(scores), pointer(indices)
     count = row_graph[-1]
     at = start
@@ -174,8 +181,10 @@ def search_rows(
                 for c in range(dim):
                     value = np.float64(queries[head, first + row, c]) if row < rows else 0.0
                     wide[(tile * dim + c) * TILE + i] = value
-        for i in range((rows + TILE - 1) // TILE * TILE * size):
+        halves = (rows + 7) // 8
+        for i in range(halves * 8 * size):
             best[i] = _EMPTY
+        filled[:] = 0
         for begin in range(low, high, room):
             width = min(room, high - begin)
             for j in range(width):
@@ -184,23 +193,29 @@ def search_rows(
             for j in range(width * dim, min(width + 3, room) * dim):
                 block[j] = 0.0
             for tile in range((rows + TILE - 1) // TILE):
-                for group in range(0, width, size):
-                    here = min(size, width - group)
+                for group in range(0, width, LEAST):
+                    here = min(LEAST, width - group)
+                    left = 2 * tile * size + filled[2 * tile]
+                    right = (2 * tile + 1) * size + filled[2 * tile + 1]
                     for j in range(0, here, 4):
                         key = group + j
-                        _score(
-                            wide, tile * dim, block, key * dim, dim, begin - low + key, fresh, j, size
-                        )
-                    for j in range(here, size):
-                        store(fresh, j * 8, splat(_EMPTY))
-                        store(fresh, (size + j) * 8, splat(_EMPTY))
-                    for half in range(1 + (rows - tile * TILE > 8)):
-                        _absorb(
-                            pointer(bests[(tile * 2 + half) * size * 8 :]),
-                            pointer(freshes[half * size * 8 :]),
-                            size,
-                            few,
-                        )
+                        row = begin - low + key
+                        _score(wide, tile * dim, block, key * dim, dim, row, fresh, left + j, right + j)
+                    for j in range(here, LEAST):
+                        store(fresh, (left + j) * 8, splat(_EMPTY))
+                        store(fresh, (right + j) * 8, splat(_EMPTY))
+                    for half in range(2 * tile, min(2 * tile + 2, halves)):
+                        start_of, n = half * size, filled[half]
+                        if _better(fresh, start_of + n, load(best, (start_of + few - 1) * 8)):
+                            filled[half] = n + LEAST
+                            if n + LEAST == size:
+                                _absorb(best, fresh, start_of, size)
+                                filled[half] = 0
+        for half in range(halves):
+            if filled[half]:
+                for i in range(half * size + filled[half], (half + 1) * size):
+                    store(fresh, i * 8, splat(_EMPTY))
+                _absorb(best, fresh, half * size, size)
         for row in range(rows):
             to = (head * scores.shape[1] + first + row) * k
             place = (row >> 3) * size * 8 + (row & 7)

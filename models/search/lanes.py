@@ -237,7 +237,9 @@ def _network(*phases: Any) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_value_type(Lanes(types.int64))
         rows: list[Any] = []
-        for phase, (data, start) in zip(phases, (args[i : i + 2] for i in range(0, len(args), 2)), strict=True):
+        for phase, (data, start) in zip(
+            phases, (args[i : i + 2] for i in range(0, len(args), 2)), strict=True
+        ):
             at = [
                 _place(builder, data, builder.add(start, ir.Constant(start.type, i * kind.count)), kind)
                 for i in range(16)

@@ -32,7 +32,7 @@ _FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the o
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
-_TIES = 0.25  # of a sample of queries: exact
+_TIES = 0.1  # of a sample of queries: exact
 _GIANTS, _GIANT = 16, 16.0  # so many keys longer than all others by such a factor are searched apart
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
@@ -133,15 +133,17 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
     share = 1.0
-    few = min(_SAMPLE, -(-len(queries) // 64))
-    some = np.linspace(0, len(queries) - 1, few).astype(np.int64)
-    failed = np.zeros(few, np.bool_)
-    scratch = np.empty((few, k), np.float32), np.empty((few, k), np.int64)
+    tried = min(_SAMPLE, -(-len(queries) // 64))
+    some = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
+    failed = np.zeros(tried, np.bool_)
+    scratch = np.empty((tried, k), np.float32), np.empty((tried, k), np.int64)
     if try_tree:
-        leaves = search_tree(tree, queries[some], keys, named[some], k, low, _WARM, 0, few, *scratch, failed)
-        share = leaves / (few * len(keys) / 16)
+        leaves = search_tree(
+            tree, queries[some], keys, named[some], k, low, _WARM, 0, tried, *scratch, failed
+        )
+        share = leaves / (tried * len(keys) / 16)
     else:
-        search_flat(tree, queries[some], keys, k, low, 0, few, *scratch, failed)
+        search_flat(tree, queries[some], keys, k, low, 0, tried, *scratch, failed)
     climb = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
     alike = float((failed & ~zero[some]).mean())
     way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
@@ -150,7 +152,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "", 100 * alike,
     )  # fmt: skip
     if way == "exact":
-        _exactly_for(arrays, head, np.array([[first, last]]), key_rows)
+        _exactly_for(arrays, head, query_rows, key_rows)
         return
     failed = np.zeros(len(queries), np.bool_)
 
@@ -171,15 +173,21 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
             64 if way == "tree" else 16, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
         ),
     )
-    failed &= ~zero
-    if failed.any():
-        edges = np.flatnonzero(np.diff(failed, prepend=False, append=False)).reshape(-1, 2) + first
-        _exactly_for(arrays, head, edges, key_rows)
+    rest = np.flatnonzero(failed & ~zero)
+    if len(rest):
+        few = _Arrays(
+            queries[rest][None],
+            keys[None],
+            np.empty((1, len(rest), k), np.float32),
+            np.empty((1, len(rest), k), np.int64),
+        )
+        _exactly_for(few, 0, np.array([0, len(rest)]), np.array([0, len(keys)]))
+        scores[rest], indices[rest] = few.scores[0], few.indices[0] + low
 
 
 def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
     """Every key of a graph is the same: the first k, all with the score of the first."""
-    _exactly_for(arrays, head, query_rows[None], np.array([low, low + 1]))
+    _exactly_for(arrays, head, query_rows, np.array([low, low + 1]))
     rows, k = slice(*query_rows.tolist()), arrays.scores.shape[2]
     arrays.scores[head, rows] = arrays.scores[head, rows, :1]
     arrays.indices[head, rows] = np.arange(low, low + k)
@@ -217,16 +225,18 @@ def _search_beside(arrays: _Arrays, giants: I64, head: int, query_rows: I64, key
         scores[:, part], indices[:, part] = best[0].numpy(), best[1].numpy() + low
 
 
-def _exactly_for(arrays: _Arrays, head: int, query_ptr: I64, key_rows: I64) -> None:
-    """Some ranges of one graph's queries."""
+def _exactly_for(arrays: _Arrays, head: int, query_rows: I64, key_rows: I64) -> None:
+    """One head of one graph."""
     part = slice(head, head + 1)
     one = _Arrays(arrays.queries[part], arrays.keys[part], arrays.scores[part], arrays.indices[part])
-    _search_exactly(one, query_ptr, np.tile(key_rows, (len(query_ptr), 1)))
+    _search_exactly(one, query_rows[None], key_rows[None])
 
 
 def _directions(keys: F32) -> float:
     """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
-    sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()  # numpy's product has threads of its own
+    sample = torch.from_numpy(
+        keys[:: max(1, len(keys) // 1024)]
+    ).double()  # numpy's product has threads of its own
     sample = sample - sample.mean(0)
     covariance = sample.mT @ sample
     squares = float(covariance.square().sum())
