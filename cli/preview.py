@@ -175,7 +175,8 @@ def draw(store: ShardStore, positions: list[int], path: Path, home: Home, *, htm
 
     card = store.build.card
     kind = " (sample: generated, not the real data)" if card.sample else ""
-    title = f"{card.title}{kind}   {as_options(card.parameters)}"
+    own = "" if card.dataset in dataset_names() else f"{card.dataset}: "
+    title = f"{own}{card.title}{kind}   {as_options(card.parameters)}"
     drawings = [drawing_of(store, position) for position in positions]
     if card.pipeline == "superpixels":
         drawings = _over_pictures(drawings, store.build, home)
@@ -228,7 +229,8 @@ def _positions(text: str | None, count: int, part: str | None) -> list[int]:
     where = f"the {part} part" if part else "the build"
     try:
         ranges = [item.split("..") for item in text.split(",")]
-        found = [number for item in ranges for number in range(int(item[0]), min(int(item[-1]), count) + 1)]
+        ends = [(max(int(item[0]), -1), min(int(item[-1]), count)) for item in ranges]
+        found = [number for first, last in ends for number in range(first, last + 1)]
     except ValueError:
         found = []
     wrong = [number for number in found if not 0 <= number < count]

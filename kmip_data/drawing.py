@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kmip_data.store import ShardStore
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
+FEW = 1_000  #: nodes in the plane that are drawn as larger dots
 PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
 CROSSING = "#222222"  #: colour of edges between two classes
 ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
@@ -106,17 +107,25 @@ def drawing_of(store: ShardStore, position: int) -> Drawing:
 
 def _own_position(schema: Schema, read: Callable[[Column], NDArray[Any]]) -> NDArray[Any] | None:
     """Return the stored positions in the plane or in space; rows of a picture go down."""
+    for column in schema.columns:
+        row = _row_field(column)
+        if row is not None:
+            pixels = read(column)[:, row : row + 2].astype(np.float64)
+            return np.column_stack([pixels[:, 1], -pixels[:, 0]])
     for view in schema.views:
         if view.attribute == "pos" and view.stop - view.start in {2, 3}:
-            source = schema.column(view.source)
-            pos = read(source)[:, view.start : view.stop]
-            if source.fields and source.fields[view.start].startswith("row"):
-                pos = np.column_stack([pos[:, 1], -pos[:, 0]])
-            return pos
+            return read(schema.column(view.source))[:, view.start : view.stop]
     for column in schema.columns:
         if column.attribute == "pos" and column.shape in {(2,), (3,)}:
             return read(column)
     return None
+
+
+def _row_field(column: Column) -> int | None:
+    """Return which field of a column of nodes is the row in a picture, where the column in it follows."""
+    pairs = enumerate(zip(column.fields, column.fields[1:], strict=False))
+    found = (i for i, (one, two) in pairs if one.startswith("row") and two.startswith("column"))
+    return next(found, None) if column.level == "node" else None
 
 
 def _placed(
@@ -229,7 +238,8 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
         if drawing.y is None:
             return  # a molecule: its picture shows the atoms
     columns = drawing.pos.T
-    size, edge = (3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
+    few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
+    size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
     colored = point_colors(drawing, colors)
     axes.scatter(*columns, c=colored, s=size, linewidths=edge, edgecolors="white", clip_on=False)
 

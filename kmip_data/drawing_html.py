@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
@@ -11,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing import CROSSING, PLAIN, Drawing, class_colors, class_name
+from kmip_data.drawing import CROSSING, FEW, PLAIN, Drawing, class_colors, class_name
 from kmip_data.shards.files import write_file
 
+PICTURE = 160  #: pixels of the longer side of a picture below the nodes
 LONGEST = 1.3  #: length of a scene's longest axis, in plotly's units, that fills the view
 
 
@@ -30,11 +32,13 @@ def draw_html(
 
     Clicking a class in the legend hides its points. The drawing library is inside the file
     (about 5 MB), so it opens without a network. Arguments are those of
-    :func:`kmip_data.drawing.draw_png`; graphs in the plane lie flat in their scene.
+    :func:`kmip_data.drawing.draw_png`; graphs in the plane lie flat in their scene, seen from above, over
+    their picture if they have one.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
+    flat = [drawing.pos.shape[1] == 2 for drawing in drawings]
     drawings = [replace(drawing, pos=_in_space(drawing.pos)) for drawing in drawings]
     largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
     colors = class_colors(max(len(class_names), largest + 1))
@@ -49,6 +53,8 @@ def draw_html(
     )
     in_legend: set[str] = set()
     for row, drawing in enumerate(drawings, start=1):
+        if drawing.picture is not None and drawing.y is not None:
+            figure.add_trace(_picture(go, drawing.picture), row=row, col=1)
         for trace in _traces(go, drawing, colors, class_names):
             trace.showlegend = trace.name not in in_legend
             in_legend.add(trace.name)
@@ -66,20 +72,12 @@ def draw_html(
             figure.add_trace(bars, row=row, col=3)
         figure.update_xaxes(title_text="edges of a node", row=row, col=2)
         figure.update_yaxes(title_text="nodes", row=row, col=2)
-    figure.update_scenes(
-        aspectmode="manual",
-        xaxis_visible=False,
-        yaxis_visible=False,
-        zaxis_visible=False,
-        camera={
-            "up": {axis: float(axis == up) for axis in "xyz"},
-            "eye": {"x": 1.2, "y": 0.9, "z": 1.2} if up == "y" else {"x": 1.2, "y": -1.2, "z": 0.8},
-        },
-    )
-    for row, drawing in enumerate(drawings, start=1):
-        figure.update_scenes(aspectratio=_aspect(drawing.pos), row=row, col=1)
+    figure.update_scenes(aspectmode="manual", xaxis_visible=False, yaxis_visible=False, zaxis_visible=False)
+    for row, (drawing, above) in enumerate(zip(drawings, flat, strict=True), start=1):
+        camera = _camera("above" if above else up)
+        figure.update_scenes(aspectratio=_aspect(drawing.pos), camera=camera, row=row, col=1)
     figure.update_layout(
-        title={"text": f"<b>{escape(title)}</b>"},
+        title={"text": f"<b>{'<br>'.join(map(escape, textwrap.wrap(title, 110)))}</b>"},
         height=180 + 480 * len(drawings),
         template="plotly_white",
         bargap=0.02,
@@ -101,7 +99,7 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
         x, y, z = drawing.pos[labels == number].T
         known = drawing.y is not None
         name = class_name(number, names) if known else "nodes"
-        marker = {"size": 2, "color": colors[number] if known else PLAIN}
+        marker = {"size": 2 if len(drawing.pos) > FEW else 4, "color": colors[number] if known else PLAIN}
         traces.append(
             go.Scatter3d(
                 x=x, y=y, z=z, mode="markers", marker=marker, name=name, legendgroup=name, hoverinfo="name"
@@ -126,6 +124,37 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
                 )
             )
     return traces
+
+
+def _picture(go: Any, picture: NDArray[np.uint8]) -> Any:
+    """Return the picture as a coloured net below the nodes, coarser than it is."""
+    height, width = picture.shape[:2]
+    step = -(-max(height, width) // PICTURE)
+    rows, columns = np.arange(0, height, step), np.arange(0, width, step)
+    across, down = np.meshgrid(columns, rows)
+    corner = (np.arange(len(rows) - 1)[:, None] * len(columns) + np.arange(len(columns) - 1)).ravel()
+    right, below, beyond = corner + 1, corner + len(columns), corner + len(columns) + 1
+    triangles = np.concatenate([np.stack([corner, right, below]), np.stack([right, beyond, below])], axis=1)
+    return go.Mesh3d(
+        x=across.ravel(),
+        y=-down.ravel(),
+        z=np.full(across.size, -0.01 * max(height, width)),
+        i=triangles[0],
+        j=triangles[1],
+        k=triangles[2],
+        vertexcolor=[f"rgb({r},{g},{b})" for r, g, b in picture[down, across].reshape(-1, 3).tolist()],
+        lighting={"ambient": 1, "diffuse": 0, "specular": 0},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _camera(side: Literal["y", "z", "above"]) -> dict[str, dict[str, float]]:
+    """Say where a scene is seen from: along the plane's normal, or from aside with one axis up."""
+    if side == "above":
+        return {"up": {"x": 0, "y": 1, "z": 0}, "eye": {"x": 0, "y": 0, "z": 1.4}}
+    eye = {"x": 1.2, "y": 0.9, "z": 1.2} if side == "y" else {"x": 1.2, "y": -1.2, "z": 0.8}
+    return {"up": {axis: float(axis == side) for axis in "xyz"}, "eye": eye}
 
 
 def _in_space(pos: NDArray[Any]) -> NDArray[Any]:

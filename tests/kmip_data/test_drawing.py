@@ -63,6 +63,19 @@ def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
     assert found.y is None
 
 
+def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
+    """As PascalVOC-SP has them among its features; rows go down."""
+    fields = ("mean red", "row of the centroid [px]", "column of the centroid [px]")
+    x = Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,), fields=fields)
+    schema = Schema(columns=(x,), edges="index", max_nodes=10)
+    values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
+    edges = np.array([[0, 1], [1, 0]], np.uint16)
+    record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
+    found = drawing_of(ShardStore(write_build(tmp_path / "build", [record], schema)), 0)
+    np.testing.assert_array_equal(found.pos, [[1, -10], [2, -20]])
+    assert found.place == ""
+
+
 def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
@@ -148,6 +161,25 @@ def test_every_kind_of_graph_gives_a_page(tmp_path, what):
     path = tmp_path / "p.html"
     draw_html([drawing(**what)], path, title="a sample", footer="licence")
     assert "Plotly.newPlot" in path.read_text("utf-8")
+
+
+def test_a_picture_lies_below_its_nodes_on_the_page():
+    import plotly.graph_objects as go
+
+    from kmip_data.drawing_html import PICTURE, _picture
+
+    picture = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3)
+    net = _picture(go, picture)
+    at = {(x, -y): color for x, y, color in zip(net.x, net.y, net.vertexcolor, strict=True)}
+    assert len(at) == 24
+    assert at[2, 5] == "rgb({},{},{})".format(*picture[5, 2])
+    corners = np.stack([net.x, net.y], axis=1)[np.stack([net.i, net.j, net.k], axis=1)]
+    sides = corners[:, 1:] - corners[:, :1]
+    areas = np.abs(sides[:, 0, 0] * sides[:, 1, 1] - sides[:, 0, 1] * sides[:, 1, 0]) / 2
+    assert (areas == 0.5).all()
+    assert areas.sum() == 5 * 3
+    assert (np.array(net.z) < 0).all()
+    assert len(_picture(go, np.zeros((3 * PICTURE, 5, 3), np.uint8)).x) == PICTURE * 2
 
 
 def test_long_shapes_stay_inside_their_scene():
