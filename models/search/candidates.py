@@ -71,7 +71,8 @@ def view(store: Store, rows: int, dim: int, k: int) -> Block:
     return Block(
         pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(store.places), pointer(wholes),
         pointer(wholes[rows:]), pointer(state), pointer(state[rows:]), pointer(state[rows * 2 :]),
-        pointer(state[rows * 3 :]), store.packed, pointer(store.query), k, space, np.float32(4 * error_of_cones(dim)),
+        pointer(state[rows * 3 :]), store.packed, pointer(store.query), k, space,
+        np.float32(4 * error_of_cones(dim)),
     )  # fmt: skip
 
 

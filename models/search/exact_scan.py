@@ -7,7 +7,7 @@ on the data (docs/adr/0220).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,16 @@ LEAST = 16  #: keys of the smallest group
 _CACHE = 16384  # float64 numbers of keys that stay near
 _STATE = 512  # best keys of a query times tiles that are searched together
 _EMPTY = np.int64(-(2**63))
+
+
+class _Memory(NamedTuple):
+    """Pointers to what a range of queries is searched with."""
+
+    block: Any  #: (room, d) float64, keys
+    wide: Any  #: (tiles, d, 16) float64, queries
+    best: Any  #: (2 tiles, size, 8) int64, the best so far of eight queries each, see :func:`.lanes.packed`
+    fresh: Any  #: the same of what may be better
+    filled: Any  #: (2 tiles,) int64, how much of it there is
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -125,6 +135,78 @@ def _absorb(best: Any, fresh: Any, start: int, size: int) -> None:
 
 
 @njit_nogil(error_model="numpy")
+def _begin(queries: Any, head: int, first: int, rows: int, size: int, memory: _Memory) -> None:
+    """Take some queries, by columns, up to a whole tile; nothing is found yet."""
+    dim = queries.shape[2]
+    for row in range((rows + TILE - 1) // TILE * TILE):
+        at = row // TILE * dim * TILE + row % TILE
+        for c in range(dim):
+            memory.wide[at + c * TILE] = np.float64(queries[head, first + row, c]) if row < rows else 0.0
+    halves = (rows + 7) // 8
+    for i in range(halves * size):
+        store(memory.best, i * 8, splat(_EMPTY))
+    for half in range(halves):
+        memory.filled[half] = 0
+
+
+@njit_nogil(error_model="numpy")
+def _widen(keys: Any, head: int, begin: int, width: int, block: Any) -> None:
+    """Take some keys, and zeros up to a multiple of four."""
+    dim = keys.shape[2]
+    for j in range(width):
+        for c in range(dim):
+            block[j * dim + c] = keys[head, begin + j, c]
+    for j in range(width * dim, (width + 3) // 4 * 4 * dim):
+        block[j] = 0.0
+
+
+@njit_nogil(error_model="numpy")
+def _search_tile(
+    memory: _Memory, tile: int, halves: int, size: int, few: int, dim: int, width: int, row: int
+) -> None:
+    """Search ``width`` keys, whose rows are ``row`` …, for a tile of queries."""
+    fresh, best, filled = memory.fresh, memory.best, memory.filled
+    for group in range(0, width, LEAST):
+        here = min(LEAST, width - group)
+        left = 2 * tile * size + filled[2 * tile]
+        right = (2 * tile + 1) * size + filled[2 * tile + 1]
+        for j in range(0, here, 4):
+            key = group + j
+            _score(
+                memory.wide, tile * dim, memory.block, key * dim, dim, row + key, fresh, left + j, right + j
+            )
+        for j in range(here, LEAST):
+            store(fresh, (left + j) * 8, splat(_EMPTY))
+            store(fresh, (right + j) * 8, splat(_EMPTY))
+        for half in range(2 * tile, min(2 * tile + 2, halves)):
+            start = half * size
+            if _better(fresh, start + filled[half], load(best, (start + few - 1) * 8)):
+                filled[half] += LEAST
+                if filled[half] == size:
+                    _absorb(best, fresh, start, size)
+                    filled[half] = 0
+
+
+@njit_nogil(error_model="numpy")
+def _finish(
+    memory: _Memory, rows: int, size: int, few: int, low: int, k: int, scores: Any, indices: Any, to: int
+) -> None:
+    """Write what was found for ``rows`` queries to places ``to`` …."""
+    best, fresh = memory.best, memory.fresh
+    for half in range((rows + 7) // 8):
+        if memory.filled[half]:
+            for i in range(half * size + memory.filled[half], (half + 1) * size):
+                store(fresh, i * 8, splat(_EMPTY))
+            _absorb(best, fresh, half * size, size)
+    for row in range(rows):
+        place = row // 8 * size * 8 + row % 8
+        for i in range(few):
+            value = best[place + i * 8]
+            scores[to + row * k + i] = unordered(value >> 32)
+            indices[to + row * k + i] = LAST - (value & LAST) + low
+
+
+@njit_nogil(error_model="numpy")
 def search_rows(
     queries: NDArray[np.float32],
     keys: NDArray[np.float32],
@@ -158,9 +240,9 @@ def search_rows(
     room = max(LEAST, _CACHE // dim // LEAST * LEAST)
     blocks, wides = np.empty(room * dim), np.empty(tiles * dim * TILE)
     bests, freshes = np.empty(tiles * TILE * most, np.int64), np.empty(tiles * TILE * most, np.int64)
-    block, wide, best, fresh = pointer(blocks), pointer(wides), pointer(bests), pointer(freshes)
-    filled = np.empty(2 * tiles, np.int64)
-    all_scores, all_indices = pointer(scores), pointer(indices)
+    counts = np.zeros(2 * tiles, np.int64)
+    memory = _Memory(pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts))
+    to_scores, to_indices = pointer(scores), pointer(indices)
     count = row_graph[-1]
     at = start
     graph = 0
@@ -175,53 +257,13 @@ def search_rows(
         size = LEAST
         while size < few:
             size *= 2
-        for tile in range((rows + TILE - 1) // TILE):
-            for i in range(TILE):
-                row = tile * TILE + i
-                for c in range(dim):
-                    value = np.float64(queries[head, first + row, c]) if row < rows else 0.0
-                    wide[(tile * dim + c) * TILE + i] = value
-        halves = (rows + 7) // 8
-        for i in range(halves * 8 * size):
-            best[i] = _EMPTY
-        filled[:] = 0
+        _begin(queries, head, first, rows, size, memory)
         for begin in range(low, high, room):
             width = min(room, high - begin)
-            for j in range(width):
-                for c in range(dim):
-                    block[j * dim + c] = keys[head, begin + j, c]
-            for j in range(width * dim, min(width + 3, room) * dim):
-                block[j] = 0.0
+            _widen(keys, head, begin, width, memory.block)
             for tile in range((rows + TILE - 1) // TILE):
-                for group in range(0, width, LEAST):
-                    here = min(LEAST, width - group)
-                    left = 2 * tile * size + filled[2 * tile]
-                    right = (2 * tile + 1) * size + filled[2 * tile + 1]
-                    for j in range(0, here, 4):
-                        key = group + j
-                        row = begin - low + key
-                        _score(wide, tile * dim, block, key * dim, dim, row, fresh, left + j, right + j)
-                    for j in range(here, LEAST):
-                        store(fresh, (left + j) * 8, splat(_EMPTY))
-                        store(fresh, (right + j) * 8, splat(_EMPTY))
-                    for half in range(2 * tile, min(2 * tile + 2, halves)):
-                        start_of, n = half * size, filled[half]
-                        if _better(fresh, start_of + n, load(best, (start_of + few - 1) * 8)):
-                            filled[half] = n + LEAST
-                            if n + LEAST == size:
-                                _absorb(best, fresh, start_of, size)
-                                filled[half] = 0
-        for half in range(halves):
-            if filled[half]:
-                for i in range(half * size + filled[half], (half + 1) * size):
-                    store(fresh, i * 8, splat(_EMPTY))
-                _absorb(best, fresh, half * size, size)
-        for row in range(rows):
-            to = (head * scores.shape[1] + first + row) * k
-            place = (row >> 3) * size * 8 + (row & 7)
-            for i in range(few):
-                value = best[place + i * 8]
-                all_scores[to + i] = unordered(value >> 32)
-                all_indices[to + i] = LAST - (value & LAST) + low
+                _search_tile(memory, tile, (rows + 7) // 8, size, few, dim, width, begin - low)
+        to = (head * scores.shape[1] + first) * k
+        _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         at += rows
-    hold(blocks), hold(wides), hold(bests), hold(freshes)
+    hold(blocks), hold(wides), hold(bests), hold(freshes), hold(counts)

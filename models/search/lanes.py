@@ -255,9 +255,13 @@ def _network(*phases: Any) -> Callable[..., Any]:
             builder.store(row, place).align = 8
         return context.get_dummy_value()
 
-    if len(phases) == 1:
-        return lambda typing, data, start: (types.none(data, types.int64), generate)
-    return lambda typing, data, start, to, place: (types.none(data, types.int64, to, types.int64), generate)
+    def once(typing: Any, data: Any, start: Any) -> Any:
+        return types.none(data, types.int64), generate
+
+    def twice(typing: Any, data: Any, start: Any, to: Any, place: Any) -> Any:
+        return types.none(data, types.int64, to, types.int64), generate
+
+    return once if len(phases) == 1 else twice
 
 
 def _choose(builder: Any, sign: str, a: Any, b: Any) -> Any:

@@ -149,7 +149,8 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
     log.debug(
         "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
-        way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "", 100 * alike,
+        way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "",
+        100 * alike,
     )  # fmt: skip
     if way == "exact":
         _exactly_for(arrays, head, query_rows, key_rows)

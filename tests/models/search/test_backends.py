@@ -18,6 +18,7 @@ from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, faiss, keops
+from kmip_data.models.search.rule import largest, score_block
 from kmip_data.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -102,6 +103,25 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
 def test_cpu(monkeypatch, way: str, problem) -> None:
     force(monkeypatch, way)
     check(problem, "cpu")
+
+
+@pytest.mark.parametrize("k", [1, 16, 17, 40, 130, 600])
+@pytest.mark.parametrize("dim", [3, 256])
+def test_exact_scan_across_its_blocks(monkeypatch, dim: int, k: int) -> None:
+    """Networks of every size, keys of several blocks, tiles that are not full, and ties throughout."""
+    force(monkeypatch, "exact")
+    generator = np.random.default_rng(k)
+    sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
+    query_ptr, key_ptr = ([0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True))
+    queries, keys = (
+        torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
+    )
+    found = topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend="cpu")
+    scores, indices = torch.full_like(found[0], -torch.inf), torch.full_like(found[1], -1)
+    for (a, b), (low, high) in zip(itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True):
+        best = largest(score_block(queries[:, a:b], keys[:, low:high]), min(k, high - low))
+        scores[:, a:b, : best[0].shape[2]], indices[:, a:b, : best[1].shape[2]] = best[0], best[1] + low
+    assert_same(found, (scores, indices))
 
 
 @needs_faiss
