@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines import cluster_worker
 from kmip_data.pipelines.cluster_worker import Sight, look, own_versions
@@ -114,6 +114,41 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
         dask.add_worker()  # one that joins later
         encode_build(build, ENCODINGS, engine="dask", scheduler=str(dask.file), quiet=True)
     assert digests(build.path) == reference
+
+
+def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_goes_on(
+    tmp_path: Path, reference: dict[str, str]
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+
+    def after(units: int, act: Callable[[], None]) -> threading.Thread:
+        def wait() -> None:
+            until(lambda: len(built_units(tmp_path)) >= units)
+            act()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
+
+    def build() -> None:
+        build_toy(tmp_path, engine="dask", scheduler=str(dask.file), quiet=True)
+
+    with cluster(tmp_path) as dask:
+        thread = after(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            build()
+        thread.join()
+        begun = built_units(tmp_path)
+        assert len(begun) < 6
+        assert not list(tmp_path.rglob("card.json"))
+        finished = len(list(tmp_path.rglob("shards/*.h5")))
+        thread = after(len(begun) + 1, dask.processes[0].kill)
+        with pytest.raises(SourceUnavailable, match="scheduler went away") as caught:
+            build()
+        thread.join()
+        assert "stay" in str(caught.value.parts["on disk"])
+        assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
+    assert reference.items() >= digests(build_toy(tmp_path, jobs=1, quiet=True).path).items()
 
 
 def test_without_a_scheduler_one_is_started_here(tmp_path: Path, reference: dict[str, str]) -> None:
