@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,12 +20,15 @@ from kmip_data.cli.output import JSON_PRINTED
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
 DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 INTERRUPTED, TERMINATED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 143, 141, 70
+_NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
+_AGAIN_AFTER = 0.05  #: seconds
 
 COMMANDS = {
     "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
@@ -68,6 +72,7 @@ def root(ctx: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _repeating(sys.unraisablehook)
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
     # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -133,10 +138,10 @@ def explain(error: Exception) -> KmipDataError | None:
             left="nothing was changed",
             next=f"{path} --help",
         )
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return OutOfResources(
             "The memory ran out.",
-            found=str(error) or None,
+            found=str(error).partition("\n")[0] or None,
             left="what was finished before is kept",
             next="the same command with --jobs 1, or smaller batches",
         )
@@ -184,3 +189,26 @@ def _unknown(error: Exception) -> KmipDataError:
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     """SIGTERM unwinds like an exception, so that locks are freed and children ended."""
     raise SystemExit(TERMINATED)
+
+
+def _repeating(
+    shown: Callable[[sys.UnraisableHookArgs], object],
+) -> Callable[[sys.UnraisableHookArgs], object]:
+    """Return a hook that sends an interrupt again which Python would print and forget.
+
+    That is what it does where the signal arrives in a callback of a weak reference; h5py has many of them.
+    """
+    numbers = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
+
+    def hook(event: sys.UnraisableHookArgs) -> None:
+        number = numbers.get(event.exc_type)
+        if number is None:
+            shown(event)
+            return
+        import threading
+
+        again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+
+    return hook

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +19,29 @@ JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON ob
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print the one JSON object of a command, in ASCII whatever the terminal can show."""
-    click.echo(json.dumps(value, indent=2, default=_plain))
+    """Print the one JSON object of a command, in ASCII whatever the terminal can show.
+
+    JSON has no word for NaN and infinity: they become ``null``.
+    """
+    click.echo(json.dumps(_finite(value), indent=2, default=_plain, allow_nan=False))
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[JSON_PRINTED] = True
 
 
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if not isinstance(value, str | bytes) and hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _plain(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    if hasattr(value, "item"):
-        return value.item()
     msg = f"{type(value).__name__} cannot be written as JSON"
     raise TypeError(msg)
 

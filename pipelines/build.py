@@ -140,6 +140,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
             expected="--sample or --archive",
             found="both",
             left="nothing was changed",
+            next="the same command without one of them",
         )
     with signals.terminable():
         build = None

@@ -13,6 +13,7 @@ import click
 from kmip_data.cli.options import home_option, json_option, quiet_option
 from kmip_data.cli.output import print_json, table
 from kmip_data.errors import UsageError
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.home import Home
@@ -215,7 +216,7 @@ class Analysis:
             for place, k in enumerate(study.ks)
         ]
         click.echo(table(header, rows))
-        click.echo(f"{describe(about)}; {len(study.samples)} samples (layer and graph)")
+        click.echo(f"{describe(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
         click.echo("saved  " + "  ".join(str(path) for path in saved))
 
 
@@ -227,15 +228,18 @@ def describe(about: dict[str, Any]) -> str:
     return f"{about.get('dataset')}{sample}, part {about.get('part')}, run {about.get('run')}"
 
 
+_MOST_NUMBERS = 10_000  #: of one range
+
+
 def number_list(option: str, text: str) -> tuple[int, ...]:
     """``0..3`` or ``1,5,7`` as numbers; raises :class:`UsageError` where it is neither."""
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
-        if match is None:
+        if match is None or int(match[2] or 0) - int(match[1]) >= _MOST_NUMBERS:
             raise UsageError(
                 f"{option} is no list of numbers.",
-                expected="such as 1,10,100 or 1..7",
+                expected=f"such as 1,10,100 or 1..7, at most {_MOST_NUMBERS:,}",
                 found=text,
                 left="nothing was written",
                 next=f"{option} 1,2",

@@ -42,6 +42,8 @@ def write_file(path: Path, data: bytes) -> None:
     UsageError
         The folder does not exist or may not be written to.
     """
+    if not path.name:  # `/` or `.`
+        raise _refusal(path, data, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     partial = path.with_name(path.name + PARTIAL)
     try:
         descriptor = _create(partial)

@@ -71,6 +71,7 @@ def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
         (["approximation", "--qk", "x", "--n", "5"], 2, "--n shape generated data"),
         (["approximation", "--gaussian", "--n", "9", "--k", "1-3"], 2, "no list of numbers"),
         (["approximation", "--gaussian", "--n", "9", "--k", "0,1"], 2, "values of k"),
+        (["approximation", "--gaussian", "--n", "9", "--layers", "0..999999999"], 2, "no list of numbers"),
         (["approximation", "--gaussian", "--n", "9", "--layers", "1"], 2, "no such layer"),
         (["approximation", "--gaussian", "--n", "9", "--save", "/no/such/x"], 2, "cannot be saved there"),
         (["approximation", "no-such-run"], 2, "no-such-run"),

@@ -110,6 +110,49 @@ def test_memory_error_is_6(command_that):
     assert kmip("x").code == 6
 
 
+def test_what_torch_says_of_memory_is_6(command_that):
+    import torch
+
+    command_that(lambda: torch.empty(2**60))
+    outcome = kmip("x", "--json")
+    assert outcome.code == 6
+    assert outcome.json["error"]["class"] == "OutOfResources"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_interrupt_in_a_callback_of_a_weak_reference_is_not_lost(number, code):
+    """Python prints and forgets what is raised there."""
+    program = (
+        "import os, signal, sys, time, weakref, click; from kmip_data.cli import main\n"
+        "def body():\n"
+        "    class A: pass\n"
+        "    a = A()\n"
+        f"    r = weakref.ref(a, lambda _: [os.kill(os.getpid(), {number:d}), len('')])\n"
+        "    del a\n"
+        "    time.sleep(20)\n"
+        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
+        "sys.argv = ['kmip-data', 'list']; main.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_has_no_nan(command_that):
+    import json
+
+    import numpy as np
+
+    from kmip_data.cli.output import print_json
+
+    value = {"a": float("nan"), "b": [np.float32("inf"), np.int64(3), (2.5,)], "c": Path("x"), "d": "NaN"}
+    command_that(lambda: print_json(value))
+    found = json.loads(kmip("x", "--json").out, parse_constant=pytest.fail)
+    assert found == {"a": None, "b": [None, 3, [2.5]], "c": "x", "d": "NaN"}
+
+
 def test_path_that_cannot_be_used_is_2(command_that):
     command_that(raising(PermissionError(errno.EACCES, "Permission denied", "/root/secret")))
     outcome = kmip("x")
@@ -262,6 +305,7 @@ def test_threads_of_torch_sleep_while_they_wait(monkeypatch):
     from kmip_data.cli import main
 
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(main.sys, "unraisablehook", main.sys.unraisablehook)
     monkeypatch.setattr(main, "run", lambda _: 0)
     for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
         monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)

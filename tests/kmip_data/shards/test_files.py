@@ -208,3 +208,9 @@ write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
         assert path.read_bytes() == (b"new" * 1000 if (name, turn) == ("fsync", 2) else b"old")
         write_file(path, b"newer")
         assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("place", ["/", "."])
+def test_a_folder_without_a_name_is_no_file(place):
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(Path(place), b"x")
