@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer, seed_everything
 
+from kmip_data import buffers
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.training.checkpoint import (
     LAST,
@@ -207,6 +208,7 @@ def _guarded(
         left = f"{folder}; {_kept(recorder)}"
         raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
     finally:
+        buffers.release()
         if main_thread and handler is not None:
             signal.signal(signal.SIGINT, handler)
 

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.slow_models import slow_search
 
-from kmip_data.models.search import topk_inner_product
+from kmip_data.models.search import filtering, topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, faiss, keops
+from kmip_data.models.search.filtering import SPARE
 from kmip_data.models.search.rule import largest, score_block
 from kmip_data.threads import set_num_threads
 
@@ -324,16 +325,40 @@ def test_memory_stays() -> None:
     assert process.memory_info().rss - before < 16 * 2**20
 
 
-def test_raw_libraries_agree_where_rounding_leaves_no_doubt() -> None:
+def by_faiss(queries: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
     raw = pytest.importorskip("faiss")
-    queries, keys, _ = blocks(tied=False, dim=6)
-    scores, indices = topk_inner_product(queries, keys, 9, backend="cpu")
-    index = raw.IndexFlatIP(6)
+    index = raw.IndexFlatIP(queries.shape[2])
     index.add(keys[0].numpy())
-    found = torch.from_numpy(index.search(queries[0].numpy(), 8)[1])
+    return torch.from_numpy(index.search(queries[0].numpy(), count)[1])
+
+
+def by_keops(queries: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
+    from pykeops.torch import LazyTensor
+
+    products = (LazyTensor(queries[:, :, None, :]) * LazyTensor(keys[:, None, :, :])).sum(-1)
+    return (-products).argKmin(count, dim=2)[0]
+
+
+@pytest.mark.parametrize("raw", [by_faiss, pytest.param(by_keops, marks=needs_keops)])
+def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
+    queries, keys, _ = blocks(tied=False, dim=KEOPS_DIM)
+    count = KEOPS_K + SPARE  # the kernel that is compiled for the backend, too
+    scores, indices = topk_inner_product(queries[:1], keys[:1], count + 1, backend="cpu")
+    found = raw(queries[:1], keys[:1], count)
     sure = (scores[0].diff(dim=-1).abs() > 1e-4).all(-1)
     assert sure.sum() > 1000
-    assert torch.equal(found[sure], indices[0, sure, :8])
+    assert torch.equal(found[sure], indices[0, sure, :count])
+
+
+@needs_faiss
+def test_filters_in_parts(monkeypatch) -> None:
+    queries, keys, _ = blocks(tied=True, dim=5)
+    expected = topk_inner_product(queries, keys, 6, backend="cpu")
+    monkeypatch.setattr(filtering, "RANKED", 7 * keys.shape[0] * keys.shape[1])
+    assert_same(
+        topk_inner_product(queries[:, :100], keys, 6, backend="faiss"),
+        (expected[0][:, :100], expected[1][:, :100]),
+    )
 
 
 def test_float32_sums_would_rank_otherwise() -> None:

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import seed_everything
@@ -16,10 +17,12 @@ from safetensors.torch import load_file
 from support.shared import ROOT
 from support.training_data import CLASSES, learnable_build, tiny_config
 
+from kmip_data import buffers
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.home import Home
 from kmip_data.loader import GraphLoader
 from kmip_data.models.network import build_model
+from kmip_data.models.search.backends import keops
 from kmip_data.models.training.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.evaluate import evaluate
 from kmip_data.models.training.folders import find_run, make_run_folder
@@ -375,6 +378,24 @@ def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd,
     assert [line.split("  ")[0] for line in lines[6:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
     assert "val accuracy" in lines[6]
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_free_memory_is_given_back_at_the_end(build, tmp_path):
+    buffers.empty((2 << 20,), np.dtype(np.uint8))
+    assert buffers.kept_bytes() > 0
+    train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
+    assert buffers.kept_bytes() == 0
+
+
+@pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
+def test_the_papers_search_learns_the_same(build, tmp_path):
+    losses = []
+    for search in ("auto", "keops"):
+        # The kernel that the tests of the search compile, too.
+        config = tiny_config(build, training={"epochs": 1}, model={"search": search, "key_dim": 3, "k": 2})
+        run = train(config, home=Home(tmp_path / search), quiet=True).runs[0]
+        losses.append([row["train_loss"] for row in read_history(run)])
+    assert losses[0] == losses[1]
 
 
 def test_quiet_says_nothing(build, tmp_path, capfd):
