@@ -24,7 +24,7 @@ for folder in MAPPED:
     packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
 
 EXTRAS = {
-    "chem": ["rdkit>=2024.3", "ogb>=1.3.6"],
+    "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
     "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
@@ -39,6 +39,7 @@ DEV = [
     "hypothesis>=6.100",
     "import-linter>=2.0",
     "mypy>=1.11",
+    "ogb>=1.3.6",
     "pre-commit>=3.7",
     "pykdtree>=1.4",
     "pytest>=8",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
+import importlib.util
 import pkgutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,9 +64,9 @@ class Topics(Command, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the topics without importing any."""
+        """List the topics and what each compares, without importing any."""
         with formatter.section("Topics"):
-            formatter.write_text(", ".join(self.list_commands(ctx)))
+            formatter.write_dl([("all", "Every topic."), *((name, about(name)) for name in topic_names())])
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -83,6 +85,15 @@ def topic_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
 
 
+def about(topic: str) -> str:
+    """What a topic compares: the first line of its module, which is read, not imported."""
+    spec = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{topic}")
+    assert spec is not None
+    assert spec.origin is not None
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text("utf-8"))) or ""
+    return text.partition("\n")[0].replace("``", "`")
+
+
 def _topic(name: str) -> Any:
     return importlib.import_module(f"kmip_data.cli.benchmarks.{name}")
 
@@ -99,8 +110,8 @@ def command() -> None:
     """Speed against the usual ways, as ratios measured here.
 
     Name `all` or one topic; both sides of a row run in turn in the same process, so that a busy
-    machine slows both. Ratios above the target are met. `kmip-data bench attention --help` has options
-    of its own.
+    machine slows both. A target is met where the ratio is not below it. `kmip-data bench attention
+    --help` has options of its own.
     """
 
 

@@ -14,6 +14,7 @@ import click
 from kmip_data.cli.command import Command
 from kmip_data.cli.options import json_option
 from kmip_data.cli.output import facts, print_json
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ DEMOS = {
         "package brings along. © OpenStreetMap contributors, ODbL 1.0.",
         build="Turn the extract into a graph whose nodes have a long-range label",
         draw="Draw the map: by class, by eccentricity, by split",
-        train="Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
+        train="Train GPS + k-MIP for {epochs}, smaller than the paper's",
         epochs=50,
         settings=(
             "model.layers=3",
@@ -70,7 +71,7 @@ DEMOS = {
         about="The data are a generated sample in the layout of S3DIS: the figures mean nothing about S3DIS.",
         build="Generate sample rooms in the upstream layout and build graphs of their blocks",
         draw="Draw three blocks",
-        train="Train GPS + k-MIP for {epochs} epochs, smaller than the paper's",
+        train="Train GPS + k-MIP for {epochs}, smaller than the paper's",
         epochs=4,
         settings=(
             "model.layers=2",
@@ -158,7 +159,7 @@ def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
         (demo.build, ["build", *demo.data]),
         ("Check every byte of the build", ["verify", *demo.data]),
         (demo.draw, ["preview", *demo.data]),
-        (demo.train.format(epochs=epochs), ["train", "--dataset", *demo.data, *training]),
+        (demo.train.format(epochs=counted(epochs, "epoch")), ["train", "--dataset", *demo.data, *training]),
         ("Evaluate the best weights", ["evaluate", name]),
     ]
     if demo.map:

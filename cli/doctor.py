@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from kmip_data.home import Home
 
+#: A requirement as installed metadata have it.
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+?)(\[.*\])?[>=]=(?P<least>[\d.]+)\s*(;(.*extra == [\"'](?P<extra>\w+)[\"'])?.*)?"
+)
 LOW_DISK = 10 * 10**9  #: bytes; the largest raw archive and its build need less
 
 
@@ -82,29 +86,26 @@ def _program() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Required packages against the least version that the installed metadata ask for."""
+    """Packages against the least version that the metadata ask for; those of extras may be missing."""
     try:
         needed = importlib.metadata.requires("kmip-data") or []
     except importlib.metadata.PackageNotFoundError:
         yield Finding("Packages", "kmip-data", "no", "runs from a checkout without being installed")
         needed = ["torch>=0", "torch-geometric>=0", "numpy>=0", "h5py>=0", "numba>=0", "lightning>=0"]
-    for text in needed:
-        match = re.fullmatch(r"([\w.-]+?)>=([\d.]+)(\s*;.*)?", text)
-        if match is None or (match[3] and "extra" in match[3]):
+    found = [match for text in needed if (match := REQUIREMENT.fullmatch(text))]
+    for match in sorted(found, key=lambda match: match["extra"] is not None):
+        name, least, extra = match["name"], match["least"], match["extra"]
+        if extra in {"dev", "all"}:
             continue
-        name, least = match[1], match[2]
+        section, status = ("Packages", "problem") if extra is None else ("Extras", "no")
+        wanted = f"at least {least} is needed" if extra is None else f"pip install 'kmip-data[{extra}]'"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield Finding("Packages", name, "problem", f"not installed, at least {least} is needed")
+            yield Finding(section, name, status, f"not installed, {wanted}")
             continue
         old = _numbers(version) < _numbers(least)
-        yield Finding(
-            "Packages",
-            name,
-            "problem" if old else "ok",
-            f"{version}, at least {least} is needed" if old else version,
-        )
+        yield Finding(section, name, status if old else "ok", f"{version}, {wanted}" if old else version)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from kmip_data.cli.dataset_command import complete_dataset
 from kmip_data.cli.options import home_option, json_option, sample_option
 from kmip_data.cli.output import print_json
 from kmip_data.errors import UsageError
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.home import Home
@@ -110,6 +111,6 @@ def command(
     click.echo(f"{found.table()}\nrun  {found.run}")
     if dumped:
         click.echo(
-            f"dump  {dump}: {dumped['layers']} layers, {dumped['graphs']} graphs of {dump_part}, "
-            f"{dumped['nodes']:,} nodes"
+            f"dump  {dump}: {counted(dumped['layers'], 'layer')}, "
+            f"{counted(dumped['graphs'], 'graph')} of {dump_part}, {counted(dumped['nodes'], 'node')}"
         )

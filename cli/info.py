@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kmip_data.home import Build, Home
     from kmip_data.manifest import Manifest
 
+ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
+
 
 @click.command(cls=DatasetCommand, examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"])
 @click.argument("target", shell_complete=complete_dataset)
@@ -173,7 +175,7 @@ def columns_table(schema: Any, *, indent: int = 0) -> str:
             column.attribute,
             column.key,
             f"{column.stored} → {column.presented}",
-            "×".join(str(n) for n in ("N" if column.level == "node" else "1", *column.shape)),
+            "×".join(str(n) for n in (ROWS[column.level], *column.shape)),
             ", ".join(column.fields) or column.unit or column.doc,
         ]
         for column in schema.columns

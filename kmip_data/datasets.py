@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,25 +13,21 @@ from torch_geometric.data import Data
 from kmip_data.card import CARD_NAME
 from kmip_data.errors import UsageError
 from kmip_data.home import Build, Home, open_target
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import load_manifest, unknown_name
 from kmip_data.opening import BUILD_OPTIONS, locate, obtain
 from kmip_data.schema import View
 from kmip_data.sharded import ShardedDataset
 
 Folder = str | os.PathLike[str]
-#: What every dataset class takes beside the parameters of its dataset.
-_ARGUMENTS: Final = (
-    "root",
-    "home",
-    "split",
-    "split_rule",
-    "features",
-    "edge_attr",
-    "transform",
-    "columns",
-    "build",
-    "sample",
-)
+#: Arguments of PyTorch Geometric's classes that have no meaning here, and what to use instead.
+_REFUSED: Final = {
+    "pre_transform": "transform, columns that kmip-data encode adds, or kmip_data.save of what it gives",
+    "pre_filter": "index_select of the dataset, or kmip_data.save of what is left",
+    "force_reload": "nothing: each choice of parameters is a build of its own; kmip-data verify --repair",
+    "log": "quiet",
+    "train": 'split="train", "val" or "test"',
+    "split": "the masks of the one graph: train_mask, val_mask, test_mask",  # of a city
+}
 
 KnnRule = Literal["exact", "torch-cluster"]
 ShortGraphs = Literal["skip", "keep"] | None
@@ -85,7 +82,8 @@ class S3DIS(ShardedDataset):
         Area (1 to 6) whose blocks are the test part.
     split_rule
         ``"upstream"``: validation blocks drawn at random, as the paper's code does; ``"room"``:
-        whole rooms, so that no validation block overlaps a train block.
+        whole rooms, so that no validation block overlaps a train block; ``"stratified"``: LRGB's
+        rule, parts of the published sizes with nearly equal shares of the classes.
     split_seed, val_fraction
         Seed and share of the validation draw (default: 3,294 of 20,291).
     features
@@ -123,7 +121,7 @@ class S3DIS(ShardedDataset):
         split: str | None = "train",
         k: int = 32,
         test_area: int = 6,
-        split_rule: Literal["upstream", "room"] = "upstream",
+        split_rule: Literal["upstream", "room", "stratified"] = "upstream",
         split_seed: int = 0,
         val_fraction: float | None = None,
         features: Literal["all", "position-color"] = "all",
@@ -174,6 +172,8 @@ class ShapeNetPart(ShardedDataset):
     ----------
     root, home, split, k, transform, build, sample, limit, knn_rule, short_graphs, **build_options
         See :class:`S3DIS`.
+    split_rule, split_seed
+        ``"upstream"``: the published parts; ``"stratified"``, see :class:`S3DIS`, with its seed.
     categories
         Name or names of the categories to take (``"Airplane"``); ``None``: all 16. ``category`` of
         an item is then its position among those taken.
@@ -235,20 +235,25 @@ def open_dataset(
     *,
     build: bool,
     sample: bool,
+    split_rule: str | None = None,
+    split_seed: int | None = None,
     **build_options: Any,
 ) -> tuple[Build, str]:
-    """Return the build that the arguments of a dataset class mean, and the name of its split."""
+    """Return the build that the arguments of a dataset class mean, and the name of its split.
+
+    ``split_rule`` and ``split_seed`` are for the classes that name neither among their own arguments:
+    every dataset has the rule ``"stratified"``.
+    """
     from kmip_data.pipelines.build import ensure_split
 
-    arguments = {*parameters, *split_parameters, *BUILD_OPTIONS, *_ARGUMENTS}
     for option in build_options:
         if option not in BUILD_OPTIONS:
-            raise unknown_name(
-                f"argument of the class of {name}",
-                option,
-                sorted(arguments),
-                command="help() on the class, in Python",
-            )
+            raise _unknown_argument(name, option)
+    rule = {"split": split_rule, "split_seed": split_seed}
+    split_parameters = {
+        **split_parameters,
+        **{key: value for key, value in rule.items() if value is not None},
+    }
     if root is not None and home is not None:
         raise UsageError("root and home are the same thing.", expected="one of them", found="both")
     folder = Path(root).expanduser().absolute() if root is not None else None
@@ -260,3 +265,22 @@ def open_dataset(
             name, parameters, split_parameters, home=where, sample=sample, build=build, **build_options
         )
     return found, ensure_split(found, split_parameters)
+
+
+def _unknown_argument(dataset: str, name: str) -> UsageError:
+    """Say what to use in the place of an argument that the class of a dataset does not have."""
+    import kmip_data
+
+    title = load_manifest(dataset).dataset_class
+    command = f"help(kmip_data.{title}), in Python"
+    if name in _REFUSED:
+        return UsageError(
+            f"{title} does not take {name}.",
+            expected=f"use {_REFUSED[name]}",
+            found=f"{name}=…",
+            left="nothing was changed",
+            next=command,
+        )
+    own = inspect.signature(getattr(kmip_data, title)).parameters
+    known = {*own, "split_rule", "split_seed", *BUILD_OPTIONS} - {"build_options"}
+    return unknown_name(f"argument of {title}", name, sorted(known), command=command)

@@ -29,6 +29,8 @@ class PeptidesFunc(ShardedDataset):
     ----------
     root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
+    split_rule, split_seed
+        See :class:`~kmip_data.datasets.ShapeNetPart`.
     on_error
         A SMILES that RDKit refuses: ``"stop"``, or ``"skip"`` the record and list it on the card.
 
@@ -74,7 +76,7 @@ class PeptidesStruct(ShardedDataset):
     Parameters
     ----------
     root, home, split, transform, columns, build, sample, limit, on_error, **build_options
-        See :class:`PeptidesFunc`.
+        See :class:`PeptidesFunc`, also for ``split_rule`` and ``split_seed``.
     target_scaling
         ``"none"``: the targets as published, which were standardised over all rows, test rows among
         them; ``"train"``: with mean and deviation of the train rows alone, which are then in
@@ -142,6 +144,8 @@ class MalNetTiny(ShardedDataset):
     ----------
     root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
+    split_rule, split_seed
+        See :class:`~kmip_data.datasets.ShapeNetPart`.
     isolated
         ``"drop"``: nodes without an edge to another node are left out, as GraphGPS and the k-MIP code
         do (1,410.3 nodes on average); ``"keep"``: all numbers up to the largest, as PyTorch Geometric's
@@ -203,6 +207,8 @@ class CIFAR10Superpixels(ShardedDataset):
     ----------
     root, home, split, transform, columns, build, sample, limit, **build_options
         See :class:`~kmip_data.datasets.S3DIS`.
+    split_rule, split_seed
+        See :class:`~kmip_data.datasets.ShapeNetPart`.
 
     Examples
     --------
@@ -249,7 +255,8 @@ class PCQMContact(ShardedDataset):
     root, home, split, transform, columns, build, sample, limit, on_error, **build_options
         See :class:`PeptidesFunc`.
     split_rule
-        ``"shuffle"``: at random; ``"num-atoms"``: the largest molecules validate and test.
+        ``"shuffle"``: at random; ``"num-atoms"``: the largest molecules validate and test;
+        ``"stratified"`` with ``split_seed``: see :class:`~kmip_data.datasets.ShapeNetPart`.
     """
 
     def __init__(
@@ -258,7 +265,7 @@ class PCQMContact(ShardedDataset):
         *,
         home: Folder | Home | None = None,
         split: str | None = "train",
-        split_rule: Literal["shuffle", "num-atoms"] = "shuffle",
+        split_rule: Literal["shuffle", "num-atoms", "stratified"] = "shuffle",
         transform: Callable[[Data], Data] | None = None,
         columns: Sequence[str] | None = None,
         build: bool = True,

@@ -26,6 +26,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.schema import Schema, View
 from kmip_data.shards.splits import NODE_PARTS, SplitFile, read_split
 from kmip_data.store import open_store
+from kmip_data.wording import counted
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -201,7 +202,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return counts
 
     def __repr__(self) -> str:
-        parts = [f"{self.card.dataset}{' sample' if self.card.sample else ''}", f"{len(self)} graphs"]
+        parts = [f"{self.card.dataset}{' sample' if self.card.sample else ''}", counted(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r} of {self.split_name}")
         if self.card.parameters.get("k") is not None:

@@ -22,6 +22,7 @@ from kmip_data.pipelines.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_unit, prepare, shard_name
+from kmip_data.wording import counted
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
@@ -93,7 +94,7 @@ def run_build(
     )
     remove_work(folder)
     if not quiet:
-        text = f"built {pipeline.manifest.name}: {card.counts['graphs']:,} graphs in {folder}"
+        text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     return card
 

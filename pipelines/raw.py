@@ -19,6 +19,7 @@ from kmip_data.pipelines.package_files import is_packaged
 from kmip_data.pipelines.raw_copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw_inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw_samples import obtain_sample
+from kmip_data.wording import counted
 
 
 def obtain_raw(
@@ -161,7 +162,7 @@ def _import(request: Request) -> RawCopy:
     with staging(request.folder) as stage:
         members = _unpack(chosen, stage, request)
         copy = store(request.folder, stage / "0", members, sources, dataset=manifest.name)
-    request.say(f"unpacked {len(members)} files into {copy.path}")
+    request.say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
     return copy
 
 

@@ -28,7 +28,7 @@ def test_doctor_finds_this_machine_sound(home):
 
 
 def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):
-    needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'rdkit>=2024.3; extra == "chem"']
+    needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
     outcome = kmip("doctor")
     assert outcome.code == 1
@@ -36,7 +36,8 @@ def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):
     assert "at least 99.0 is needed" in outcome.err
     assert "no-such-package" in outcome.err
     assert "numpy" not in outcome.err
-    assert "rdkit" not in outcome.err
+    assert "no-chem" not in outcome.err
+    assert "not installed, pip install 'kmip-data[chem]'" in outcome.out
 
 
 def test_doctor_names_a_home_that_cannot_be_written(home, monkeypatch):

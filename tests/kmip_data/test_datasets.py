@@ -10,7 +10,7 @@ from support.same import assert_same
 from support.shared import shared_data
 from torch_geometric.loader import DataLoader
 
-from kmip_data import S3DIS, GraphLoader, ShapeNetPart
+from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart
 from kmip_data.errors import UsageError
 
 QUIET = {"sample": True, "quiet": True, "jobs": 1}
@@ -97,6 +97,32 @@ def test_categories(home):
         assert 12 <= int(dataset[0].y.min()) <= int(dataset[0].y.max()) <= 15
     with pytest.raises(UsageError, match="Did you mean 'Chair'"):
         ShapeNetPart(home, categories="Chiar", **QUIET)
+
+
+def test_every_class_has_the_stratified_rule(home):
+    arguments = {"k": 4, "limit": 32, **QUIET}
+    usual, drawn, again = (
+        ShapeNetPart(home, split="train", **arguments, **rule)
+        for rule in ({}, *2 * [{"split_rule": "stratified", "split_seed": 3}])
+    )
+    assert drawn.split_name == "stratified-seed3"
+    assert len(drawn) == len(usual)
+    assert drawn.keys == again.keys != usual.keys
+    with pytest.raises(UsageError, match="draws nothing"):
+        ShapeNetPart(home, split="train", **arguments, split_seed=3)
+
+
+@pytest.mark.parametrize("argument", ["pre_transform", "pre_filter", "force_reload", "train"])
+def test_arguments_of_pyg_that_are_not_here_say_what_to_use(tmp_path, argument):
+    with pytest.raises(UsageError, match=f"S3DIS does not take {argument}") as caught:
+        S3DIS(tmp_path, **{argument: True})
+    assert "use " in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_city_has_masks_not_parts(tmp_path):
+    with pytest.raises(UsageError, match="train_mask, val_mask, test_mask"):
+        CityNetwork("helsinki", root=tmp_path, split="train")
 
 
 def test_root_may_be_the_build_folder(home):
