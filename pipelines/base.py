@@ -169,6 +169,23 @@ class RawNeededError(UsageError):
     """A split rule reads the raw files and was asked without them; ``build`` brings them in."""
 
 
+def raw_lists(raw: Path | None, command: str) -> Path:
+    """Return the raw folder, whose lists a published split is read from.
+
+    Raises
+    ------
+    RawNeededError
+        There is none; ``command`` brings it in.
+    """
+    if raw is None:
+        raise RawNeededError(
+            "The published split is read from the raw lists, which a finished build does not have.",
+            expected="the split written when the build was made",
+            next=command,
+        )
+    return raw
+
+
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
+from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -26,14 +27,13 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.part_units import units_of_parts
+from kmip_data.pipelines.part_units import parts_of_keys, units_of_parts
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.torch_files import read_torch_file
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 
 FILE: Final = "CIFAR10_v2.pt"
-PARTS: Final = ("train", "val", "test")
 NUM_CLASSES: Final = 10
 RECORDS_PER_UNIT: Final = 2_000  #: about 20 MB a shard
 KEY_LENGTH: Final = 16
@@ -161,9 +161,7 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
 
     def split(self, records: Records, params: CIFAR10SplitParams, raw: Path | None) -> Split:
         """Each record's key begins with its part."""
-        parts: dict[str, list[int]] = {part: [] for part in PARTS}
-        for position, key in enumerate(records.keys):
-            parts[key.partition("/")[0]].append(position)
+        parts = parts_of_keys(records.keys)
         return Split("upstream", "upstream", {}, parts, "the lists of the raw file, in their order")
 
 

@@ -24,11 +24,11 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    RawNeededError,
     Records,
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.edge_text import parse_edges
 from kmip_data.pipelines.point_graphs import advised
@@ -142,12 +142,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, MalNetTinySplitParams]):
 
     def split(self, records: Records, params: MalNetTinySplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
-        if raw is None:
-            raise RawNeededError(
-                "The upstream split is read from the raw lists, which a finished build does not have.",
-                expected="the split written when the build was made",
-                next=f"kmip-data build {self.manifest.name}",
-            )
+        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
         position = {key: i for i, key in enumerate(records.keys)}
         parts = {
             part: [position[key] for name in names if (key := name.rpartition("/")[2]) in position]

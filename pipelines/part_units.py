@@ -1,8 +1,8 @@
-"""Units of a source that comes as one list of records a part."""
+"""Units of a source that comes as one list of records a part, and the published split they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import Params, Unit
@@ -31,3 +31,11 @@ def units_of_parts(sizes: Mapping[str, int], params: Params, records: int) -> li
             units.append(Unit(len(units), name, {"part": part, "rows": some}))
         first += sizes[part]
     return units
+
+
+def parts_of_keys(keys: Iterable[str]) -> dict[str, list[int]]:
+    """Return the positions of the records of each part; a key begins with its part (``val/000012``)."""
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for position, key in enumerate(keys):
+        parts[key.partition("/")[0]].append(position)
+    return parts

@@ -22,11 +22,11 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    RawNeededError,
     Records,
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.index_splits import apply_lists, check_partition, count_rows
 from kmip_data.pipelines.molecule_graphs import (
@@ -121,12 +121,7 @@ class PCQMContactPipeline(Pipeline[MoleculeParams, PCQMContactSplitParams]):
 
     def split(self, records: Records, params: PCQMContactSplitParams, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        if raw is None:
-            raise RawNeededError(
-                "The published splits are read from the raw lists, which a finished build does not have.",
-                expected="a split written when the build was made",
-                next=f"kmip-data build {self.manifest.name} --split {params.split}",
-            )
+        raw = raw_lists(raw, f"kmip-data build {self.manifest.name} --split {params.split}")
         with advised(self.manifest.name):
             lists = self._read_lists(raw, params.split, None)
         parts = apply_lists(lists, records)

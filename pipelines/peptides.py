@@ -26,11 +26,11 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    RawNeededError,
     Records,
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.index_splits import apply_lists, check_partition, count_rows
 from kmip_data.pipelines.molecule_graphs import (
@@ -152,12 +152,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
 
     def split(self, records: Records, params: PeptidesSplitParams, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        if raw is None:
-            raise RawNeededError(
-                "The upstream split is read from the raw lists, which a finished build does not have.",
-                expected="the split written when the build was made",
-                next=f"kmip-data build {self.manifest.name}",
-            )
+        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
         with advised(self.manifest.name):
             lists = self._read_lists(raw, None)
         parts = apply_lists(lists, records)

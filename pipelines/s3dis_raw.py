@@ -26,8 +26,8 @@ from kmip_data.pipelines.room_blocks import BLOCK_POINTS, block_rows, normalised
 SEED: Final = 0
 WINDOW: Final = 1.0  #: metres
 NOTE: Final = (
-    "resampled: blocks were cut from the raw scans by the upstream recipe with a seed of our own; they are "
-    "not those of the published HDF5 release, which was drawn without one."
+    "resampled: blocks were cut from the raw scans by the upstream recipe, their points drawn with seed "
+    f"{SEED}; they are not those of the published HDF5 release, which was drawn without a seed."
 )
 _MEMBER: Final = re.compile(r"(Area_[1-6])/([A-Za-z0-9-]+_[0-9]+)/Annotations/([^/]+)\.txt")
 _POINT: Final = np.dtype([("xyz", "<f4", (3,)), ("rgb", "u1", (3,)), ("y", "u1")])

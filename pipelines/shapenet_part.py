@@ -26,11 +26,11 @@ from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
     RawFolder,
-    RawNeededError,
     Records,
     Split,
     SplitParams,
     Unit,
+    raw_lists,
 )
 from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
 from kmip_data.pipelines.point_text import parse_points
@@ -217,12 +217,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
 
     def split(self, records: Records, params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
-        if raw is None:
-            raise RawNeededError(
-                "The upstream split is read from the raw lists, which a finished build does not have.",
-                expected="the split written when the build was made",
-                next=f"kmip-data build {self.manifest.name}",
-            )
+        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
         part_of = {key: part for part, listed in read_split_lists(raw).items() for key in listed}
         parts: dict[str, list[int]] = {part: [] for part in PARTS}
         for position, key in enumerate(records.keys):

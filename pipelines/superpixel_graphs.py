@@ -19,6 +19,7 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.splits import meta_labels, order_before_draw
+from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import (
     About,
     Params,
@@ -30,13 +31,12 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.part_units import units_of_parts
+from kmip_data.pipelines.part_units import parts_of_keys, units_of_parts
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.superpixel_pieces import Piece, index_pickle, index_torch_file, read_pieces
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema
 
-PARTS: Final = ("train", "val", "test")
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB a shard
 KEY_LENGTH: Final = 16
 _COLOURS: Final = ("red", "green", "blue")
@@ -160,9 +160,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
 
     def split(self, records: Records, params: SuperpixelSplitParams, raw: Path | None) -> Split:
         """Each record's key begins with its part."""
-        parts: dict[str, list[int]] = {part: [] for part in PARTS}
-        for position, key in enumerate(records.keys):
-            parts[key.partition("/")[0]].append(position)
+        parts = parts_of_keys(records.keys)
         note = "the published files, in their order"
         if self.is_coco:
             note += "; val was drawn from the train pictures at random, not stratified as the paper says"
