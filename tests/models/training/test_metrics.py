@@ -20,6 +20,20 @@ from kmip_data.models.training.metrics import METRICS, SplitMetrics, is_better
 from kmip_data.models.training.tasks import Task
 
 
+def ogb_accuracy(target, predicted) -> float:
+    from ogb.graphproppred import Evaluator
+
+    rows = {"y_true": target[:, None], "y_pred": predicted[:, None]}
+    return Evaluator("ogbg-ppa").eval(rows)["acc"]
+
+
+def ogb_mae(target, predicted) -> float:
+    from ogb.lsc import PCQM4Mv2Evaluator
+
+    rows = {"y_true": target.ravel(), "y_pred": predicted.ravel()}
+    return PCQM4Mv2Evaluator().eval(rows)["mae"]
+
+
 def fill(metrics, logits, target, loss, batch):
     for start in range(0, len(target), batch):
         rows = slice(start, start + batch)
@@ -45,6 +59,7 @@ def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
     values = metrics.compute()
 
     assert values["accuracy"] == pytest.approx(accuracy_score(target, predicted), abs=1e-12)
+    assert values["accuracy"] == pytest.approx(ogb_accuracy(target, predicted), abs=1e-12)
     assert values["f1"] == pytest.approx(
         f1_score(target, predicted, average="macro", zero_division=0), abs=1e-12
     )
@@ -131,7 +146,9 @@ def test_mean_absolute_error_is_scikit_learns(seed):
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
     metrics = SplitMetrics(Task("graph", "regression", 11))
     fill_rows(metrics, predicted, target, 32)
-    assert metrics.compute()["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    found = metrics.compute()["mae"]
+    assert found == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    assert found == pytest.approx(ogb_mae(target, predicted), rel=1e-7)
     target[:, 3] = np.nan
     target[:50, 5] = np.nan
     fill_rows(metrics, predicted, target, 64)

@@ -1,0 +1,63 @@
+"""``train`` on the sample of every dataset, by its preset but for the depth, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+
+from kmip_data.columns import added_names
+from kmip_data.manifest import dataset_names
+
+pytestmark = pytest.mark.slow
+
+CLASSES = {"accuracy", "f1", "miou"}
+RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
+#: Dataset -> metric that chooses, all metrics, records (none: one graph), the column that is added.
+EXPECTED = {
+    "s3dis": ("miou", CLASSES, 4, None),
+    "shapenet-part": ("f1", CLASSES, 10, None),
+    "paris": ("accuracy", CLASSES, None, None),
+    "shanghai": ("accuracy", CLASSES, None, None),
+    "la": ("accuracy", CLASSES, None, None),
+    "london": ("accuracy", CLASSES, None, None),
+    "pascalvoc-sp": ("f1", CLASSES, 20, None),
+    "coco-sp": ("f1", CLASSES, 20, None),
+    "peptides-func": ("ap", {"ap"}, 20, None),
+    "peptides-struct": ("mae", {"mae"}, 20, None),
+    "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
+    "malnet-tiny": ("accuracy", CLASSES, 20, None),
+    "pcqm-contact": ("mrr", RANKS, 24, None),
+    "helsinki": ("accuracy", CLASSES, None, None),
+}
+
+
+def test_no_dataset_is_forgotten() -> None:
+    own = {"city", "points", "superpixels"}  # of the user's files: no sample, no preset of their own
+    assert set(EXPECTED) == set(dataset_names()) - own
+
+
+@pytest.mark.parametrize("dataset", EXPECTED)
+def test_one_epoch(dataset: str, tmp_path: Path) -> None:
+    metric, metrics, limit, column = EXPECTED[dataset]
+    arguments = ["train", "--dataset", dataset, "--epochs", 1, "--device", "cpu", "--home", tmp_path]
+    arguments += ["--jobs", 1, "--sample", "--set", "model.layers=2", "--set", "model.parameter_budget=none"]
+    if dataset == "s3dis":
+        arguments += ["--k", 4]  # edges are most of its work
+    if limit is not None:
+        arguments += ["--limit", limit]
+    outcome = kmip(*arguments, "--quiet", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    assert found["sample"]
+    assert set(found["metrics"]) == {"train", "val", "test"}
+    assert all(set(values) == {"loss", *metrics} for values in found["metrics"].values())
+    result = json.loads((Path(found["run"]) / "result.json").read_text())
+    assert (result["metric"], result["epochs"], result["sample"]) == (metric, 1, True)
+    family = "city" if dataset == "helsinki" else dataset
+    assert result["preset"] == f"{family}/gps-kmip"
+    (build,) = (tmp_path / "built").glob("*")
+    assert added_names(build) == ([column] if column else [])
+    assert kmip("evaluate", found["run"], "--home", tmp_path, "--json").json["same_as_result"]
