@@ -58,6 +58,7 @@ setup(
     description="Datasets, HDF5 graph shards and a trainer for k-MIP attention graph transformers",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="The kmip-data authors",
     license="MIT",
     python_requires=">=3.11",
     packages=packages,

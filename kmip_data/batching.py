@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data import gather
 from kmip_data.assemble import Assembler
+from kmip_data.errors import UsageError
 from kmip_data.fields import Field
 from kmip_data.together import Helpers
 
@@ -114,7 +115,18 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     -------
     int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
     ``x[batch_neighbors(batch)]`` is (N, k, d).
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table.
     """
+    if "neighbor" not in batch:
+        raise UsageError(
+            "The batch has no neighbour table.",
+            expected="a batch of GraphLoader(…, compact=True)",
+            found=", ".join(batch.keys()),
+        )
     table: torch.Tensor = batch.neighbor
     # Unsigned integers have hardly any operations in torch: they are widened by way of the signed.
     if table.dtype == torch.uint16:
@@ -142,6 +154,11 @@ def expand_edges(batch: Batch) -> Batch:
     -------
     A copy of the batch (other attributes are shared) that equals the batch of
     ``GraphLoader(…, compact=False)``.
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table.
     """
     table = batch_neighbors(batch)
     nodes, k = table.shape

@@ -161,6 +161,13 @@ def test_tables_that_are_numbered_over_the_batch(dataset):
         assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
 
 
+def test_a_batch_that_is_not_compact_has_no_table(dataset):
+    batch = next(iter(GraphLoader(dataset, batch_size=2)))
+    for function in (batch_neighbors, expand_edges):
+        with pytest.raises(UsageError, match="no neighbour table"):
+            function(batch)
+
+
 def test_expand_edges_of_a_batch_without_bookkeeping(dataset):
     batch = next(iter(GraphLoader(dataset, 3, compact=True)))
     wanted = next(iter(DataLoader(dataset, 3)))
