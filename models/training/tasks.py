@@ -47,7 +47,8 @@ class Task:
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
-        return link_targets(batch) if self.kind == "links" else batch.y  # type: ignore[no-any-return]
+        targets: Tensor = link_targets(batch) if self.kind == "links" else batch.y
+        return targets
 
 
 def target_column(schema: Schema) -> Column | None:
