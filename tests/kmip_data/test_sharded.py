@@ -16,6 +16,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader, ImbalancedSampler, NeighborLoader
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.loader import GraphLoader
 from kmip_data.record import GraphRecord
 from kmip_data.schema import Column, Schema, View
 from kmip_data.sharded import ShardedDataset
@@ -408,3 +409,37 @@ def test_graphs_without_nodes_or_edges(tmp_path):
         assert item.flag.tolist() == wanted.columns["node/flag"].astype(bool).tolist()
         assert item.edge_index.tolist() == wanted.edge_index.tolist()
         assert item.edge_index.dtype == item.edge_attr.dtype == torch.int64
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_bytes_of_all_levels_are_widened_to_what_is_presented(tmp_path, compression):
+    """The kernel widens ``uint8`` on the way, as numpy's ``astype`` does, for one graph and for a batch."""
+    columns = tuple(
+        Column(key=f"{level}/{kind}", attribute=f"{level}_{kind}", stored="uint8", presented=kind, shape=(3,))
+        for level in ("graph", "node", "edge")
+        for kind in ("float32", "int64", "int32")
+    )
+    rng = np.random.default_rng(5)
+
+    def record(key, nodes, edges):
+        rows = {"graph": (), "node": (nodes,), "edge": (edges,)}
+        made = {c.key: rng.integers(0, 256, (*rows[c.level], 3)).astype(np.uint8) for c in columns}
+        made["graph/float32"][0] = 255
+        return GraphRecord(
+            key=key, num_nodes=nodes, columns=made, edge_index=rng.integers(0, nodes, (2, edges))
+        )
+
+    records = [record(str(i), *size) for i, size in enumerate([(1, 0), (4, 7), (300, 900)])]
+    schema = Schema(columns=columns, edges="index", max_nodes=1_000)
+    dataset = ShardedDataset(
+        write_build(tmp_path / "b", records, schema, per_shard=2, compression=compression)
+    )
+    items = list(dataset)
+    batched = next(iter(GraphLoader(dataset, 3))).to_data_list()
+    for wanted, *found in zip(records, items, batched, strict=True):
+        for column in columns:
+            values = wanted.columns[column.key].astype(column.presented)
+            for item in found:
+                tensor = item[column.attribute]
+                assert tensor.dtype == getattr(torch, column.presented)
+                np.testing.assert_array_equal(tensor.numpy().reshape(values.shape), values)
