@@ -37,6 +37,12 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
                 raise ValueError(msg)
             dtype = np.dtype([(name, order + str(kind)) for name, kind in properties])
             wanted = element == "vertex"
+            least = count * (
+                dtype.itemsize if order else max(2 * len(properties), 1)
+            )  # a digit and a gap each
+            if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
+                msg = f"{element}: {count} entries are declared, and the file ends before"
+                raise ValueError(msg)
             if not order:
                 rows = [file.readline().split() for _ in range(count)]
                 if any(len(row) != len(properties) for row in rows):
@@ -49,14 +55,10 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
                         for (name, kind), column in zip(properties, columns, strict=True)
                     }
                 continue
-            size = count * dtype.itemsize
-            if file.tell() + size > path.stat().st_size:
-                msg = f"{element}: {count} entries are declared, and the file ends before"
-                raise ValueError(msg)
             if wanted:
-                table = np.frombuffer(file.read(size), dtype)
+                table = np.frombuffer(file.read(least), dtype, count)
                 return {name: table[name].astype(dtype[name].newbyteorder("=")) for name, _ in properties}
-            file.seek(size, 1)
+            file.seek(least, 1)
     msg = "no element vertex"
     raise ValueError(msg)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -72,7 +74,7 @@ def _npy(path: Path, _: str) -> Columns:
 
 def _text(path: Path, name: str) -> Columns:
     """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
-    data = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     head, _, rest = data.partition(b"\n")
     words = _words(head)
     names, skipped = None, 0
@@ -118,6 +120,7 @@ def _las(path: Path, name: str) -> Columns:
             left="nothing was changed",
             next="pip install 'kmip-data[points]'",
         ) from error
+    _check_las_counts(path)
     try:
         cloud = laspy.read(path)
     except Exception as error:  # laspy and its decoders raise what they like on damaged files
@@ -125,6 +128,24 @@ def _las(path: Path, name: str) -> Columns:
     columns = {axis: np.asarray(cloud[axis], np.float64) for axis in UNNAMED}
     others = [field for field in cloud.point_format.dimension_names if field not in {"X", "Y", "Z"}]
     return {**columns, **{field: np.asarray(cloud[field]) for field in others}}
+
+
+def _check_las_counts(path: Path) -> None:
+    """Raise ValueError where the header declares more than the file can hold: laspy would go on for hours."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(255)
+    if len(header) < 227 or header[:4] != b"LASF":
+        msg = "no LAS file"
+        raise ValueError(msg)
+    minor, (variable, form, length, points) = header[25], struct.unpack_from("<IBHI", header, 100)
+    extended = 0
+    if minor >= 4 and len(header) == 255:
+        extended, points = struct.unpack_from("<IQ", header, 243)
+    compressed = form & 0x80 != 0
+    if variable * 54 + extended * 60 + (0 if compressed else points * length) > size:
+        msg = f"{points} points and {variable + extended} further records in a file of {size} bytes"
+        raise ValueError(msg)
 
 
 def _h5(path: Path, _: str) -> Columns:

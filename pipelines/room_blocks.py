@@ -16,8 +16,11 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.errors import UsageError
+
 FEWEST: Final = 100  #: points of a window that becomes a block
 BLOCK_POINTS: Final = 4_096
+_MOST_WINDOWS: Final = 10_000_000
 
 
 def block_rows(
@@ -51,8 +54,23 @@ def block_rows(
 
 
 def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
-    """Lower corners of the windows over a floor of ``extent``, by x and then by y."""
+    """Lower corners of the windows over a floor of ``extent``, by x and then by y.
+
+    Raises
+    ------
+    UsageError
+        There would be more than ten million.
+    """
     stride = size / 2
+    if math.prod(length / stride + 1 for length in extent) > _MOST_WINDOWS:
+        floor = " × ".join(f"{length:g}" for length in extent)
+        raise UsageError(
+            f"Blocks of {size:g} are too small for a cloud of {floor}.",
+            expected=f"at most {_MOST_WINDOWS:,} of them",
+            found="more",
+            left="nothing of it; your files are as they were",
+            next="a larger --block, in the unit of the positions",
+        )
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 

@@ -10,7 +10,7 @@ import pytest
 from support.cli import kmip
 from support.knn_oracle import exact_table
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
@@ -299,6 +299,40 @@ def test_damaged_las_is_an_error(tmp_path):
     (tmp_path / "a.las").write_bytes(b"LASF" + bytes(100))
     with pytest.raises(DamagedInput, match="cannot be read"):
         read_points(tmp_path / "a.las", "a.las")
+
+
+def test_counts_that_no_file_can_hold_are_errors_at_once(tmp_path):
+    """They were believed: the readers went on for hours, or until the memory was full."""
+    ply = "ply\nformat {}\nelement vertex 99999999999\nproperty float x\nend_header\n1\n"
+    las = bytearray(400)
+    las[:4], las[24:26], las[100:104] = b"LASF", b"\1\2", b"\xff" * 4  # variable length records
+    for name, content in (
+        ("ascii.ply", ply.format("ascii 1.0").encode()),
+        ("binary.ply", ply.format("binary_little_endian 1.0").encode()),
+        ("records.las", bytes(las)),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(DamagedInput, match="cannot be read"):
+            read_points(path, name)
+
+
+def test_last_line_of_a_ply_file_needs_no_end(tmp_path):
+    path = tmp_path / "a.ply"
+    path.write_bytes(b"ply\nformat ascii 1.0\nelement vertex 2\nproperty float x\nend_header\n1\n2")
+    assert read_points(path, "a.ply")["x"].tolist() == [1, 2]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfx,y,z\n1,2,3\n")
+    assert list(read_points(path, "a.csv")) == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("extent", [(1e38, 1e38), (1e300, 1.0), (1e5, 1e5)])
+def test_blocks_far_too_small_for_a_cloud_are_refused(extent):
+    with pytest.raises(UsageError, match="too small"):
+        windows(extent, 1e-5)
 
 
 def test_bad_clouds_are_skipped_and_listed(tmp_path):
