@@ -126,7 +126,7 @@ def test_the_loss_of_odd_batches() -> None:
 
 
 def slow_ranks(scores, target) -> list[float]:
-    """Three rankings and three hits by OGB's evaluator, link by link, meaned over each graph's links."""
+    """Three rankings and three hits by OGB's evaluator, link by link, averaged over each graph's links."""
     from ogb.linkproppred import Evaluator
 
     evaluator = Evaluator("ogbl-citation2")
