@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -89,7 +89,7 @@ def command(
             next="another --dump-qk",
         )
     found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
-    dumped: dict[str, object] = {}
+    dumped: dict[str, Any] = {}
     if dump is not None:
         from kmip_data.models.analysis.projections import write_projections
         from kmip_data.models.analysis.recording import record_run

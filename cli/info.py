@@ -50,7 +50,10 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     from kmip_data.models.training.presets import presets_of
 
     manifest = load_manifest(name)
-    builds = [build for build in list_builds(home) if build.card.dataset == name]
+    # A recipe's builds have names of their own; the card says which manifest made them.
+    made_by = "manifest" if manifest.recipe else "dataset"
+    builds = [build for build in list_builds(home) if getattr(build.card, made_by) == name]
+    command = f"kmip-data build {name}{' --name NAME' if manifest.recipe else ''}"
     presets = presets_of(name)
     if as_json:
         print_json(
@@ -70,25 +73,37 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
                 ),
                 ("classes", _classes(manifest.class_names)),
                 ("presets", ", ".join(presets)),
-                ("class", f"from kmip_data import {manifest.dataset_class}"),
+                ("class", _class(manifest)),
                 ("homepage", manifest.homepage),
                 ("licence", f"{manifest.license.name}\n{manifest.license.url}\n{manifest.license.notice}"),
             ]
         )
     )
-    click.echo("\nSources, tried in this order")
-    for source in manifest.sources:
-        for mirror in source.mirrors:
-            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
-            click.echo(f"  {mirror.url}" + "".join(f"\n    {text}" for text in known if text))
-    click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
+    if manifest.recipe:
+        click.echo(f"\nBuilt from a source of yours\n  {command} … (kmip-data build {name} --help)")
+    else:
+        _sources(manifest)
     if manifest.notes:
         click.echo("\nNotes")
         for note in manifest.notes:
             click.echo(f"  {note}")
     click.echo(f"\nCitation\n{manifest.citation.strip()}")
     click.echo(f"\nBuilds in {home.built}")
-    click.echo(builds_table(builds) if builds else f"none yet: kmip-data build {name}")
+    click.echo(builds_table(builds) if builds else f"none yet: {command}")
+
+
+def _sources(manifest: Manifest) -> None:
+    click.echo("\nSources, tried in this order")
+    for source in manifest.sources:
+        for mirror in source.mirrors:
+            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
+            click.echo(f"  {mirror.url}" + "".join(f"\n    {text}" for text in known if text))
+    click.echo(f"  or a local copy: kmip-data build {manifest.name} --archive PATH")
+
+
+def _class(manifest: Manifest) -> str:
+    plain = manifest.dataset_class == "ShardedDataset"
+    return "kmip_data.open(NAME)" if plain else f"from kmip_data import {manifest.dataset_class}"
 
 
 def _averages(manifest: Manifest) -> str:

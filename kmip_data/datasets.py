@@ -82,8 +82,8 @@ class S3DIS(ShardedDataset):
         Area (1 to 6) whose blocks are the test part.
     split_rule
         ``"upstream"``: validation blocks drawn at random, as the paper's code does; ``"room"``:
-        whole rooms, so that no validation block overlaps a train block; ``"stratified"``: LRGB's
-        rule, parts of the published sizes with nearly equal shares of the classes.
+        whole rooms, so that no validation block overlaps a train block; ``"stratified"``: train
+        and val dealt anew by LRGB's rule, with nearly equal shares of the classes.
     split_seed, val_fraction
         Seed and share of the validation draw (default: 3,294 of 20,291).
     features
@@ -173,7 +173,8 @@ class ShapeNetPart(ShardedDataset):
     root, home, split, k, transform, build, sample, limit, knn_rule, short_graphs, **build_options
         See :class:`S3DIS`.
     split_rule, split_seed
-        ``"upstream"``: the published parts; ``"stratified"``, see :class:`S3DIS`, with its seed.
+        ``"upstream"``: the published parts; ``"stratified"``: parts of the same sizes with nearly
+        equal shares of the classes, drawn by LRGB's rule with the seed.
     categories
         Name or names of the categories to take (``"Airplane"``); ``None``: all 16. ``category`` of
         an item is then its position among those taken.

@@ -13,7 +13,7 @@ def test_empty_home_names_the_build_command(home):
     outcome = kmip("list")
     assert outcome.code == 0
     assert all(name in outcome.out for name in dataset_names())
-    assert f"No builds in {home / 'built'} yet: kmip-data build {dataset_names()[0]}" in outcome.out
+    assert f"No builds in {home / 'built'} yet: kmip-data build helsinki" in outcome.out
     assert not home.exists()
 
 
@@ -71,6 +71,13 @@ def test_info_of_a_dataset_lists_its_builds(make_build):
     make_build()
     assert "s3dis-k4" in kmip("info", "s3dis").out
     assert "s3dis-k4" not in kmip("info", "shapenet-part").out
+
+
+def test_info_of_a_recipe_names_what_it_needs(home):
+    text = kmip("info", "points").out
+    assert "kmip-data build points --name NAME" in text
+    assert "kmip_data.open(NAME)" in text
+    assert "--archive" not in text
 
 
 def test_info_of_a_build(make_build):
