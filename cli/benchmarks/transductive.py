@@ -91,6 +91,7 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
     from kmip_data.models.training.fitting import module_for
     from kmip_data.models.training.machine import Device, peak_host_memory
     from kmip_data.models.training.memory import plan_memory
+    from kmip_data.models.training.returned_memory import freed_at_once, returns_memory
 
     with tempfile.TemporaryDirectory() as folder:
         build = write_city(Path(folder) / "streets", nodes)
@@ -99,7 +100,8 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
         click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
         module = module_for(config, data, recompute=estimate.recompute)
         started = time.perf_counter()
-        _step(module, data)
+        with freed_at_once(returns_memory("cpu", recompute=estimate.recompute)):
+            _step(module, data)
         seconds = time.perf_counter() - started
     ratio = peak_host_memory() / estimate.peak
     note = NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=config.model.layers)

@@ -38,6 +38,7 @@ from kmip_data.models.training.memory import Estimate, plan_memory
 from kmip_data.models.training.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.recorder import Recorder
 from kmip_data.models.training.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
+from kmip_data.models.training.returned_memory import freed_at_once, returns_memory
 from kmip_data.models.training.run_data import RunData
 from kmip_data.shards.writer import write_file
 
@@ -59,7 +60,8 @@ def fit(
     ``folder`` is ``None`` where another process of a distributed run made it. The global random
     generators are seeded for the run and afterwards as they were.
     """
-    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators():
+    returned = freed_at_once(returns_memory(device.kind, recompute=memory.recompute))
+    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators(), returned:
         seed_everything(config.training.seed, workers=False, verbose=False)
         module = module_for(config, data, recompute=memory.recompute)
         recorder = Recorder(module, folder, data, config, quiet=quiet)

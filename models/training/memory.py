@@ -21,10 +21,12 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.kept import PAIR_BYTES
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Device, Size, autocast
+from kmip_data.models.training.returned_memory import returns_memory
 from kmip_data.models.training.run_data import RunData
 
 CUT = 512  #: nodes that are counted
-EDGE_WORK, NODE_WORK = 4, 8  #: (edges, d) and (nodes, d) tensors alive at once while a layer goes back
+EDGE_WORK, NODE_WORK = 1, 4  #: (edges, d) and (nodes, d) tensors alive at once while a layer goes back
+EDGE_HOLES, NODE_HOLES = 3, 4  #: as much as these stays with the allocator, in holes (ADR 0226)
 COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far
 MARGIN = 0.85  #: of the estimate must fit
 
@@ -47,6 +49,8 @@ class Kept:
         What a layer is given, and its searches' results: all that a recomputed layer keeps.
     work
         Alive at once in the backward pass of a layer.
+    holes
+        Freed, and not yet used again nor given back.
     weights
         Of the parameters and buffers.
     """
@@ -57,6 +61,7 @@ class Kept:
     search: int
     inputs: int
     work: int
+    holes: int
     weights: int
     number: int  #: of layers
 
@@ -76,7 +81,7 @@ class Estimate:
     search
         Chosen pairs of all layers.
     work
-        Alive at once in the backward pass.
+        Alive at once in the backward pass, and what the allocator holds.
     recompute
         Whether layers are recomputed.
     """
@@ -131,6 +136,7 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         search=int(counter.integers * scale),
         inputs=node + edge + pairs * PAIR_BYTES,
         work=EDGE_WORK * edge + NODE_WORK * node,
+        holes=EDGE_HOLES * edge + NODE_HOLES * node,
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         number=len(layers),
     )
@@ -198,8 +204,12 @@ def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
     return Data(**values)
 
 
-def estimate(kept: Kept, *, recompute: bool, process: int = 0) -> Estimate:
-    """Return the peak of a run whose steps keep ``kept``."""
+def estimate(kept: Kept, *, recompute: bool, process: int = 0, holes: bool = True) -> Estimate:
+    """Return the peak of a run whose steps keep ``kept``.
+
+    ``holes`` is whether what is freed stays with the allocator: not under
+    :func:`~kmip_data.models.training.returned_memory.freed_at_once`.
+    """
     activations, search = kept.outside + kept.layers - kept.search, kept.search
     if recompute:
         activations = kept.outside + kept.number * kept.inputs + kept.layer
@@ -209,7 +219,7 @@ def estimate(kept: Kept, *, recompute: bool, process: int = 0) -> Estimate:
         parameters=COPIES * kept.weights,
         activations=activations,
         search=search,
-        work=kept.work,
+        work=kept.work + (kept.holes if holes else 0),
         recompute=recompute,
     )
 
@@ -253,7 +263,8 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> Estimate:
     free = free_bytes(device.kind)
     asked = config.model.checkpoint_layers
     for recompute in (False, True) if asked is None else (asked,):
-        found = estimate(kept, recompute=recompute, process=process)
+        holes = not returns_memory(device.kind, recompute=recompute)
+        found = estimate(kept, recompute=recompute, process=process, holes=holes)
         if processes * found.new * MARGIN <= free:
             return found
     raise OutOfResources(
