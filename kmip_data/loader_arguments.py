@@ -53,9 +53,11 @@ def sharded_dataset(dataset: Any) -> ShardedDataset:
 
 
 def check_numbers(**arguments: tuple[Any, int]) -> None:
-    """Refuse what is no whole number or below the least value; ``None`` means not given."""
+    """Refuse what is no whole number or too small; ``None`` is not given, but for ``batch_size``."""
     for name, (value, least) in arguments.items():
-        if value is not None and (not isinstance(value, int | np.integer) or value < least):
+        if (value is not None or name == "batch_size") and (
+            not isinstance(value, int | np.integer) or value < least
+        ):
             raise UsageError(
                 f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
             )

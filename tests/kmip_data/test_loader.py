@@ -515,6 +515,7 @@ def test_what_belongs_to_worker_processes_is_refused(numbers, name):
     "arguments",
     [
         {"batch_size": 0},
+        {"batch_size": None},
         {"batch_size": 2.0},
         {"num_threads": 0},
         {"prefetch": -1},
