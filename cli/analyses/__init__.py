@@ -210,9 +210,11 @@ class Analysis:
                 }
             )
             return
-        header = ["k", *(text for name in columns for text in (columns[name], "±"))]
+        # One graph has no deviation.
+        parts = (0, 1) if len({graph for _, graph, _ in study.samples}) > 1 else (0,)
+        header = ["k", *((columns[name], "±")[part] for name in columns for part in parts)]
         rows = [
-            [k, *(f"{means[name][part][place]:.4f}" for name in columns for part in (0, 1))]
+            [k, *(f"{means[name][part][place]:.4f}" for name in columns for part in parts)]
             for place, k in enumerate(study.ks)
         ]
         click.echo(table(header, rows))

@@ -57,7 +57,7 @@ class Asked:
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench attention --methods auto,cpu,dense,keops,faiss-flat --max-n 1e5 --k 100",
         "kmip-data bench attention --methods auto,faiss-ivf,faiss-pq,faiss-lsh --setting inference",
-        "kmip-data bench attention --data sphere --d 64 --max-n 3e4",
+        "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
         "kmip-data bench attention --graphs 2000x150 --k 15 --methods auto,naive,sdpa",
         "kmip-data bench attention --breakdown --save attention",
         "kmip-data bench attention --table",
@@ -74,7 +74,7 @@ class Asked:
     "--max-n",
     type=Count(),
     metavar="N",
-    help="Most nodes, such as 1e7; sizes are 10^(i/2).  [default: 1e5]",
+    help="Most nodes, such as 1e7; sizes are 10^(i/2): 100, 316, 1,000 …  [default: 1e5]",
 )
 @click.option(
     "--setting", type=click.Choice(["inference", "training", "both"]), default="both", show_default=True
