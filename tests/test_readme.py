@@ -142,7 +142,13 @@ def test_snippets_are_as_short_as_promised():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
+    ],
 )
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text("utf-8")
