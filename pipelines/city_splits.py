@@ -13,6 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.pipelines.base import Records, Split, SplitParams
 
 TRAIN, VAL, TEST = 0, 1, 2  #: codes of the nodes
+BLOCK_SIZES: Final = (2_000, 1_000, 500, 250, 150, 100, 50, 25, 10)  #: metres: what an error proposes
 METRES_A_DEGREE: Final = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
 
 
@@ -62,18 +63,17 @@ def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) ->
     UsageError
         A block has more than a tenth of the intersections.
     """
-    degrees = lon_lat.astype(np.float64)
-    scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
-    cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
-    _, block, sizes = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
-    share = len(degrees) / 10
+    block, sizes = _blocks(lon_lat, block_size)
+    share = len(lon_lat) / 10
     if sizes.max() > share:
+        smaller = (size for size in BLOCK_SIZES if size < block_size)
+        fitting = next((size for size in smaller if _blocks(lon_lat, size)[1].max() <= share), None)
         raise UsageError(
             "The blocks of the map are too large for three parts.",
             expected="no block with more than a tenth of the intersections",
-            found=f"{len(sizes)} blocks of {block_size:g} m, one with {sizes.max():,} of {len(cell):,}",
+            found=f"{len(sizes)} blocks of {block_size:g} m, one with {sizes.max():,} of {len(block):,}",
             left="the build is as it was",
-            next="give a smaller --block-size",
+            next="--split random" if fitting is None else f"--block-size {fitting}",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
     before = np.cumsum(sizes[order]) - sizes[order]  # intersections dealt before each block
@@ -82,8 +82,17 @@ def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) ->
     part = np.full(len(sizes), TEST, np.uint8)
     part[order[:train]] = TRAIN
     part[order[train : train + val]] = VAL
-    codes: NDArray[np.uint8] = part[block.reshape(-1)]
+    codes: NDArray[np.uint8] = part[block]
     return codes
+
+
+def _blocks(lon_lat: NDArray[np.float32], block_size: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the block of each node, (N,), and how many nodes each block has."""
+    degrees = lon_lat.astype(np.float64)
+    scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
+    cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
+    _, block, sizes = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    return block.reshape(-1), sizes
 
 
 def city_split(records: Records, params: CitySplitParams) -> Split:

@@ -80,8 +80,19 @@ def test_splits() -> None:
     assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
     assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
     assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
-    with pytest.raises(UsageError, match="too large for three parts"):
+    with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
+    assert caught.value.parts["next"] == "--split random"  # no size would do: all nodes are at one place
+
+
+def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
+    town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
+    with pytest.raises(UsageError, match="too large for three parts") as caught:
+        spatial_codes(town, 0, 1_000.0)
+    proposed = caught.value.parts["next"].removeprefix("--block-size ")
+    codes = spatial_codes(town, 0, float(proposed))
+    assert set(codes.tolist()) == {0, 1, 2}
+    assert int(proposed) == 250  # the largest of the list: 500 leaves nine blocks
 
 
 def tensors(**changes) -> CityTensors:
