@@ -93,7 +93,7 @@ def insisting() -> Iterator[None]:
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         caught.append(number)
-        handler = handlers[number]
+        handler = handlers[signal.Signals(number)]
         assert callable(handler)
         handler(number, frame)
 
