@@ -30,6 +30,7 @@ from kmip_data.pipelines.restricted_pickle import (
 _LONG: Final = 64  #: bytes from which a byte string is a view
 _NAME: Final = 256  #: length below which text may be a name that later items refer back to
 _SHARED: Final = 1_000  #: how many names and types are kept
+_OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})  #: never names, and most of a memo
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
 _INT1, _INT2, _INT4, _FALSE, _MARK, _EMPTY_TUPLE = b"KMJ\x89()"
@@ -190,7 +191,11 @@ class _ListReader(PickleMachine):
     def _hand_out(self, items: list[Any]) -> list[Any]:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
-        shared = ((key, value) for key, value in memo.items() if _is_shared(ready(value)))
+        shared = (
+            (key, value)
+            for key, value in memo.items()
+            if type(value) not in _OF_ONE and _is_shared(ready(value))
+        )
         kept = list(itertools.islice(shared, _SHARED))  # the earliest
         memo.clear()
         memo.update(kept)

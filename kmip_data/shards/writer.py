@@ -167,22 +167,16 @@ def _chunks(entry: Expected, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
     """Raise DamagedInput, naming the record, unless it follows the schema."""
     key = record.key
-    printable = key.isascii() and key.isprintable()
-    _require(bool(key) and printable, key, "its key", "printable ASCII, not empty", repr(key))
-    _require(
-        len(key) <= schema.key_length, key, "its key", f"at most {schema.key_length} bytes", f"{len(key)}"
-    )
+    if not key or not (key.isascii() and key.isprintable()):
+        raise _unlike(key, "its key", "printable ASCII, not empty", repr(key))
+    if len(key) > schema.key_length:
+        raise _unlike(key, "its key", f"at most {schema.key_length} bytes", f"{len(key)}")
     nodes = record.num_nodes
-    _require(
-        0 <= nodes <= schema.max_nodes,
-        key,
-        "its number of nodes",
-        f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)",
-        f"{nodes:,}",
-    )
-    given = set(record.columns)
-    columns = {column.key for column in schema.columns}
-    _require(given == columns, key, "its columns", f"{sorted(columns)}", f"{sorted(given)}")
+    if not 0 <= nodes <= schema.max_nodes:
+        allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
+        raise _unlike(key, "its number of nodes", allowed, f"{nodes:,}")
+    if record.columns.keys() != (columns := {column.key for column in schema.columns}):
+        raise _unlike(key, "its columns", f"{sorted(columns)}", f"{sorted(record.columns)}")
     for name, array, wanted in (
         ("neighbor", record.neighbor, (nodes, schema.k) if schema.edges == "neighbor" else None),
         ("edge_index", record.edge_index, (2, None) if schema.edges == "index" else None),
@@ -190,44 +184,43 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
         _check_indices(key, name, array, wanted, nodes)
     edges = record.num_edges
     for column in schema.columns:
-        entry = layout[column.key]
         count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (edges,)}[column.level]
         array = record.columns[column.key]
-        _require(
-            isinstance(array, np.ndarray | np.generic) and array.dtype == entry.dtype,
-            key,
-            column.key,
-            f"dtype {column.stored}",
-            f"{getattr(array, 'dtype', type(array).__name__)}",
-        )
+        if not isinstance(array, np.ndarray | np.generic) or array.dtype != layout[column.key].dtype:
+            found = getattr(array, "dtype", type(array).__name__)
+            raise _unlike(key, column.key, f"dtype {column.stored}", f"{found}")
         shape = (*count, *column.shape)
-        _require(array.shape == shape, key, column.key, f"shape {shape}", f"{array.shape}")
+        if array.shape != shape:
+            raise _unlike(key, column.key, f"shape {shape}", f"{array.shape}")
 
 
 def _check_indices(
     key: str, name: str, array: NDArray[Any] | None, wanted: tuple[int | None, ...] | None, nodes: int
 ) -> None:
     if wanted is None:
-        _require(array is None, key, name, "none, the schema has another edge layout", "an array")
+        if array is not None:
+            raise _unlike(key, name, "none, the schema has another edge layout", "an array")
         return
-    _require(array is not None, key, name, f"an array of shape {wanted}", "none")
+    if array is None:
+        raise _unlike(key, name, f"an array of shape {wanted}", "none")
     indices = np.asarray(array)
-    _require(indices.dtype.kind in "iu", key, name, "an integer dtype", f"{indices.dtype}")
-    fits = indices.ndim == len(wanted) and all(
+    if indices.dtype.kind not in "iu":
+        raise _unlike(key, name, "an integer dtype", f"{indices.dtype}")
+    if indices.ndim != len(wanted) or not all(
         size in {actual, None} for size, actual in zip(wanted, indices.shape, strict=True)
-    )
-    _require(fits, key, name, f"shape {wanted}", f"{indices.shape}")
+    ):
+        raise _unlike(key, name, f"shape {wanted}", f"{indices.shape}")
     if indices.size:
         low, high = int(indices.min()), int(indices.max())
-        _require(low >= 0 and high < nodes, key, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
+        if low < 0 or high >= nodes:
+            raise _unlike(key, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
 
 
-def _require(condition: bool, key: str, what: str, expected: str, found: str) -> None:
-    if not condition:
-        raise DamagedInput(
-            f"Record {key!r} does not follow the schema: {what} is wrong.",
-            expected=expected,
-            found=found,
-            left="finished shards; nothing of this one",
-            next="report it with the record's name; the raw file it comes from may be damaged",
-        )
+def _unlike(key: str, what: str, expected: str, found: str) -> DamagedInput:
+    return DamagedInput(
+        f"Record {key!r} does not follow the schema: {what} is wrong.",
+        expected=expected,
+        found=found,
+        left="finished shards; nothing of this one",
+        next="report it with the record's name; the raw file it comes from may be damaged",
+    )
