@@ -148,7 +148,7 @@ def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] |
     Parameters
     ----------
     names
-        As given. Where only added columns are named, all stored attributes are wanted too.
+        As given; a text is one name. Where all are added columns, all stored attributes are wanted too.
 
     Returns
     -------
@@ -165,6 +165,7 @@ def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] |
     """
     if names is None:
         return None, []
+    names = [names] if isinstance(names, str) else names
     there = added_names(build.path)
     schema = build.card.schema_
     own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}

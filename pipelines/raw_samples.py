@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.card import Receipt
+from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.disk import sha256_file, writing
@@ -15,10 +16,25 @@ from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, l
 from kmip_data.pipelines.recognition import Plan, recognise
 
 SAMPLE_SEED = 0
+MOST = 1_000_000  #: records of the largest sample
 
 
 def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
-    """Return a generated miniature; the same one when it was generated before."""
+    """Return a generated miniature; the same one when it was generated before.
+
+    Raises
+    ------
+    UsageError
+        So many records are no miniature, and would fill the disk before anything is built.
+    """
+    if limit is not None and limit > MOST:
+        raise UsageError(
+            "A sample is a miniature.",
+            expected=f"--limit of at most {MOST:,} generated records",
+            found=f"{limit:,}",
+            left="nothing was written",
+            next=f"kmip-data build {pipeline.manifest.name} --sample --limit 100",
+        )
     manifest = pipeline.manifest
     made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
     folder = home.raw / f"{manifest.name}-sample"

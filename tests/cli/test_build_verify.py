@@ -205,3 +205,10 @@ def test_list_shows_a_build_whose_card_is_damaged(home):
     (path / "card.json").write_text("{")
     assert kmip("list", "--json").json["unreadable"] == [str(path)]
     assert "unreadable" in kmip("list").out
+
+
+def test_a_sample_that_would_fill_the_disk_is_refused(home):
+    outcome = kmip("build", "s3dis", "--sample", "--limit", 10**10)
+    assert outcome.code == 2
+    assert "miniature" in outcome.err
+    assert not list(home.rglob("*.h5"))

@@ -78,6 +78,7 @@ def test_batches_are_those_of_pytorch_geometric_on_the_fast_path(encoded: Build)
 def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
     assert set(ShardedDataset(encoded)[0].keys()) == {"x", "y", "edge_index"}
     assert set(ShardedDataset(encoded, columns=["x", "rwse5"])[0].keys()) == {"x", "rwse"}
+    assert "rwse" in ShardedDataset(encoded, columns="rwse5")[0]
     with pytest.raises(UsageError, match="rwse9"):
         ShardedDataset(encoded, columns=["rwse9"])
 
