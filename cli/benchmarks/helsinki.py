@@ -61,14 +61,14 @@ def rows(*, quick: bool = False) -> list[Row]:
         made, labels, total = _upstream(folder, nodes)
     note = (
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
-        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its processes in it"
+        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files, journal and card in it"
     )
     theirs = made + labels
     return [
         _row(
             "Helsinki: extract to finished build", "OSMnx + upstream's code", mine, theirs, note, target=20.0
         ),
-        _row("the same without processes and files", "OSMnx + upstream's code", inside, theirs, note),
+        _row("the same without files", "OSMnx + upstream's code", inside, theirs, note),
         _row("the same, labels left out of theirs", "OSMnx + upstream's features", inside, made, note),
     ]
 
