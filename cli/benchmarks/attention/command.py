@@ -152,7 +152,7 @@ class Asked:
     "as_table",
     is_flag=True,
     help="In place of the sweep: the rows of docs/performance.md, both sides in turn. "
-    "With --data trained:FILE a row on those.",
+    "With --data trained:FILE the row on those alone.",
 )
 @click.option("--quick", is_flag=True, help="Small sizes and one run: shows that it runs, not how fast.")
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")

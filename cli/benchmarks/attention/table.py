@@ -42,7 +42,7 @@ def measure(*, quick: bool = False, trained: str | None = None, threads: int | N
     Parameters
     ----------
     trained
-        A file of ``kmip-data evaluate --dump-qk``; its row is left out without it.
+        A file of ``kmip-data evaluate --dump-qk``: the row on it, and no other.
     threads
         Of every library; all cores of this process by default.
     """
@@ -57,10 +57,11 @@ def measure(*, quick: bool = False, trained: str | None = None, threads: int | N
 
 
 def _all_rows(sizes: Sizes, trained: str | None, threads: int | None) -> Iterator[Row]:
-    yield from _against_faiss(sizes)
-    yield from _by_itself(sizes)
     if trained is not None:
         yield _on_trained(trained, sizes)
+        return
+    yield from _against_faiss(sizes)
+    yield from _by_itself(sizes)
     yield _on_the_sphere(sizes)
     yield _ragged(sizes)
     yield _memory(sizes, threads)
