@@ -61,7 +61,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         made, labels, total = _upstream(folder, nodes)
     note = (
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
-        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files, journal and card in it"
+        f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files in it"
     )
     theirs = made + labels
     return [
