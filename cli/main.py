@@ -18,9 +18,9 @@ import kmip_data
 from kmip_data.cli.lazy import LazyGroup
 from kmip_data.cli.output import JSON_PRINTED
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+from kmip_data.interrupts import repeating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
 
 PROGRAM = "kmip-data"
@@ -28,7 +28,6 @@ COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completi
 DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 INTERRUPTED, TERMINATED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 143, 141, 70
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
-_AGAIN_AFTER = 0.05  #: seconds
 
 COMMANDS = {
     "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
@@ -72,7 +71,7 @@ def root(ctx: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
-    sys.unraisablehook = _repeating(sys.unraisablehook)
+    sys.unraisablehook = repeating(sys.unraisablehook)
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
     # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -189,26 +188,3 @@ def _unknown(error: Exception) -> KmipDataError:
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     """SIGTERM unwinds like an exception, so that locks are freed and children ended."""
     raise SystemExit(TERMINATED)
-
-
-def _repeating(
-    shown: Callable[[sys.UnraisableHookArgs], object],
-) -> Callable[[sys.UnraisableHookArgs], object]:
-    """Return a hook that sends an interrupt again which Python would print and forget.
-
-    That is what it does where the signal arrives in a callback of a weak reference; h5py has many of them.
-    """
-    numbers = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
-
-    def hook(event: sys.UnraisableHookArgs) -> None:
-        number = numbers.get(event.exc_type)
-        if number is None:
-            shown(event)
-            return
-        import threading
-
-        again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
-
-    return hook

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kmip_data import threads
-from kmip_data.pipelines import signals
 from kmip_data.pipelines.executors import Executor, Job
 
 T = TypeVar("T", bound=Job)
@@ -35,7 +34,7 @@ class InProcess(Executor):
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)`` (see :class:`Executor`)."""
-        with threads.limit_restored(), signals.insisting():
+        with threads.limit_restored():
             return function(*arguments)
 
     def run_all(

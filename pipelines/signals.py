@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
+
+from kmip_data.interrupts import insisting
 
 TERMINATED = 128 + signal.SIGTERM  #: exit code after SIGTERM, 143
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -19,15 +20,16 @@ _HAS_MASK = hasattr(signal, "pthread_sigmask")
 def terminable() -> Iterator[None]:
     """Raise ``SystemExit(143)`` on SIGTERM, so that clean-up runs; Ctrl-C is a KeyboardInterrupt anyway.
 
-    Outside the main thread, and where the program has its own SIGTERM handler, nothing changes.
-    The old handler is back afterwards.
+    Neither is lost where Python would swallow it. Outside the main thread, and where the program has its own
+    SIGTERM handler, nothing changes. The old handlers are back afterwards.
     """
     if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        yield
+        with insisting():
+            yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -75,45 +77,6 @@ def held() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for late in caught:
             signal.raise_signal(late)
-
-
-@contextlib.contextmanager
-def insisting() -> Iterator[None]:
-    """Let no interrupt get lost inside (main thread only).
-
-    Python prints and forgets what is raised in a callback of a weak reference or from C, and imports are
-    full of them. Where the block ends as if nothing had happened, the signal is raised again.
-    """
-    if not _in_main_thread():
-        yield
-        return
-    caught: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    unraisable = sys.unraisablehook
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-        handler = handlers[signal.Signals(number)]
-        assert callable(handler)
-        handler(number, frame)
-
-    def forget(event: sys.UnraisableHookArgs) -> None:
-        if not (caught and issubclass(event.exc_type, KeyboardInterrupt | SystemExit)):
-            unraisable(event)
-
-    sys.unraisablehook = forget
-    for number, handler in handlers.items():
-        if callable(handler):
-            signal.signal(number, pass_on)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            if callable(handler):
-                signal.signal(number, handler)
-        sys.unraisablehook = unraisable
-    if caught:
-        signal.raise_signal(caught[0])
 
 
 def leave_to_parent() -> None:

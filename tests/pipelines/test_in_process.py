@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -25,7 +26,7 @@ from support.toy_pipeline import (
 
 from kmip_data import threads
 from kmip_data.errors import DamagedInput, OutOfResources
-from kmip_data.pipelines.in_process import InProcess
+from kmip_data.pipelines import signals
 from kmip_data.pipelines.pool import Workers
 
 GRAPHS = 6
@@ -182,16 +183,17 @@ class _Callback:
         time.sleep(0)  # the handler runs here
 
 
-def test_an_interrupt_that_python_swallows_is_raised_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def swallow() -> str:
-        _Callback()
-        return "went on"
+def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = sys.unraisablehook
 
-    with pytest.raises(KeyboardInterrupt):
-        InProcess(tmp_path / "stop").call(swallow)
+    def swallow() -> None:
+        _Callback()
+        time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt), signals.terminable():
+        swallow()
     assert "ignored" not in capfd.readouterr().err
+    assert sys.unraisablehook is shown
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
