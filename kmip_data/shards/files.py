@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
@@ -44,6 +45,7 @@ def write_file(path: Path, data: bytes) -> None:
     """
     if not path.name:  # `/` or `.`
         raise _refusal(path, data, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    refuse_device(path)
     partial = path.with_name(path.name + PARTIAL)
     try:
         descriptor = _create(partial)
@@ -68,6 +70,22 @@ def write_file(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         raise _refusal(path, data, error) from error
+
+
+def refuse_device(path: Path) -> None:
+    """Raise UsageError for a device, pipe or socket: a rename would replace it, ``/dev/null`` too."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+        raise UsageError(
+            f"{path} is no file.",
+            expected="the name of a file, new or to be replaced",
+            found="a device, a pipe or a socket",
+            left="nothing was written",
+            next="choose another place",
+        )
 
 
 def _create(partial: Path) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import DamagedInput
+from kmip_data.shards.files import refuse_device
 
 FORMAT, VERSION = "kmip-data projections", 1
 TENSORS = ("queries", "keys", "values")
@@ -77,6 +78,7 @@ def write_projections(path: str | os.PathLike[str], projections: Projections) ->
     }
     tensors["ptr"] = torch.tensor(projections.ptr, dtype=torch.int64)
     metadata = {"format": FORMAT, "version": str(VERSION), "about": json.dumps(dict(projections.about))}
+    refuse_device(Path(path))
     partial = Path(f"{os.fspath(path)}.partial")
     try:
         save_file(tensors, partial, metadata)

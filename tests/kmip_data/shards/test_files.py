@@ -214,3 +214,12 @@ write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
 def test_a_folder_without_a_name_is_no_file(place):
     with pytest.raises(UsageError, match="cannot be written"):
         write_file(Path(place), b"x")
+
+
+def test_a_pipe_or_device_is_not_replaced(tmp_path):
+    path = tmp_path / "null"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="is no file"):
+        write_file(path, b"x")
+    assert path.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["null"]
