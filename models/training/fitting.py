@@ -162,7 +162,8 @@ def _announcement(
     count = sum(parameter.numel() for parameter in module.model.parameters())
     yield f"model: {config.model.name}, {count:,} parameters"
     schedule = config.schedule
-    shape = f", {schedule.warmup_epochs} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
+    warmup = min(schedule.warmup_epochs, config.training.epochs)
+    shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
     epochs = config.training.epochs
     yield f"schedule: {schedule.kind}, {epochs} epoch{'s' if epochs > 1 else ''}{shape}"
     many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
