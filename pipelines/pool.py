@@ -66,6 +66,12 @@ class Workers(Executor):
                 left="nothing was changed",
                 next="cd, then the same command again",
             ) from error
+        if os.name == "posix":
+            from multiprocessing import resource_tracker
+
+            # Else loky starts it before the first worker, and that unblocks the signals that are held then.
+            with signals.held():
+                resource_tracker.ensure_running()
         with signals.held():
             self._executor = ProcessPoolExecutor(
                 max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
