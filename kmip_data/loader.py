@@ -18,7 +18,13 @@ from torch_geometric.data import Batch
 from kmip_data.assemble import Assembler
 from kmip_data.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.errors import UsageError
-from kmip_data.loader_arguments import check_numbers, check_together, refuse_others, sharded_dataset
+from kmip_data.loader_arguments import (
+    check_number,
+    check_numbers,
+    check_together,
+    refuse_others,
+    sharded_dataset,
+)
 from kmip_data.prefetch import ahead
 from kmip_data.sampling import BatchRule, cut_by_nodes
 from kmip_data.sharded import ShardedDataset
@@ -139,8 +145,8 @@ class GraphLoader:
         )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
+        check_number("batch_size", batch_size, 1)
         check_numbers(
-            batch_size=(batch_size, 1),
             num_threads=(num_threads, 1),
             prefetch=(prefetch, 0),
             seed=(seed, 0),

@@ -52,15 +52,19 @@ def sharded_dataset(dataset: Any) -> ShardedDataset:
     )
 
 
+def check_number(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number or too small."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise UsageError(
+            f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
+        )
+
+
 def check_numbers(**arguments: tuple[Any, int]) -> None:
-    """Refuse what is no whole number or too small; ``None`` is not given, but for ``batch_size``."""
+    """:func:`check_number` of several; ``None`` means not given."""
     for name, (value, least) in arguments.items():
-        if (value is not None or name == "batch_size") and (
-            not isinstance(value, int | np.integer) or value < least
-        ):
-            raise UsageError(
-                f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
-            )
+        if value is not None:
+            check_number(name, value, least)
 
 
 def check_together(

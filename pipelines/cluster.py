@@ -51,7 +51,7 @@ class DaskWorkers(Executor):
         self._running: dict[Any, Any] = {}
 
     def __enter__(self) -> Self:
-        self.stop.unlink(missing_ok=True)
+        super().__enter__()
         secret = secrets.token_hex(16)
         with writing(self._token):
             self._token.write_text(secret, encoding="ascii")

@@ -41,7 +41,10 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
 
     stop: Path  #: the stop file that tasks look for
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        """Begin without the stop file of an earlier run."""
+        self.stop.unlink(missing_ok=True)
+        return self
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.

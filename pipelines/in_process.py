@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from kmip_data import threads
 from kmip_data.pipelines.executors import Executor, Job
@@ -44,10 +44,6 @@ class InProcess(Executor):
         for task in tasks:
             done(self.call(function, task))
         return [], []
-
-    def __enter__(self) -> Self:
-        self.stop.unlink(missing_ok=True)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

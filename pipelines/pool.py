@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines import signals
@@ -122,10 +122,6 @@ class Workers(Executor):
             self.end()
             return list(running.values()), list(waiting)
         return [], []
-
-    def __enter__(self) -> Self:
-        self.stop.unlink(missing_ok=True)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 
@@ -45,6 +46,23 @@ def compare(
         b.append(_seconds(theirs))
     ratios = [y / x for x, y in zip(a, b, strict=True)]
     return statistics.median(a), statistics.median(b), statistics.median(ratios), (min(ratios), max(ratios))
+
+
+@contextmanager
+def thread_count(count: int) -> Iterator[None]:
+    """So many threads for torch and for compiled kernels, while inside."""
+    import torch
+
+    from kmip_data.threads import limit_restored, set_num_threads
+
+    before = torch.get_num_threads()
+    with limit_restored():
+        torch.set_num_threads(count)
+        set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def _seconds(function: Callable[[], object]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.compiled import njit_nogil
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
@@ -132,7 +132,6 @@ def _against_networkx(graph: Graph) -> Row:
     from torch_geometric.utils import k_hop_subgraph
 
     from kmip_data.graphs.eccentricity import local_eccentricity
-    from kmip_data.threads import set_num_threads
 
     edges, lengths, n = graph
     index = torch.from_numpy(edges)
@@ -146,20 +145,17 @@ def _against_networkx(graph: Graph) -> Row:
         ball.add_weighted_edges_from((u, v, length) for (u, v), length in kept)
         return float(nx.eccentricity(ball, node, weight="weight"))
 
-    set_num_threads(1)
-    torch_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
-    if [np.float32(upstream(node)) for node in nodes] != found[nodes].tolist():
-        msg = "the two sides do not agree"
-        raise AssertionError(msg)
-    mine, other, _, _ = compare(
-        lambda: local_eccentricity(edges, lengths, n, HOPS, quiet=True),
-        lambda: [upstream(node) for node in nodes],
-        repeats=3,
-        warmup=0,
-    )
-    torch.set_num_threads(torch_threads)
+    with thread_count(1):
+        found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
+        if [np.float32(upstream(node)) for node in nodes] != found[nodes].tolist():
+            msg = "the two sides do not agree"
+            raise AssertionError(msg)
+        mine, other, _, _ = compare(
+            lambda: local_eccentricity(edges, lengths, n, HOPS, quiet=True),
+            lambda: [upstream(node) for node in nodes],
+            repeats=3,
+            warmup=0,
+        )
     ours, theirs = mine / n, other / SAMPLED
     return Row(
         what=f"{WHAT}, one node, one thread",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from kmip_data import threads
-from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.cli.benchmarks import Row, compare, thread_count
 
 GRAPHS, QUICK_GRAPHS = 5_000, 500
 STEPS = 20
@@ -41,7 +38,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
     repeats = 3
     pyg(items[0])
-    with one_thread():
+    with thread_count(1):  # a graph of 150 nodes gains nothing by more
         mine, other, ratio, spread = compare(walks, pyg_walks, repeats=repeats, warmup=0)
     found = [
         Row(
@@ -76,21 +73,6 @@ def rows(*, quick: bool = False) -> list[Row]:
             )
         )
     return found
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for compiled kernels and for PyTorch: a graph of 150 nodes gains nothing by more."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    threads.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        threads.set_num_threads(None)
 
 
 def _molecule(seed: int, nodes: int | None = None) -> tuple[Any, int]:

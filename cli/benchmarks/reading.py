@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.cli.benchmarks import Row, compare, thread_count
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
@@ -25,23 +25,17 @@ NODES, K = 4096, 32
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on generated graphs of S3DIS size (4,096 nodes, k = 32)."""
-    import torch
-
     from kmip_data.sharded import ShardedDataset
 
     graphs, repeats = (32, 3) if quick else (256, 9)
     note = f"generated graphs of S3DIS size: {graphs} of {NODES} nodes, k = {K}, 9 features"
-    threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         dataset = ShardedDataset(write_generated(Path(folder) / "build", graphs))
         found = [random_access(dataset, Path(folder), repeats, "one S3DIS-size graph at random", 5, note)]
         memory = in_memory(list(dataset))
-        try:
-            for count in (1, 2):
-                torch.set_num_threads(count)
+        for count in (1, 2):
+            with thread_count(count):
                 found += _batches(dataset, memory, count, repeats, note)
-        finally:
-            torch.set_num_threads(threads)
     return found
 
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kmip_data.cli.benchmarks import Row
+from kmip_data.cli.benchmarks import Row, thread_count
 from kmip_data.cli.benchmarks.reading import in_memory, random_access, whole_batches
 
 BATCH = 128
@@ -15,15 +15,12 @@ GRAPHS, QUICK_GRAPHS = 4_000, 256
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Measure on sample peptides: about 160 atoms, 320 directed bonds, int64 features of both."""
-    import torch
-
     from kmip_data.home import Home
     from kmip_data.loader import GraphLoader
     from kmip_data.pipelines.build import build_dataset
     from kmip_data.sharded import ShardedDataset
 
     graphs, repeats = (QUICK_GRAPHS, 3) if quick else (GRAPHS, 9)
-    threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:
         folder = Path(place)
         build = build_dataset(
@@ -34,11 +31,8 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             f"reading_small: {graphs:,} sample peptides of {dataset.nodes.mean():.0f} atoms and "
             f"{dataset.edges.mean():.0f} directed bonds"
         )
-        torch.set_num_threads(1)
-        try:
+        with thread_count(1):
             yield random_access(dataset, folder, repeats, "one peptide at random", 3, note)
             loader = GraphLoader(dataset, BATCH, shuffle=True, num_threads=1, prefetch=0)
             what = f"batches of {BATCH} peptides, shuffled, threads: 1"
             yield whole_batches(loader, in_memory(list(dataset)), repeats, what, 3, note)
-        finally:
-            torch.set_num_threads(threads)

@@ -176,32 +176,26 @@ def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     return yes(a, b, yes, no), generate
 
 
-def _extreme(sign: str) -> Callable[[Any, Any, Any], Any]:
+def _choose(builder: Any, compare: str, sign: str, a: Any, b: Any) -> Any:
+    """LLVM's choice of ``a`` where it compares so with ``b``, else of ``b``, lane by lane."""
+    return builder.select(getattr(builder, compare)(sign, a, b), a, b)
+
+
+def _extreme(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
     def typed(typing: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(sign, *args), *args)
+            return _choose(builder, compare, sign, *args)
 
         return a(a, b), generate
 
     return typed
 
 
-maximum = _primitive(_extreme(">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
-minimum = _primitive(_extreme("<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
-
-
-def _ordered(sign: str) -> Callable[[Any, Any, Any], Any]:
-    def typed(typing: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.select(builder.icmp_signed(sign, *args), *args)
-
-        return a(a, b), generate
-
-    return typed
-
-
-larger = _primitive(_ordered(">"))  #: the larger, lane by lane; integers
-smaller = _primitive(_ordered("<"))  #: the smaller, lane by lane; integers
+_REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
+maximum = _primitive(_extreme(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
+minimum = _primitive(_extreme(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+larger = _primitive(_extreme(_WHOLES, ">"))  #: the larger, lane by lane; integers
+smaller = _primitive(_extreme(_WHOLES, "<"))  #: the smaller, lane by lane; integers
 
 
 @_primitive
@@ -248,9 +242,9 @@ def _network(*phases: Any) -> Callable[..., Any]:
             for row in rows:
                 row.align = 8
             if before:
-                rows = [_choose(builder, ">", a, b) for a, b in zip(rows, before, strict=True)]
+                rows = [_choose(builder, _WHOLES, ">", a, b) for a, b in zip(rows, before, strict=True)]
             for a, b in phase:
-                rows[a], rows[b] = (_choose(builder, sign, rows[a], rows[b]) for sign in "><")
+                rows[a], rows[b] = (_choose(builder, _WHOLES, sign, rows[a], rows[b]) for sign in "><")
         for place, row in zip(at, rows, strict=True):
             builder.store(row, place).align = 8
         return context.get_dummy_value()
@@ -262,10 +256,6 @@ def _network(*phases: Any) -> Callable[..., Any]:
         return types.none(data, types.int64, to, types.int64), generate
 
     return once if len(phases) == 1 else twice
-
-
-def _choose(builder: Any, sign: str, a: Any, b: Any) -> Any:
-    return builder.select(builder.icmp_signed(sign, a, b), a, b)
 
 
 def _odd_even(count: int) -> list[tuple[int, int]]:

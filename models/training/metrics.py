@@ -227,7 +227,8 @@ class _Ranks(Accumulator):
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.add_state("ranks", torch.zeros(7, dtype=torch.float64), dist_reduce_fx="sum")
+        ranks = torch.zeros(len(RANKINGS) + len(HITS) + 1, dtype=torch.float64)
+        self.add_state("ranks", ranks, dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
         self.ranks += link_ranks(logits, target)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.profiling.cells import growth_exponent
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
@@ -286,20 +286,12 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     """The same number of threads for torch, our kernels and FAISS, while inside."""
-    from kmip_data.threads import available_cores, set_num_threads
+    from kmip_data.threads import available_cores
 
-    before = torch.get_num_threads()
     wanted = count or available_cores()
-    torch.set_num_threads(wanted)
-    set_num_threads(wanted)
-    try:
+    with suppress(ImportError):
         import faiss
 
         faiss.omp_set_num_threads(wanted)
-    except ImportError:
-        pass
-    try:
+    with thread_count(wanted):
         yield
-    finally:
-        torch.set_num_threads(before)
-        set_num_threads(None)
