@@ -161,7 +161,10 @@ def _check_options(why: str, **options: str | None) -> None:
 
 def _place(build: Build, folder: Path, name: str) -> Path:
     """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
+    from kmip_data.shards.files import refuse_links
+
     if os.access(folder, os.W_OK):
+        refuse_links(folder)  # what the user named is written where a link leads, this is not
         return folder / name
     click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
     return Path(f"{build.path.name}-{name}").absolute()

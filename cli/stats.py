@@ -69,11 +69,13 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
 
 def _save(text: str, build: Build, output: Path | None) -> Path | None:
     """Save the tables; ``None`` where the build folder does not take them."""
-    from kmip_data.shards.files import write_file
+    from kmip_data.shards.files import write_file, write_output
 
-    path = output if output is not None else build.path / "statistics.txt"
+    path, write = (
+        (output, write_output) if output is not None else (build.path / "statistics.txt", write_file)
+    )
     try:
-        write_file(path, f"{text}\n".encode())
+        write(path, f"{text}\n".encode())
     except UsageError as error:
         if output is not None:
             raise

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
-from kmip_data.shards.files import write_file
+from kmip_data.shards.files import write_output
 
 if TYPE_CHECKING:
     from kmip_data.store import ShardStore
@@ -209,7 +209,7 @@ def draw_png(
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
-    write_file(path, picture.getvalue())
+    write_output(path, picture.getvalue())
 
 
 def _classes(drawings: Sequence[Drawing], names: Sequence[str]) -> int:

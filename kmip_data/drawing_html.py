@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.drawing import CROSSING, FEW, PLAIN, Drawing, class_colors, class_name
-from kmip_data.shards.files import write_file
+from kmip_data.shards.files import write_output
 
 PICTURE = 160  #: pixels of the longer side of a picture below the nodes
 LONGEST = 1.3  #: length of a scene's longest axis, in plotly's units, that fills the view
@@ -89,7 +89,7 @@ def draw_html(
     )
     page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="preview")
     page = page.replace("<head>", f"<head><title>{escape(title)}</title>", 1)
-    write_file(path, page.encode())
+    write_output(path, page.encode())
 
 
 def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:

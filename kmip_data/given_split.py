@@ -80,7 +80,7 @@ def _write(
 ) -> SplitEntry:
     (folder / "splits").mkdir()
     file = f"splits/{RULE}.h5"
-    write_file(folder / file, data)
+    write_file(folder / file, data, root=folder)
     return SplitEntry(
         file=file,
         sha256=hashlib.sha256(data).hexdigest(),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from kmip_data.home import Build
 from kmip_data.manifest import dataset_names
 from kmip_data.plain import PlainGraph, Spool, plain_graph
 from kmip_data.sharded import ShardedDataset
+from kmip_data.shards import files
 from kmip_data.shards.writer import Compression
 from kmip_data.survey import Survey
 from kmip_data.writing import write_build
@@ -102,11 +101,10 @@ def save(
             citation=citation,
             compression=compression,
         )
-        (partial / "spool").unlink(missing_ok=True)
-        partial.rename(folder)
+        files.remove_file(partial / "spool")
+        files.move(partial, folder)
     except BaseException:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(partial)
+        files.remove_scratch(partial)
         raise
     return Build(folder, card)
 

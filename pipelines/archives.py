@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tarfile import TarError, TarInfo
@@ -22,6 +21,7 @@ from kmip_data.pipelines.recognition import Plan, recognise
 from kmip_data.pipelines.tar_archive import TarArchive
 from kmip_data.pipelines.zip_archive import ZipArchive, is_zip
 from kmip_data.progress import Progress
+from kmip_data.shards.files import remove_scratch
 
 HEAD = 512  #: bytes from which the kind of a file is told
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
@@ -125,7 +125,7 @@ def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, 
                 name = plan.name_of(entry)
                 digests[name] = _write_member(plan.archive, entry, pieces, target / name, progress)
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        remove_scratch(target)
         raise
     return dict(sorted(digests.items()))
 

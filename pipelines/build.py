@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.card import CARD_NAME, Card, read_card
+from kmip_data.card import Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
 from kmip_data.manifest import load_manifest, no_recipe
@@ -22,16 +22,27 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
+from kmip_data.pipelines.disk import left_in
+from kmip_data.pipelines.engine import (
+    JOURNAL,
+    WORK,
+    count_jobs,
+    finished_card,
+    remove_unfinished,
+    remove_work,
+    run_build,
+)
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
+from kmip_data.pipelines.journal import journal_entries
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
-from kmip_data.pipelines.raw_copies import list_copies
+from kmip_data.pipelines.raw_copies import list_copies, remove_copy
 from kmip_data.pipelines.repair import repair_build
 from kmip_data.pipelines.workers import Compression
 from kmip_data.schema import FORMAT_VERSION
+from kmip_data.shards.files import refuse_links, remove_empty
 
 __all__ = [
     "build_dataset",
@@ -167,8 +178,10 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
             except DamagedInput as error:
                 if archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
-                    shutil.rmtree(raw.path, ignore_errors=True)
-                    error.parts["on disk"] = "nothing: what was unpacked from the archive is removed again"
+                    remove_copy(raw)
+                    error.parts["on disk"] = (
+                        f"{left_in(raw.path)}; what was unpacked from the archive is removed again"
+                    )
                 raise
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
@@ -209,6 +222,7 @@ def build_raw(
     """Build from raw files that are on disk: key, folder, lock, engine."""
     key = build_key(pipeline, params, raw, compression)
     folder = home.built / build_folder_name(pipeline, params, key, sample=raw.sample, compression=compression)
+    given = output is not None and Path(output).expanduser().exists()
     if output is not None:
         folder = Path(output).expanduser().absolute()
         _check_output(folder, key)
@@ -227,9 +241,12 @@ def build_raw(
                 scheduler=scheduler,
                 quiet=quiet,
             )
-        except (DamagedInput, UsageError):
-            if not any((folder / "shards").glob("*.h5")) and not (folder / CARD_NAME).exists():
-                shutil.rmtree(folder, ignore_errors=True)
+        except (DamagedInput, UsageError) as error:
+            if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, key):
+                if any(folder.iterdir()):
+                    error.parts["on disk"] = left_in(folder)
+                elif not given:
+                    remove_empty(folder)
             raise
     return Build(folder, card)
 
@@ -292,7 +309,7 @@ def _find(
     if build is None or not _is_current(build.card, pipeline):
         return None
     _check_files(build)
-    if (build.path / WORK).exists():  # a crash after the card was written
+    if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
         with build_lock(build.path):
             remove_work(build.path)
     return build
@@ -330,8 +347,26 @@ def _check_output(folder: Path, key: str) -> None:
     if not folder.is_dir():
         raise _other_build(folder, "a folder", "a file")
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    if names and CARD_NAME not in names and not (folder / WORK / JOURNAL).is_file():
+    journal = folder / WORK / JOURNAL
+    if names and journal_entries(journal, key) is None and not _is_of(folder, key) and not _is_begun(folder):
+        if journal_entries(journal) is not None:
+            raise _other_build(folder, f"build key {key}", "an unfinished build with other parameters")
         raise _other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+
+
+def _is_of(folder: Path, key: str) -> bool:
+    """Whether a shard of a folder whose card is damaged carries this build key."""
+    from kmip_data.shards.reader import Shard
+
+    for path in (folder / "shards").glob("*.h5"):
+        with contextlib.suppress(DamagedInput):
+            return Shard(path).build_key == key
+    return False
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether nothing but the empty folders of a build is there: it was stopped before its journal was."""
+    return {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*"))
 
 
 def _other_build(folder: Path, expected: str, found: str) -> UsageError:
@@ -352,6 +387,7 @@ def _add_split(
     if name is not None:
         return name
     with build_lock(build.path, quiet=quiet):
+        refuse_links(build.path)
         card = read_card(build.path)
         name = _find_split(card, asked)
         if name is None:

@@ -14,8 +14,8 @@ from typing import Any, Final, Self, TypeVar
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.cluster_worker import Sight, call_here, look, own_versions, run_here
-from kmip_data.pipelines.disk import writing
 from kmip_data.pipelines.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
+from kmip_data.shards.files import write_file
 
 T = TypeVar("T", bound=Job)
 R = TypeVar("R")
@@ -53,8 +53,7 @@ class DaskWorkers(Executor):
     def __enter__(self) -> Self:
         super().__enter__()
         secret = secrets.token_hex(16)
-        with writing(self._token):
-            self._token.write_text(secret, encoding="ascii")
+        write_file(self._token, secret.encode("ascii"))
         folders = tuple(str(path) for path in (self._token.parent.parent, *self._needs))
         self._sight = Sight(str(self._token), secret, folders, own_versions())
         try:

@@ -67,6 +67,13 @@ def writing(path: Path, *, left: str = "nothing was left behind") -> Iterator[No
         raise disk_error(error, path, left=left) from error
 
 
+def left_in(folder: Path) -> str:
+    """Say what is left of a folder that was removed by name."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return f"in {folder} what kmip-data did not write, and nothing else"
+    return "nothing"
+
+
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of ``data``, whatever the kernel takes at a time."""
     view = memoryview(data)
@@ -83,9 +90,10 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write ``value`` as readable JSON, whole or not at all."""
-    write_file(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
+    """Write ``value`` as readable JSON, whole or not at all; ``root`` as for ``write_file``."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    write_file(path, f"{text}\n".encode(), root=root)
 
 
 def sha256_file(path: Path) -> tuple[str, int]:

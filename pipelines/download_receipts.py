@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
 from kmip_data.pipelines.disk import sha256_file, writing
+from kmip_data.shards.files import remove_file
 
 
 class DownloadReceipt(BaseModel):
@@ -49,5 +50,5 @@ def verified_receipt(target: Path) -> Receipt | None:
 def discard_download(target: Path) -> None:
     """Remove a download that turned out to be damaged, and its receipt."""
     with writing(target):
-        receipt_path(target).unlink(missing_ok=True)
-        target.unlink(missing_ok=True)
+        remove_file(receipt_path(target))
+        remove_file(target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,14 +29,15 @@ from kmip_data.home import Build
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.disk import sha256_file, writing
 from kmip_data.pipelines.engine import count_jobs
-from kmip_data.pipelines.executors import EngineName, check_engine, open_executor
+from kmip_data.pipelines.executors import EXECUTOR_FILES, EngineName, check_engine, open_executor
 from kmip_data.pipelines.finish import protect, versions
 from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.units import finished_units, run_units
-from kmip_data.pipelines.workers import StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
 from kmip_data.record import GraphRecord
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Schema
+from kmip_data.shards import files
 from kmip_data.shards.layout import bytes_per
 
 if TYPE_CHECKING:
@@ -136,14 +136,14 @@ def encode_build(
         missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
         work = build.path / COLUMNS / WORK
         with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
+            files.refuse_links(build.path)
+            files.make_folder(work, root=build.path)
             kept = {encoding: _whole_files(build, encoding) for encoding in missing}
             for encoding in missing:
                 folder = build.path / COLUMNS / encoding.name
-                folder.mkdir(exist_ok=True)
-                (folder / CARD_NAME).unlink(missing_ok=True)
-                for stray in folder.glob("*.partial"):
-                    stray.unlink(missing_ok=True)
+                files.make_folder(folder, root=build.path)
+                files.remove_file(folder / CARD_NAME, root=build.path)
+                files.remove_partials(folder, root=build.path)
         executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
         with Journal(work / JOURNAL, build.card.key) as journal, executor:
             tasks = _tasks(build, missing, executor.stop, jobs)
@@ -171,7 +171,10 @@ def encode_build(
             _write_card(build, encoding, units)
             if not quiet:
                 print(f"added {encoding.name} to {build.path}", file=sys.stderr, flush=True)  # noqa: T201
-        shutil.rmtree(work)
+        for folder in (work, *(build.path / COLUMNS / encoding.name for encoding in missing)):
+            files.remove_partials(folder, root=build.path)
+        files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))
+        files.remove_empty(work, root=build.path)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
@@ -265,10 +268,8 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
-    from kmip_data.shards.files import write_file
-
     folder = build.path / COLUMNS / encoding.name
-    files = [
+    entries = [
         ShardEntry(
             file=Path(unit.file).name,
             sha256=unit.sha256,
@@ -287,16 +288,16 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         build_key=build.card.key,
         shards_digest=shards_digest(build.card),
         data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
-        files=files,
+        files=entries,
         versions={**versions(), "scipy": _scipy_version()},
     )
-    for entry in files:
+    for entry in entries:
         protect(folder / entry.file)
-    names = {entry.file for entry in files}
+    names = {entry.file for entry in entries}
     for stray in folder.iterdir():  # of a build with more shards, under the same name
-        if stray.name not in names:
-            stray.unlink()
-    write_file(folder / CARD_NAME, card.to_json().encode())
+        if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
+            files.remove_file(stray, root=build.path)
+    files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
 def _scipy_version() -> str:
@@ -352,7 +353,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        writer.write_file(task.build / task.file, done.data)
+        writer.write_file(task.build / task.file, done.data, root=task.build)
     return UnitResult(
         index=task.index,
         name=task.name,

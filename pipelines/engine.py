@@ -6,9 +6,8 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,33 @@ from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.disk import writing
-from kmip_data.pipelines.executors import EngineName, Executor, WorkerDiedError, open_executor, worker_died
+from kmip_data.pipelines.executors import (
+    EXECUTOR_FILES,
+    EngineName,
+    Executor,
+    WorkerDiedError,
+    open_executor,
+    worker_died,
+)
 from kmip_data.pipelines.finish import finish_build, nothing_to_build
-from kmip_data.pipelines.journal import Journal
+from kmip_data.pipelines.journal import Journal, journal_entries
 from kmip_data.pipelines.units import finished_units, run_units
-from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_unit, prepare, shard_name
+from kmip_data.pipelines.workers import (
+    SHARD_FILE,
+    Compression,
+    Task,
+    UnitResult,
+    build_unit,
+    prepare,
+    shard_name,
+)
+from kmip_data.shards import files
 from kmip_data.wording import counted
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
 JOURNAL = "journal.jsonl"
+PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
+BEGUN = ".begun"  #: ends the name of an empty file beside that folder while it is being written
 
 
 def run_build(
@@ -73,10 +90,12 @@ def run_build(
     KeyboardInterrupt, SystemExit
         Interrupted. Workers are gone and finished shards stay.
     """
+    files.refuse_links(folder)
     if (finished := finished_card(folder)) is not None:
         remove_work(folder)
         return finished
-    (folder / CARD_NAME).unlink(missing_ok=True)
+    with writing(folder):
+        files.remove_file(folder / CARD_NAME)
     opened = _run(
         pipeline, params, raw, folder, key, compression, jobs, engine=engine, scheduler=scheduler, quiet=quiet
     )
@@ -114,6 +133,7 @@ def rebuild_units(
     """Build the chosen units of a finished build again; the caller holds the lock and compares."""
     if not chosen:
         return {}
+    files.refuse_links(folder)
     remove_work(folder)
     with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
         return run.build([unit for unit in run.units() if unit.index in chosen])
@@ -156,16 +176,50 @@ def count_jobs(jobs: int | None) -> int:
 
 
 def remove_work(folder: Path) -> None:
-    """Remove the work folder of a finished build, if a crash left it."""
-    if (folder / WORK).exists():
-        shutil.rmtree(folder / WORK)
+    """Remove what a build keeps in its work folder, by the journal there, which goes last."""
+    work = folder / WORK
+    entries = journal_entries(work / JOURNAL)
+    if entries is not None:
+        _remove_begun(work, entries)
+        for entry in entries:
+            if "prepared" in entry and "folder" in entry["prepared"]:
+                inside = entry["prepared"]["folder"]
+                names = [f"{WORK}/{inside}/{name}" for name in entry["prepared"]["files"]]
+                files.remove_files(folder, names, folders=[f"{WORK}/{inside}"])
+        files.remove_files(folder, [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
+    files.remove_empty(work, root=folder)
+
+
+def remove_unfinished(folder: Path, key: str) -> bool:
+    """Remove what the build of this key made in ``folder``, by its journal; return whether it was one.
+
+    The folder stays, and so does a finished build.
+    """
+    entries = journal_entries(folder / WORK / JOURNAL, key)
+    if entries is None or (folder / CARD_NAME).exists():
+        return False
+    remove_partials(folder)
+    units = max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=0)
+    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
+    names = [f"shards/{number}.h5" for number in numbers if int(number) < units]
+    files.remove_files(folder, names, folders=("shards", "splits"))
+    remove_work(folder)
+    return True
+
+
+def _remove_begun(work: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Remove what a ``prepare`` that did not end has written into a folder of its own."""
+    ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
+    for mark in work.glob(f"{PREPARED}*{BEGUN}"):
+        if mark.stem not in ended:
+            files.remove_scratch(work / mark.stem)
+        files.remove_file(mark, root=work)
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove half-written files of a dead run."""
+    """Remove half-written files of writers that are gone."""
     for place in (folder, folder / "shards", folder / "splits"):
-        for path in place.glob("*.partial"):
-            path.unlink(missing_ok=True)
+        files.remove_partials(place, root=folder)
 
 
 @dataclass
@@ -199,9 +253,13 @@ class _Run:
             if "prepared" in entry:
                 place = entry["prepared"]["inside"]
                 return Prepared(self.raw.path if place is None else work / place, entry["prepared"]["plan"])
-        pieces = work / "prepared"
-        with writing(pieces):
-            shutil.rmtree(pieces, ignore_errors=True)
+        with writing(work):
+            _remove_begun(work, self.journal.entries)
+            # An earlier one is still there where files of the user's lie in it.
+            count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
+            pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
+            mark = work / f"{pieces.name}{BEGUN}"
+            mark.touch()
             pieces.mkdir()
         # A second process costs no time here, and many builds need no more than these two.
         expect = 1 if self.pipeline.one_unit else min(self.jobs, 2)
@@ -211,7 +269,10 @@ class _Run:
         except WorkerDiedError as error:
             raise worker_died("the preparation of the raw files") from error
         inside = None if prepared.path == self.raw.path else prepared.path.relative_to(work).as_posix()
-        self.journal.append({"prepared": {"inside": inside, "plan": dict(prepared.plan)}})
+        made = [path.relative_to(pieces).as_posix() for path in sorted(pieces.rglob("*")) if path.is_file()]
+        entry = {"inside": inside, "plan": dict(prepared.plan), "folder": pieces.name, "files": made}
+        self.journal.append({"prepared": entry})
+        files.remove_file(mark, root=work)
         return prepared
 
     def build(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
@@ -264,8 +325,9 @@ def _run(
     jobs = count_jobs(jobs)
     work = folder / WORK
     with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         for place in (work, folder / "shards", folder / "splits"):
-            place.mkdir(parents=True, exist_ok=True)
+            files.make_folder(place, root=folder)
         remove_partials(folder)
     try:
         executor = open_executor(
@@ -281,4 +343,7 @@ def _run(
             yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
     except BaseException:
         remove_partials(folder)  # of workers that were ended while they wrote
+        if (entries := journal_entries(work / JOURNAL, key)) is not None:
+            _remove_begun(work, entries)
         raise
+    remove_partials(folder)  # of workers that died and whose unit was built by another

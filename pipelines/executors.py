@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args
 
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.shards import files
 
 EngineName = Literal["processes", "dask"]
+EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
 
@@ -43,7 +45,7 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
-        self.stop.unlink(missing_ok=True)
+        files.remove_file(self.stop, root=self.stop.parent.parent)
         return self
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:

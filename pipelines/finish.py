@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
@@ -143,7 +144,7 @@ def write_split(
             labels = records.node_labels
             classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
     file = f"splits/{split.name}.h5"
-    write_file(folder / file, data)
+    write_file(folder / file, data, root=folder)
     entry = SplitEntry(
         file=file,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -161,7 +162,11 @@ def write_split(
 def protect(path: Path) -> None:
     """Take the write permission off a finished shard: readers map it and trust that it does not change."""
     with contextlib.suppress(OSError):  # some network file systems have no permissions
-        path.chmod(path.stat().st_mode & ~0o222)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, os.fstat(descriptor).st_mode & ~0o222)
+        finally:
+            os.close(descriptor)
 
 
 def write_card(folder: Path, card: Card) -> None:

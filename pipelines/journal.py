@@ -19,6 +19,7 @@ from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.disk import writing
 
 JOURNAL_VERSION = 1
+_BEGINNING = b'{"journal":'
 
 
 class Journal:
@@ -46,9 +47,7 @@ class Journal:
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
         self.entries: list[dict[str, Any]] = []
-        text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        lines = [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
+        text, whole, lines = _read(path)
         if lines and lines[0].get("key") not in (None, key):
             raise UsageError(
                 f"{path.parent} holds an unfinished build with other parameters.",
@@ -61,7 +60,9 @@ class Journal:
         header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
         self.entries = lines[1:] if header else []
         with writing(path):
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+            )
         if not header:
             os.ftruncate(self._fd, 0)
             self._write({"journal": JOURNAL_VERSION, "key": key})
@@ -107,6 +108,24 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
+    """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
+    text, whole, lines = _read(path)
+    if not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)]):
+        return []  # stopped while the first line was written
+    header = lines[0] if lines else {}
+    if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
+        return None
+    return lines[1:]
+
+
+def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    """Return a journal's bytes, those in whole lines, and these lines."""
+    text = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+    whole = text[: text.rfind(b"\n") + 1]
+    return text, whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.pipelines.disk import writing
+from kmip_data.shards.files import move, remove_empty, remove_file
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
 LEASE_SECONDS = 30.0
@@ -85,11 +86,10 @@ def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
     finally:
         # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
         for file in (owner, path):
-            file.unlink(missing_ok=True)
+            remove_file(file)
         lock.release()
         if path.parent.name == LOCKS:
-            with contextlib.suppress(OSError):  # not empty while others wait or work
-                path.parent.rmdir()
+            remove_empty(path.parent)  # not empty while others wait or work
 
 
 def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
@@ -131,4 +131,4 @@ def _write_owner(owner: Path) -> None:
     with contextlib.suppress(OSError):
         partial = owner.with_name(f"{owner.name}.{os.getpid()}")
         partial.write_text(json.dumps(entry), encoding="utf-8")
-        partial.replace(owner)
+        move(partial, owner)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.pipelines.disk import CHUNK, require_room, writing
 from kmip_data.pipelines.identity import content_digest
-from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, locked, staging, store
+from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
 
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
 
@@ -111,12 +110,6 @@ def copy_in(
         discard(folder)
         raise
     return copy, all(copy.path != known.path for known in before)
-
-
-def discard(folder: Path) -> None:
-    """Remove the raw folder of a dataset if nothing is left in it but its lock."""
-    if folder.is_dir() and not list_copies(folder):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy(path: Path, target: Path) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from kmip_data.errors import UsageError
 from kmip_data.manifest import Mirror
 from kmip_data.pipelines.disk import CHUNK, human_bytes, write_all, write_json, writing
+from kmip_data.shards.files import move, remove_file
 
 
 class PartialState(BaseModel):
@@ -153,8 +154,8 @@ class Partial:
         """Remove what is here."""
         self.close()
         with writing(self.path):
-            self.path.unlink(missing_ok=True)
-            self._state_path.unlink(missing_ok=True)
+            remove_file(self.path)
+            remove_file(self._state_path)
         self.size, self.state, self.joined = 0, None, False
         self._digest = hashlib.sha256()
 
@@ -163,9 +164,26 @@ class Partial:
         assert self._descriptor is not None
         with writing(target, left=self.left):
             os.fsync(self._descriptor)
+            self._check_name()
             self.close()
-            self.path.replace(target)
-            self._state_path.unlink(missing_ok=True)
+            move(self.path, target)
+            remove_file(self._state_path)
+
+    def _check_name(self) -> None:
+        """Refuse to rename bytes that are not those written here: a lock can be lost on network disks."""
+        assert self._descriptor is not None
+        here = os.fstat(self._descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            there = self.path.lstat()
+            if os.path.samestat(here, there) and here.st_size == self.size:
+                return
+        raise UsageError(
+            f"Another process took {self.path} over.",
+            expected="one download of a file at a time",
+            found="another file of that name, or none",
+            left="what the other process has written",
+            next="wait until the other download has ended, then run the same command again",
+        )
 
     def close(self) -> None:
         """Let go of the file; it stays."""

@@ -19,6 +19,7 @@ from kmip_data.pipelines.package_files import is_packaged
 from kmip_data.pipelines.raw_copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw_inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw_samples import obtain_sample
+from kmip_data.shards.files import move
 from kmip_data.wording import counted
 
 
@@ -188,6 +189,6 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
             target = stage / "0" / name
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (stage / str(number) / name).rename(target)
+                move(stage / str(number) / name, target)
         members.update(written)
     return dict(sorted(members.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import re
 import stat
 import tempfile
 import time
@@ -18,16 +18,18 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.disk import CHUNK, fsync_path, write_json, writing
 from kmip_data.pipelines.identity import content_digest
 from kmip_data.pipelines.locking import build_lock
+from kmip_data.shards import files
 
 RECEIPT_NAME = "receipt.json"
 _PREFIX = "members-"
 _STAGE = ".unpacking-"
+_STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
 _FLUSH_THREADS = 16
 
 
@@ -136,14 +138,16 @@ def staging(folder: Path) -> Iterator[Path]:
 
     The caller holds the lock of ``folder``.
     """
+    files.refuse_links(folder)
     with writing(folder):
-        for stale in folder.glob(f"{_STAGE}*"):
-            shutil.rmtree(stale, ignore_errors=True)
+        for stale in folder.iterdir():
+            if _STAGES.fullmatch(stale.name):
+                files.remove_scratch(stale)
         stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
     try:
         yield stage
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        files.remove_scratch(stage)
 
 
 def store(
@@ -182,16 +186,41 @@ def store(
             # Other settings made the same sample, or what was imported is now downloaded too.
             if receipt.sample == copy.receipt.sample and new.downloaded <= copy.downloaded:
                 return copy
-            write_json(target / RECEIPT_NAME, receipt.model_dump())
+            write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new
     with writing(target):
         _flush(staged, members)
         write_json(staged / RECEIPT_NAME, receipt.model_dump())
-        if target.exists():
-            target.rename(staged.parent / "damaged")
-        staged.rename(target)
+        _make_way(target, members)
+        files.move(staged, target)
         fsync_path(folder)
     return RawCopy(target, receipt)
+
+
+def _make_way(target: Path, members: Collection[str]) -> None:
+    """Remove a damaged copy, member by member; refuse one in which files of somebody else lie."""
+    ours = {target / name for name in (*members, RECEIPT_NAME)}
+    if other := [path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours]:
+        raise UsageError(
+            f"{target} is damaged, and holds more than its members.",
+            expected="nothing but the members: it is replaced by a sound copy",
+            found=", ".join(path.relative_to(target).as_posix() for path in other[:5]),
+            left="the folder as it is",
+            next=f"move what is yours out of {target}, then run the same command again",
+        )
+    remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))
+
+
+def remove_copy(copy: RawFolder) -> None:
+    """Remove the members of a copy and its receipt; what else lies in its folder stays."""
+    folder = copy.path.name
+    names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
+    files.remove_files(copy.path.parent, names, folders=[folder])
+
+
+def discard(folder: Path) -> None:
+    """Remove the raw folder of a dataset of the user's own if nothing is left in it."""
+    files.remove_empty(folder)
 
 
 def _flush(folder: Path, members: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from kmip_data.pipelines.folder_archive import FolderArchive
 from kmip_data.pipelines.identity import content_digest
 from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, locked, staging, store
 from kmip_data.pipelines.recognition import Plan, recognise
+from kmip_data.shards.files import move
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
@@ -76,7 +77,7 @@ def _move_members(plan: Plan, stage: Path) -> tuple[dict[str, str], int]:
         target = stage / "0" / name
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            (plan.archive.path / entry.name).rename(target)
+            move(plan.archive.path / entry.name, target)
         members[name], size = sha256_file(target)
         total += size
     return members, total

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from kmip_data.card import CARD_NAME
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
-from kmip_data.pipelines.own_files import copy_in, discard
-from kmip_data.pipelines.workers import Compression
+from kmip_data.pipelines.disk import left_in
+from kmip_data.pipelines.engine import remove_unfinished
+from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.own_files import copy_in
+from kmip_data.pipelines.raw_copies import discard, remove_copy
+from kmip_data.shards.files import remove_empty
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -79,24 +82,32 @@ def build_own(
         except (DamagedInput, UsageError) as error:
             if new:
                 # What cannot be built from must not stay as if it could.
-                shutil.rmtree(copy.path, ignore_errors=True)
+                remove_copy(raw)
                 discard(home.raw / name)
-                error.parts["on disk"] = "nothing of it; your files are as they were"
-                if options.get("output") is None:
-                    _discard_unfinished(pipeline, params, raw, home, options.get("compression"))
+                left = [left_in(raw.path), _discard_build(pipeline, params, raw, home, options)]
+                said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
+                error.parts["on disk"] = f"{said}; your files are as they were"
             raise
         ensure_split(build, split_params.model_dump(), quiet=quiet)
     return build
 
 
-def _discard_unfinished(
-    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, compression: Compression
-) -> None:
-    """Remove the shards of a build that nothing can complete: its files were not kept."""
+def _discard_build(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: Mapping[str, Any]
+) -> str:
+    """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
+    compression, output = options.get("compression"), options.get("output")
     key = build_key(pipeline, params, raw, compression)
     folder = home.built / build_folder_name(pipeline, params, key, compression=compression)
-    if not (folder / CARD_NAME).exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    if output is not None:
+        folder = Path(output).expanduser().absolute()
+    if not folder.exists():
+        return "nothing"
+    with build_lock(folder, quiet=True):
+        ours = remove_unfinished(folder, key)
+        if output is None:
+            remove_empty(folder)
+    return left_in(folder) if ours else "nothing"
 
 
 def source_model(recipe: str) -> type[BaseModel]:

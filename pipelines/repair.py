@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,9 +23,13 @@ from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.schema import FORMAT_VERSION
+from kmip_data.shards import files
 
 if TYPE_CHECKING:
     from kmip_data.shards.verify import VerifyReport
+
+
+_STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
 
 
 def repair_build(
@@ -135,7 +140,8 @@ def _repair_records(
             )
         with build_lock(path, quiet=quiet):
             if _is_card_wrong(path, card, report):
-                (path / CARD_NAME).unlink()
+                files.refuse_links(path)
+                files.remove_file(path / CARD_NAME)
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name], path) for name in names]
                 card = engine.run_build(
@@ -151,7 +157,7 @@ def _repair_records(
                 )
                 return [CARD_NAME, *(shard.file for shard in card.shards)]
             shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
-            (path / "shards").mkdir(exist_ok=True)
+            files.make_folder(path / "shards", root=path)
             results = engine.rebuild_units(
                 pipeline,
                 params,
@@ -175,14 +181,15 @@ def _repair_records(
 
 
 def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
-    """Remove files among the shards that the card does not name; folders are left to their owner."""
+    """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
     from kmip_data.shards.verify import NOT_PART
 
     with build_lock(path, quiet=quiet):
+        files.refuse_links(path)
         for problem in report.problems:
             stray = path / problem.file
-            if problem.what == NOT_PART and (stray.is_symlink() or not stray.is_dir()):
-                stray.unlink(missing_ok=True)
+            if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
+                files.remove_file(stray, root=path)
                 if not quiet:
                     print(f"removed {stray}: not part of the build", file=sys.stderr, flush=True)  # noqa: T201
 
@@ -202,7 +209,7 @@ def _repair_splits(
 ) -> None:
     if not splits:
         return
-    (path / "splits").mkdir(exist_ok=True)
+    files.make_folder(path / "splits", root=path)
     records = read_records(path, [shard.file for shard in card.shards], card.schema_)
     for entry in splits:
         asked = _split_params(pipeline, entry, path)
@@ -212,11 +219,9 @@ def _repair_splits(
 
 
 def _repair_page(path: Path, card: Card) -> None:
-    from kmip_data.shards.writer import write_file
-
     page = render_card(card).encode()
     if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
-        write_file(path / PAGE_NAME, page)
+        files.write_file(path / PAGE_NAME, page)
 
 
 def _is_whole(path: Path, entry: SplitEntry) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from kmip_data import threads
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
@@ -93,6 +94,9 @@ class UnitResult:
         return asdict(self)
 
 
+SHARD_FILE: Final = re.compile(r"\d{5,}\.h5")
+
+
 def shard_name(unit: Unit) -> str:
     """Path of the shard of ``unit`` relative to the build folder."""
     return f"shards/{unit.index:05d}.h5"
@@ -160,7 +164,7 @@ def build_unit(task: Task) -> UnitResult:
             build_key=task.key,
             compression=task.compression,
         )
-        writer.write_file(task.folder / task.file, shard.data)
+        writer.write_file(task.folder / task.file, shard.data, root=task.folder)
     return UnitResult(
         index=task.unit.index,
         name=task.unit.name,

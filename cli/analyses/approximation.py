@@ -32,7 +32,7 @@ def command(as_published: bool, **options: Any) -> None:
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation, run_study
     from kmip_data.models.training.logs import teller
-    from kmip_data.shards.writer import write_file
+    from kmip_data.shards.files import write_output
 
     analysis = Analysis(name="approximation", **options)
     prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()
@@ -47,7 +47,7 @@ def command(as_published: bool, **options: Any) -> None:
         title=f"k-MIP against full attention: {describe(about)}",
         ylabel="mean L2 distance to the output of full attention",
     )
-    write_file(figures, study.to_csv().encode())
+    write_output(figures, study.to_csv().encode())
     columns = {"k-MIP": "distance", "random": "normal outputs"}
     if as_published:
         columns = {"as published": "as published", **columns}

@@ -27,7 +27,7 @@ def command(**options: Any) -> None:
     from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import run_study, weight_share
     from kmip_data.models.training.logs import teller
-    from kmip_data.shards.writer import write_file
+    from kmip_data.shards.files import write_output
 
     analysis = Analysis(name="cumulative-weight", **options)
     prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()
@@ -42,5 +42,5 @@ def command(**options: Any) -> None:
         title=f"Attention weight of the k best keys: {describe(about)}",
         ylabel="cumulative attention weight",
     )
-    write_file(figures, study.to_csv().encode())
+    write_output(figures, study.to_csv().encode())
     analysis.show(study, about, {"k-MIP": "weight", "Gaussian": "Gaussian"}, [picture, figures])

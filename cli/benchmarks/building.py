@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.shards.files import remove_scratch
 
 BLOCKS, QUICK_BLOCKS = 2_000, 400
 LONG = "KMIP_DATA_BENCH_BLOCKS"  #: also measure memory at this many blocks; the published set has 23,585
@@ -61,7 +61,7 @@ def _build(folder: Path, blocks: int, *, jobs: int) -> None:
     from kmip_data.pipelines.build import build_dataset
 
     output = folder / "out"
-    shutil.rmtree(output, ignore_errors=True)
+    remove_scratch(output)
     build_dataset(
         "s3dis",
         home=Home(folder),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.shards.files import remove_scratch
 
 GRAPHS, QUICK_GRAPHS = 1_000, 50
 
@@ -43,7 +44,7 @@ def rows(*, quick: bool = False) -> list[Row]:
             _build(pipeline, params, RawFolder(raw, {}, (), sample=True), folder / "build")
 
         def theirs() -> None:
-            shutil.rmtree(folder / "pyg" / "processed", ignore_errors=True)
+            remove_scratch(folder / "pyg" / "processed")
             _pyg(folder / "pyg")
 
         mine, other, ratio, spread = compare(ours, theirs, repeats=1 if quick else 7)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.shards.files import remove_scratch
 
 PEPTIDES, QUICK_PEPTIDES = 8_000, 200
 
@@ -29,7 +29,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         load_pipeline(load_manifest("peptides-func")).sample(raw, limit=peptides)
 
         def ours(jobs: int) -> Any:
-            shutil.rmtree(folder / "home", ignore_errors=True)
+            remove_scratch(folder / "home")
             return build_dataset(
                 "peptides-func", home=Home(folder / "home"), archives=[raw], jobs=jobs, quiet=True
             )

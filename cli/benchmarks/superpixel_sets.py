@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from kmip_data.cli.benchmarks import Row
 from kmip_data.peak_memory import peak_host_memory
+from kmip_data.shards.files import remove_scratch
 
 GRAPHS, QUICK_GRAPHS = 20_000, 400
 DISTINCT = 200  #: pictures that are made; the files repeat them
@@ -104,7 +104,7 @@ def _ours(folder: Path) -> Path:
     pipeline = load_pipeline(load_manifest("coco-sp"))
     params = pipeline.Params()
     build = folder / "build"
-    shutil.rmtree(build, ignore_errors=True)
+    remove_scratch(build)
     (build / "shards").mkdir(parents=True)
     raw = RawFolder(folder / "coco-sp" / "raw", {}, (), sample=True)
     prepared = pipeline.prepare(raw, params, build)
@@ -116,7 +116,7 @@ def _ours(folder: Path) -> Path:
 def _theirs(folder: Path) -> Path:
     from torch_geometric.datasets import LRGBDataset
 
-    shutil.rmtree(folder / "coco-sp" / "processed", ignore_errors=True)
+    remove_scratch(folder / "coco-sp" / "processed")
     with contextlib.redirect_stderr(io.StringIO()):
         LRGBDataset(str(folder), "coco-sp")
     return folder / "coco-sp" / "processed"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
+from kmip_data.shards.files import remove_scratch
 
 PICTURES, QUICK_PICTURES = 24, 4
 SIDES = 375, 500  #: of generated pictures, as Pascal VOC's
@@ -27,7 +27,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         source = Path(given) if given else _generated(folder / "pictures", pictures)
 
         def ours(jobs: int) -> Any:
-            shutil.rmtree(folder / "home", ignore_errors=True)
+            remove_scratch(folder / "home")
             return build_own(
                 "superpixels",
                 "pictures",

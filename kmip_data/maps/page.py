@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kmip_data.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.maps.layers import Layer, Scale, ramp
-from kmip_data.shards.files import write_file
+from kmip_data.shards.files import write_output
 from kmip_data.wording import counted
 
 SCRIPTS: Final = ("data.js", "drawing.js", "view.js", "page.js")  #: in the order in which they are read
@@ -96,7 +96,7 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         "script": "\n".join(_asset(name) for name in SCRIPTS),
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _asset("page.html"))
-    write_file(path, page.encode())
+    write_output(path, page.encode())
 
 
 def _columns(city: CityMap, layers: Sequence[Layer]) -> Mapping[str, NDArray[Any]]:

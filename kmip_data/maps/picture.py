@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kmip_data.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.maps.layers import Categories, Layer, Scale, ramp
-from kmip_data.shards.files import write_file
+from kmip_data.shards.files import write_output
 
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
@@ -63,7 +63,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         _scale_bar(axes, low, high)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None}, bbox_inches="tight", pad_inches=0.2)
-    write_file(path, picture.getvalue())
+    write_output(path, picture.getvalue())
 
 
 def nice_length(longest: float) -> float:

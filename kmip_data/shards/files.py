@@ -1,17 +1,35 @@
-"""Put a finished file in place: complete, synced and under its name, or not there at all."""
+"""Put files in place, replace and remove them: whole, by name, never through a link. Nothing else does.
+
+A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
+folders that may not, so that a link put in later leads nowhere. A file is written under a name that
+its writer alone has and renamed in; such names of writers that are gone are removed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import hashlib
 import os
+import re
+import secrets
 import shutil
+import socket
 import stat
-from pathlib import Path
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
 
 PARTIAL = ".partial"
+#: ``NAME.<machine>-<process>-<its start>-<random>.partial``
+_PARTIAL_NAME = re.compile(r".+\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
+_DAY = 86_400.0  #: seconds after which the partial file of another machine counts as left behind
+_LONGEST_NAME = 255
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # The place itself is wrong; anything else that fails a write is a disk that cannot take the file.
 _WRONG_PLACE = frozenset(
@@ -29,28 +47,153 @@ _WRONG_PLACE = frozenset(
 )
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash at any moment leaves the old file or the new one.
 
-    The bytes go to ``NAME.partial``, are synced, renamed over ``path``, and the folder is synced.
-    A ``NAME.partial`` that lies there already, left by a dead run or planted as a link, is removed
-    and never written through.
+    The bytes go to a name that no other writer has, are synced, renamed over ``path``, and the folder
+    is synced: of two writers one replaces the whole file of the other.
+
+    Parameters
+    ----------
+    root
+        A folder above ``path``; by default the one it lies in. What lies below it must not be a link.
 
     Raises
     ------
     OutOfResources
         The disk, a quota or a limit on file sizes did not take the bytes. Nothing new is left.
     UsageError
-        The folder does not exist or may not be written to.
+        The folder does not exist or may not be written to, or ``path`` is a link or a device.
     """
-    if not path.name:  # `/` or `.`
-        raise _refusal(path, data, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
-    refuse_device(path)
-    partial = path.with_name(path.name + PARTIAL)
     try:
-        descriptor = _create(partial)
+        if not path.name:  # `/` or `.`
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with _opened(path.parent, root) as folder:
+            _refuse_irregular(path, folder)
+            _remove_stale(folder, f"{path.name}.")
+            partial = _partial_name(path.name)
+            _write_new(partial, data, folder, path.name)
+            _sync(folder)
     except OSError as error:
         raise _refusal(path, data, error) from error
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user named as :func:`write_file` does; a link is followed, never replaced."""
+    with contextlib.suppress(OSError):
+        _refuse_device(path, path.stat().st_mode)
+    write_file(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
+
+
+def make_folder(path: Path, *, root: Path) -> None:
+    """Make the folder ``path``, and those between it and ``root``, where they are missing."""
+    for place in (*reversed([p for p in path.parents if p.is_relative_to(root) and p != root]), path):
+        with _opened(place.parent, root) as folder, contextlib.suppress(FileExistsError):
+            os.mkdir(place.name, dir_fd=folder)
+    with _opened(path, root):
+        pass  # what was there is a folder, and no link
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename what this package has just made; a file at ``target`` is replaced."""
+    os.rename(source, target)  # noqa: PTH104 -- as all of this module: by functions of os
+
+
+def remove_file(path: Path, *, root: Path | None = None) -> None:
+    """Remove a file of this package, if it is there; ``root`` as in :func:`write_file`.
+
+    Raises
+    ------
+    UsageError
+        Something else lies there, or a link on the way.
+    OSError
+        It may not be removed.
+    """
+    with contextlib.suppress(FileNotFoundError), _opened(path.parent, root) as folder:
+        _refuse_irregular(path, folder)
+        os.unlink(path.name, dir_fd=folder)
+
+
+def remove_files(root: Path, names: Iterable[str], *, folders: Iterable[str] = ()) -> None:
+    """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
+
+    What is no plain file, lies behind a link or elsewhere was not written by this package: it stays.
+    """
+    emptied = {PurePosixPath(folder) for folder in folders}
+    for name in map(PurePosixPath, names):
+        if name.is_absolute() or ".." in name.parts:
+            continue
+        with contextlib.suppress(OSError, UsageError):
+            remove_file(root / name, root=root)
+        emptied.update(name.parents[:-1])
+    for folder in sorted(emptied, key=lambda folder: -len(folder.parts)):
+        remove_empty(root / folder, root=root)
+
+
+def remove_empty(folder: Path, *, root: Path | None = None) -> None:
+    """Remove a folder if nothing is in it."""
+    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
+        os.rmdir(folder.name, dir_fd=parent)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove a folder that this package made for itself under a name of its own, with all that is in it.
+
+    Links in it are removed and not followed; a link in its place stays.
+    """
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)
+
+
+def remove_partials(folder: Path, *, root: Path) -> None:
+    """Remove what writers that are gone left half-written in ``folder``; nothing where it is missing."""
+    with contextlib.suppress(FileNotFoundError), _opened(folder, root) as handle:
+        _remove_stale(handle, "")
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether this is the half-written file of a writer that may still be at work."""
+    if _PARTIAL_NAME.fullmatch(path.name) is None:
+        return False
+    with _opened(path.parent, None) as folder:
+        return not _is_stale(path.name, folder)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise UsageError where anything below ``folder``, which may be a link itself, is a symbolic link."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise _is_a_link(Path(entry.path))
+            if entry.is_dir():
+                refuse_links(Path(entry.path))
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, root: Path | None) -> Iterator[int]:
+    """Open ``folder`` by way of ``root``, below which nothing may be a link."""
+    place = folder if root is None else root
+    parts = folder.relative_to(place).parts
+    handle = os.open(place, _FOLDER)
+    try:
+        for part in parts:
+            place /= part
+            try:
+                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            except OSError as error:
+                if place.is_symlink():
+                    raise _is_a_link(place) from error
+                raise
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _write_new(partial: str, data: bytes, folder: int, name: str) -> None:
+    """Write and sync the new file ``partial`` and rename it to ``name``; it never stays half-written."""
+    descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:
             view = memoryview(data)
@@ -59,28 +202,92 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(partial, path)  # noqa: PTH105 -- by attribute of os: fault tests wrap it
-    except BaseException as error:
+        # By attribute of os: tests of faults wrap it.
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _refusal(path, data, error) from error
+            os.unlink(partial, dir_fd=folder)
         raise
+
+
+def _sync(folder: int) -> None:
     try:
-        _sync_folder(path.parent)
+        os.fsync(folder)
     except OSError as error:
-        raise _refusal(path, data, error) from error
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot sync a folder
+            raise
 
 
-def refuse_device(path: Path) -> None:
-    """Raise UsageError for a device, pipe or socket: a rename would replace it, ``/dev/null`` too."""
+def _partial_name(name: str) -> str:
+    pid = os.getpid()
+    suffix = f".{_machine()}-{pid}-{_start(pid) or 0}-{secrets.token_hex(4)}{PARTIAL}"
+    if len(os.fsencode(name)) + len(suffix) > _LONGEST_NAME >= len(os.fsencode(name)):
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return name + suffix
+
+
+def _remove_stale(folder: int, beginning: str) -> None:
+    for name in os.listdir(folder):
+        if name.endswith(PARTIAL) and name.startswith(beginning):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                if _is_stale(name, folder):
+                    os.unlink(name, dir_fd=folder)
+
+
+def _is_stale(name: str, folder: int) -> bool:
+    """Whether a name is that of a partial file whose writer is gone (elsewhere: silent for a day)."""
+    found = _PARTIAL_NAME.fullmatch(name)
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if found is None or not stat.S_ISREG(status.st_mode):
+        return False
+    machine, pid, start = found.groups()
+    if machine != _machine():
+        return time.time() - status.st_mtime > _DAY
+    now = _start(int(pid))
+    return now is None or (now != start and "0" not in {now, start})
+
+
+@functools.cache
+def _machine() -> str:
+    """Name the machine since it was started and the space of its process ids (a container's own)."""
+    known = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        known.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
+        known.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
+
+
+def _start(pid: int) -> str | None:
+    """When a process was started (ticks after the machine, ``"0"`` where nobody says); None: it is gone."""
     try:
-        mode = path.lstat().st_mode
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in {b"Z", b"X"} else fields[19].decode()
+    except (OSError, IndexError):
+        pass
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return None
+    except PermissionError:
+        pass
+    return "0"
+
+
+def _refuse_irregular(path: Path, folder: int) -> None:
+    try:
+        mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError:
         return
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+    if stat.S_ISLNK(mode):
+        raise _is_a_link(path)
+    _refuse_device(path, mode)
+
+
+def _refuse_device(path: Path, mode: int) -> None:
+    """Raise UsageError for a device, pipe or socket: a rename would replace it, ``/dev/null`` too."""
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UsageError(
-            f"{path} is no file.",
+            f"{path} is not a regular file.",
             expected="the name of a file, new or to be replaced",
             found="a device, a pipe or a socket",
             left="nothing was written",
@@ -88,24 +295,14 @@ def refuse_device(path: Path) -> None:
         )
 
 
-def _create(partial: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(partial, flags, 0o666)
-    except FileExistsError:
-        partial.unlink()  # removes a link itself, never what it points to
-        return os.open(partial, flags, 0o666)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot sync a folder
-            raise
-    finally:
-        os.close(descriptor)
+def _is_a_link(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is a symbolic link, and nothing is written or removed through it.",
+        expected="files and folders of its own in a folder of kmip-data",
+        found="a symbolic link",
+        left="what it leads to, as it was",
+        next=f"put what it leads to in its place, or remove the link {path}",
+    )
 
 
 def _refusal(path: Path, data: bytes, error: OSError) -> KmipDataError:

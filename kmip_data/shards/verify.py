@@ -16,6 +16,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build
 from kmip_data.schema import FORMAT_VERSION, Schema
 from kmip_data.shards.contents import content_faults
+from kmip_data.shards.files import is_being_written
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.refusals import check_resources
 from kmip_data.shards.splits import (
@@ -146,6 +147,8 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     folder = path / "shards"
     there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
     for name in sorted(there - set(names)):
+        if is_being_written(path / name):
+            continue
         yield Problem(name, NOT_PART, "only the shards that the card names")
 
 

@@ -13,6 +13,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.home import Build
 from kmip_data.shards.contents import content_faults
+from kmip_data.shards.files import is_being_written
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.verify import NOT_PART, Problem, damage, file_problems
 
@@ -61,6 +62,8 @@ def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Pro
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
     there = {path.name for path in (build.path / folder).iterdir()}
     for name in sorted(there - {CARD_NAME, *wanted}):
+        if is_being_written(build.path / folder / name):
+            continue
         yield Problem(f"{folder}/{name}", NOT_PART, "only the files that the card names")
 
 

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from kmip_data.models.analysis.study import Study
-from kmip_data.shards.writer import write_file
+from kmip_data.shards.files import write_output
 
 #: name of a curve -> (label, colour, line style)
 APPROXIMATION_LINES = {
@@ -45,4 +45,4 @@ def draw_study(
     axes.legend(frameon=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    write_file(path, buffer.getvalue())
+    write_output(path, buffer.getvalue())

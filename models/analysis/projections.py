@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import DamagedInput
-from kmip_data.shards.files import refuse_device
+from kmip_data.shards.files import write_output
 
 FORMAT, VERSION = "kmip-data projections", 1
 TENSORS = ("queries", "keys", "values")
@@ -69,7 +69,7 @@ def write_projections(path: str | os.PathLike[str], projections: Projections) ->
     Its tensors are ``layer<l>/queries``, ``…/keys``, ``…/values`` and ``ptr`` (int64); the metadata of
     its header hold ``format``, ``version`` and ``about`` (JSON).
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {
         f"layer{number}/{name}": tensor.contiguous()
@@ -78,13 +78,7 @@ def write_projections(path: str | os.PathLike[str], projections: Projections) ->
     }
     tensors["ptr"] = torch.tensor(projections.ptr, dtype=torch.int64)
     metadata = {"format": FORMAT, "version": str(VERSION), "about": json.dumps(dict(projections.about))}
-    refuse_device(Path(path))
-    partial = Path(f"{os.fspath(path)}.partial")
-    try:
-        save_file(tensors, partial, metadata)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_output(Path(path), save(tensors, metadata))
 
 
 def read_projections(path: str | os.PathLike[str]) -> Projections:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kmip_data.models.profiling.breakdown import STAGES
 from kmip_data.models.profiling.cells import Cell, growth_exponent
 from kmip_data.models.profiling.published import SETTINGS, Published
-from kmip_data.shards.writer import write_file
+from kmip_data.shards.files import write_output
 
 GREY = "#999999"
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
@@ -126,4 +126,4 @@ def _save(figure: object, path: Path) -> None:
     assert isinstance(figure, Figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    write_file(path, buffer.getvalue())
+    write_output(path, buffer.getvalue())

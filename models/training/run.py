@@ -20,6 +20,7 @@ from kmip_data.models.training.overrides import apply_overrides, read_config, to
 from kmip_data.models.training.presets import differences
 from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.summary import Summary
+from kmip_data.shards.files import refuse_links
 from kmip_data.shards.writer import write_file
 
 
@@ -129,6 +130,7 @@ def resume(
             left="the run is as it was",
             next=f"bring {LAST} back, or begin another run: kmip-data train --dataset {config.data.dataset}",
         )
+    refuse_links(folder)
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     check_backend(config.model.search, device.kind)

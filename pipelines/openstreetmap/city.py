@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,13 @@ from kmip_data.home import Build, Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
+from kmip_data.pipelines.disk import left_in
 from kmip_data.pipelines.executors import EngineName
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
-from kmip_data.pipelines.openstreetmap.sources import discard, obtain_city
+from kmip_data.pipelines.openstreetmap.sources import obtain_city
+from kmip_data.pipelines.raw_copies import discard, remove_copy
 from kmip_data.pipelines.recipes import check_name
 from kmip_data.pipelines.workers import Compression
 
@@ -90,9 +91,9 @@ def build_city(
         except (DamagedInput, UsageError) as error:
             if new:
                 # What cannot be built from must not stay as if it could.
-                shutil.rmtree(copy.path, ignore_errors=True)
+                remove_copy(copy.raw_folder())
                 discard(home.raw / name)
-                error.parts["on disk"] = "nothing of it"
+                error.parts["on disk"] = left_in(copy.path)
             raise
         ensure_split(build, split_params.model_dump(), quiet=quiet)
     return build

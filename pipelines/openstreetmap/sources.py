@@ -16,7 +16,7 @@ from kmip_data.pipelines.openstreetmap.city_source import CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
-from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, list_copies, locked, staging, store
+from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
 from kmip_data.pipelines.recognition import recognise
 
 
@@ -63,12 +63,6 @@ def obtain_city(
         discard(folder)
         raise
     return copy, all(copy.path != known.path for known in before)
-
-
-def discard(folder: Path) -> None:
-    """Remove the raw folder of a city if nothing is left in it but its lock."""
-    if folder.is_dir() and not list_copies(folder):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str) -> RawCopy | None:

@@ -129,6 +129,37 @@ def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
     assert "may not be written to" in outcome.err
 
 
+@pytest.mark.parametrize("command", [("stats",), ("preview", "--records", "0"), ("preview", "--html")])
+def test_an_output_is_written_where_a_link_leads_but_no_device(make_build, tmp_path, command):
+    build = make_build(name="toy").path
+    os.mkfifo(tmp_path / "device")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "device")
+    outcome = kmip(command[0], build, *command[1:], "--output", link)
+    assert outcome.code == 2
+    assert "is not a regular file" in outcome.err
+    assert link.is_symlink()
+    assert (tmp_path / "device").is_fifo()
+    link.unlink()
+    link.symlink_to(tmp_path / "file")
+    assert kmip(command[0], build, *command[1:], "--output", link).code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "file").stat().st_size
+
+
+def test_nothing_is_written_through_a_link_in_a_build(make_build, tmp_path):
+    build = make_build(name="toy").path
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("statistics.txt", "preview.png"):
+        (build / name).symlink_to(mine)
+    assert "is a symbolic link" in kmip("stats", build).err
+    outcome = kmip("preview", build, "--records", "0")
+    assert outcome.code == 2
+    assert "is a symbolic link" in outcome.err
+    assert mine.read_text() == "mine"
+
+
 def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
     for command in ("stats", "preview"):
         outcome = kmip(command, sample, "--output", tmp_path / "no" / "file")

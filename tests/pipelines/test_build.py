@@ -390,7 +390,6 @@ def test_repair_removes_what_is_not_part_of_the_build(toy: Toy, capsys: pytest.C
     before = digests(build.path)
     (build.path / "shards/00099.h5").write_bytes((build.path / "shards/00000.h5").read_bytes())
     (build.path / "shards/00003.h5.partial").write_bytes(b"half")
-    (build.path / "shards/link").symlink_to(build.path / "card.json")
     calls = len(toy.raw_calls)
     assert repair_build(build.path, home=toy.home) == []
     assert len(toy.raw_calls) == calls  # no raw file is needed for that
@@ -399,9 +398,70 @@ def test_repair_removes_what_is_not_part_of_the_build(toy: Toy, capsys: pytest.C
     assert digests(build.path) == before
     (build.path / "shards/notes").mkdir()
     (build.path / "shards/notes/mine").write_text("kept")
+    (build.path / "shards/notes.h5").write_text("mine, too")
     assert repair_build(build.path, home=toy.home) == []
     assert (build.path / "shards/notes/mine").read_text() == "kept"
+    assert (build.path / "shards/notes.h5").read_text() == "mine, too"
     assert not verify_build(build.path).ok
+
+
+def _tree(place: Path) -> dict[Path, bytes]:
+    paths = [place, *place.rglob("*")] if place.is_dir() else [place]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+def _link_away(path: Path, place: Path) -> dict[Path, bytes]:
+    """Put a link in the place of a file or folder, which moves to ``place``."""
+    path.rename(place)
+    path.symlink_to(place)
+    return _tree(place)
+
+
+LINKED = ["shards", "shards/00001.h5", "splits", "work", "README.md", "columns"]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_repair_writes_and_removes_through_no_link(toy: Toy, tmp_path: Path, name: str) -> None:
+    build = toy.build()
+    _flip(build.path / "shards/00001.h5")
+    (build.path / "shards/00099.h5").write_bytes(b"of the user, behind the link")
+    for folder in ("work", "columns"):
+        (build.path / folder).mkdir()
+        (build.path / folder / "journal.jsonl").write_text("")
+    before = _link_away(build.path / name, tmp_path / "away")
+    with pytest.raises(UsageError, match="is a symbolic link") as caught:
+        repair_build(build.path, home=toy.home)
+    assert str(build.path / name) in caught.value.what
+    assert _tree(tmp_path / "away") == before
+    assert (build.path / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", LINKED[:-1])
+def test_a_build_goes_on_and_splits_are_added_through_no_link(toy: Toy, tmp_path: Path, name: str) -> None:
+    build = toy.build()
+    (build.path / "work").mkdir()
+    before = _link_away(build.path / name, tmp_path / "away")
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        toy.build(split_parameters={"fold": 1})
+    (build.path / "card.json").unlink()
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        toy.build()
+    assert _tree(tmp_path / "away") == before
+
+
+def test_a_home_and_an_output_may_be_links(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    for name in ("built", "output"):
+        (tmp_path / name).symlink_to(tmp_path / "disk")
+    before = digests(toy.build().path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "output").unlink()
+    (tmp_path / "output").symlink_to(tmp_path / "other")
+    build = toy.build(output=tmp_path / "output")
+    assert digests(build.path) == before
+    _flip(build.path / "shards/00001.h5")
+    assert repair_build(build.path, home=toy.home) == ["shards/00001.h5"]
+    assert digests(build.path) == before
 
 
 def test_a_build_under_another_name_knows_its_pipeline(toy: Toy) -> None:

@@ -142,13 +142,44 @@ def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) ->
     data[-3] ^= 1
     broken.write_bytes(data)
     (copy.path / "columns/lappe4/00003.h5").unlink()
-    (copy.path / "columns/lappe4/stray.h5").write_bytes(b"stray")
+    (copy.path / "columns/lappe4/00099.h5").write_bytes(b"stray")
     files = {problem.file for problem in verify_build(copy.path).problems}
-    assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5", "columns/lappe4/stray.h5"}
+    assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5", "columns/lappe4/00099.h5"}
     written = repair_build(copy.path, jobs=1, quiet=True)  # without any raw files
     assert sorted(written) == ["columns/lappe4/00003.h5", "columns/rwse5/00001.h5"]
     assert verify_build(copy.path).ok
     assert digests(copy.path) == before
+
+
+@pytest.mark.parametrize("name", ["", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl"])
+def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path, name: str) -> None:
+    name, away = f"columns{name}", tmp_path / "away"
+    (copy.path / "columns/work").mkdir()
+    (copy.path / "columns/work/journal.jsonl").write_text("of the user, behind the link")
+    (copy.path / "columns/rwse5/card.json").unlink()
+    (copy.path / "columns/rwse5/mine.partial").write_text("mine")
+    (copy.path / name).rename(away)
+    (copy.path / name).symlink_to(away)
+    before = {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()}
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()} == before
+    assert (copy.path / name).is_symlink()
+
+
+def test_files_of_the_user_among_columns_stay(copy: Build) -> None:
+    for name in (
+        "columns/mine.txt",
+        "columns/rwse5/mine.partial",
+        "columns/rwse5/mine.h5",
+        "columns/work/mine.txt",
+    ):
+        (copy.path / name).parent.mkdir(exist_ok=True)
+        (copy.path / name).write_text("mine")
+    (copy.path / "columns/rwse5/card.json").unlink()
+    encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert len([path for path in copy.path.rglob("mine.*") if path.read_text() == "mine"]) == 4
+    assert sorted(path.name for path in (copy.path / "columns/work").iterdir()) == ["mine.txt"]
 
 
 def test_a_card_that_was_changed_proves_nothing(copy: Build) -> None:

@@ -42,6 +42,7 @@ from kmip_data.pipelines.disk import git_blob
 from kmip_data.pipelines.fetch import fetch_source
 from kmip_data.pipelines.http_client import Patience
 from kmip_data.pipelines.http_errors import retry_after
+from kmip_data.pipelines.partial import Partial, PartialState
 
 SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
@@ -548,12 +549,31 @@ def test_what_is_planted_at_the_partial_name_is_not_written_through(server, targ
             try:
                 fetch(wanted, target)
             except UsageError:
-                assert planted == "folder"
-                partial.rmdir()
+                assert planted != "hard"
+                partial.rmdir() if planted == "folder" else partial.unlink()
             else:
                 assert_whole(target)
                 target.unlink()
         assert victim.read_bytes() == b"precious"
+
+
+def test_two_downloads_of_one_file_do_not_tear_it(target):
+    """The lock can be lost on a network disk: bytes that another began are not given their name."""
+    target.parent.mkdir(parents=True)
+    state = PartialState(url="x", sha256=None, etag='"one"', last_modified=None, total=SIZE)
+    first = Partial(target)
+    first.begin(state)
+    first.append(DATA)
+    other = Partial(target)
+    other.begin(state)
+    other.append(DATA[:1000])
+    with pytest.raises(UsageError, match="Another process took"):
+        first.finish(target)
+    assert not target.exists()
+    other.append(DATA[1000:])
+    other.finish(target)
+    assert target.read_bytes() == DATA
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
 def test_a_damaged_state_file_starts_again(server, target):

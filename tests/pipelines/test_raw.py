@@ -290,8 +290,8 @@ def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, 
     assert fetch_dataset(manifest, home, quiet=True)[0].origin == server.url("/toy.zip")
 
 
-@pytest.mark.parametrize("damage", ["change", "grow", "remove", "link", "receipt"])
-def test_a_damaged_copy_is_noticed_and_made_again(home, archive, tmp_path, damage):
+@pytest.mark.parametrize("damage", ["change", "grow", "remove", "receipt"])
+def test_a_damaged_copy_is_noticed_and_made_again(home, archive, damage):
     raw = obtain(toy(), home, archives=[archive])
     part = raw.path / "parts" / "1.bin"
     if damage == "change":
@@ -300,9 +300,6 @@ def test_a_damaged_copy_is_noticed_and_made_again(home, archive, tmp_path, damag
         part.write_bytes(part.read_bytes() + b"x")
     elif damage == "remove":
         part.unlink()
-    elif damage == "link":
-        part.rename(tmp_path / "moved")
-        part.symlink_to(tmp_path / "moved")
     else:
         receipt = raw.path / "receipt.json"
         receipt.write_text(receipt.read_text().replace(raw.members["parts/1.bin"], "0" * 64))
@@ -313,6 +310,47 @@ def test_a_damaged_copy_is_noticed_and_made_again(home, archive, tmp_path, damag
     assert obtain(toy(), home, archives=[archive]) == raw
     assert_right(obtain(toy(), home))
     assert left_in(home) == {raw.path.name}
+
+
+def _tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["parts/1.bin", "parts", "."])
+def test_a_copy_with_a_link_in_it_is_left_alone(home, archive, tmp_path, name):
+    raw = obtain(toy(), home, archives=[archive])
+    (raw.path / "index.txt").write_bytes(b"other")
+    linked = raw.path / name
+    linked.rename(tmp_path / "moved")
+    linked.symlink_to(tmp_path / "moved")
+    before = _tree(tmp_path)
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        obtain(toy(), home, archives=[archive])
+    assert _tree(tmp_path) == before
+    assert linked.is_symlink()
+
+
+def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
+    raw = obtain(toy(), home, archives=[archive])
+    (raw.path / "index.txt").write_bytes(b"other")
+    (raw.path / "parts/notes").write_text("mine")
+    before = _tree(raw.path)
+    with pytest.raises(UsageError, match="holds more than its members") as caught:
+        obtain(toy(), home, archives=[archive])
+    assert "parts/notes" in str(caught.value)
+    assert _tree(raw.path) == before
+    (raw.path / "parts/notes").unlink()
+    assert obtain(toy(), home, archives=[archive]) == raw
+
+
+def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
+    folder = home.raw / "toy"
+    for name in (".unpacking-ab_cd123", ".unpacking-mine"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "notes").write_text("mine")
+    obtain(toy(), home, archives=[archive])
+    assert not (folder / ".unpacking-ab_cd123").exists()
+    assert (folder / ".unpacking-mine/notes").read_text() == "mine"
 
 
 def test_a_damaged_copy_of_a_download_is_unpacked_again(home, archive, server):

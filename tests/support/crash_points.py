@@ -98,7 +98,11 @@ class _Counter:
         fault = self.fault
 
         def call(first: Any, *rest: Any, **options: Any) -> Any:
-            if not _concerns(first, fault):
+            if "src_dir_fd" in options:  # a name inside a folder
+                place = Path(f"/proc/self/fd/{options['src_dir_fd']}").readlink() / os.fspath(first)
+            else:
+                place = first
+            if not _concerns(place, fault):
                 return function(first, *rest, **options)
             if fault.log:
                 with Path(fault.log).open("a") as file:

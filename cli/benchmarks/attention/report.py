@@ -15,7 +15,7 @@ from kmip_data.models.profiling.cells import Cell, duration, growth_exponent, to
 from kmip_data.models.profiling.drawing import draw_breakdown, draw_sweep
 from kmip_data.models.profiling.published import PublishedCurve, published
 from kmip_data.models.profiling.sweep import breakdown, sweep
-from kmip_data.shards.writer import write_file
+from kmip_data.shards.files import write_output
 
 if TYPE_CHECKING:
     from kmip_data.cli.benchmarks.attention.command import Asked
@@ -28,7 +28,7 @@ def show_sweep(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     def tell(cell: Cell) -> None:
         cells.append(cell)
         if asked.save is not None:
-            write_file(_beside(asked.save, ".csv"), to_csv(cells).encode())
+            write_output(_beside(asked.save, ".csv"), to_csv(cells).encode())
         if not quiet:
             click.echo(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {cell.text()}", err=True)
 
@@ -154,7 +154,7 @@ def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     saved = []
     if asked.save is not None:
         saved = [_beside(asked.save, suffix) for suffix in ("-breakdown.csv", "-breakdown.png")]
-        write_file(saved[0], _stages_csv(found).encode())
+        write_output(saved[0], _stages_csv(found).encode())
         draw_breakdown(found, saved[1], title=f"{_what(asked)}, {n:,} nodes\n{asked.title}")
     if as_json:
         print_json(

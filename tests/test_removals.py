@@ -1,0 +1,67 @@
+"""What removes or renames is called in one module: that one knows what is ours and follows no link."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ALLOWED = "kmip_data/shards/files.py"
+FUNCTIONS = {"remove", "unlink", "rename", "renames", "replace", "rmdir", "removedirs", "rmtree", "move"}
+METHODS = {"unlink", "rename", "rmdir"}
+
+
+def _removals(source: str) -> list[int]:
+    """Lines of a module that remove or rename by themselves."""
+    tree = ast.parse(source)
+    modules = {"os", "shutil"}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {name.asname for name in node.names if name.name in modules and name.asname}
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
+            found += [node.lineno for name in node.names if name.name in FUNCTIONS]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found += [node.lineno] * (node.value.id in modules and node.attr in FUNCTIONS)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            one = len(node.args) == 1 and not node.keywords
+            found += [node.lineno] * (node.func.attr in METHODS or (node.func.attr == "replace" and one))
+    return found
+
+
+def test_one_module_removes_and_replaces() -> None:
+    found = []
+    for folder in ("kmip_data", "pipelines", "models", "cli"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            found += [f"{name}:{line}" for line in _removals(path.read_text("utf-8")) if name != ALLOWED]
+    assert found == []
+    assert _removals((ROOT / ALLOWED).read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.remove(x)",
+        "import os as system\nsystem.rename(a, b)",
+        "import shutil\nf = shutil.rmtree",
+        "from shutil import move",
+        "from os import unlink as u",
+        "path.unlink(missing_ok=True)",
+        "Path(x).rename(y)",
+        "folder.rmdir()",
+        "partial.replace(target)",
+    ],
+)
+def test_the_walk_sees_each_way(source: str) -> None:
+    assert _removals(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["'a'.replace('b', 'c')", "dataclasses.replace(x, y=1)", "files.remove_file(p)"],
+)
+def test_the_walk_lets_others_be(source: str) -> None:
+    assert not _removals(source)
