@@ -96,7 +96,7 @@ def make_folder(path: Path, *, root: Path) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Rename what this package has just made; a file at ``target`` is replaced."""
-    os.rename(source, target)  # noqa: PTH104 -- as all of this module: by functions of os
+    os.replace(source, target)  # noqa: PTH105 -- as all here: by functions of os, which tests of faults wrap
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from support.shared import ROOT
 from support.training_data import learnable_build, tiny_config
 
-from kmip_data.errors import CheckFailed, DamagedInput
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.evaluate import evaluate
@@ -226,6 +226,12 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     (run / LAST).write_bytes(b"not a checkpoint")
     with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
         resume(run, home=home, quiet=True)
+    away = run.with_name("away")
+    (run / "checkpoints").rename(away)
+    (run / "checkpoints").symlink_to(away)
+    with pytest.raises(UsageError, match="checkpoints is a symbolic link"):
+        resume(run, home=home, quiet=True)
+    assert (away / "last.ckpt").read_bytes() == b"not a checkpoint"
     (run / LAST).unlink()
     with pytest.raises(DamagedInput, match="no checkpoint to go on from"):
         resume(run, home=home, quiet=True)
