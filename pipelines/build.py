@@ -11,6 +11,7 @@ from typing import Any
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
+from kmip_data.locking import build_lock
 from kmip_data.manifest import load_manifest, no_recipe
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import (
@@ -26,7 +27,6 @@ from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card,
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.pipelines.raw_copies import list_copies
 from kmip_data.pipelines.repair import repair_build

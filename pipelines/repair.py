@@ -13,13 +13,13 @@ from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.columns import COLUMNS
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Build, Home
+from kmip_data.locking import build_lock
 from kmip_data.pipelines import engine, signals
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.encode import repair_columns
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.schema import FORMAT_VERSION
 
