@@ -211,8 +211,9 @@ def build_raw(
     folder = home.built / build_folder_name(pipeline, params, key, sample=raw.sample, compression=compression)
     if output is not None:
         folder = Path(output).expanduser().absolute()
-        _check_output(folder, key)
     with signals.terminable(), build_lock(folder, quiet=quiet):
+        if output is not None:
+            _check_output(folder, key)  # only now: another process may have built there
         try:
             card = run_build(
                 pipeline,
@@ -294,6 +295,7 @@ def _find(
     _check_files(build)
     if (build.path / WORK).exists():  # a crash after the card was written
         with build_lock(build.path):
+            build.read_again()
             remove_work(build.path)
     return build
 
@@ -352,7 +354,7 @@ def _add_split(
     if name is not None:
         return name
     with build_lock(build.path, quiet=quiet):
-        card = read_card(build.path)
+        card = build.read_again()
         name = _find_split(card, asked)
         if name is None:
             records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)

@@ -133,6 +133,7 @@ def encode_build(
     if all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
         return [read_columns(build, encoding.name) for encoding in encodings]
     with signals.terminable(), build_lock(build.path, quiet=quiet):
+        build.read_again()
         missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
         work = build.path / COLUMNS / WORK
         with writing(work):

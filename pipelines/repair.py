@@ -64,7 +64,7 @@ def repair_build(
     path = Path(path).absolute()
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
-        _remove_strays(path, report, quiet=quiet)
+        _remove_strays(path, quiet=quiet)
         report = verify_build(path)
     if all(problem.what == NOT_PART for problem in report.problems):
         return []
@@ -134,6 +134,7 @@ def _repair_records(
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=quiet):
+            Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
                 (path / CARD_NAME).unlink()
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
@@ -174,12 +175,12 @@ def _repair_records(
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
 
-def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
+def _remove_strays(path: Path, *, quiet: bool) -> None:
     """Remove files among the shards that the card does not name; folders are left to their owner."""
-    from kmip_data.shards.verify import NOT_PART
+    from kmip_data.shards.verify import NOT_PART, verify_build
 
     with build_lock(path, quiet=quiet):
-        for problem in report.problems:
+        for problem in verify_build(path).problems:  # another process may have built there meanwhile
             stray = path / problem.file
             if problem.what == NOT_PART and (stray.is_symlink() or not stray.is_dir()):
                 stray.unlink(missing_ok=True)
