@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -18,6 +19,12 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 
 def end(number: int, _frame: FrameType | None) -> NoReturn:
     """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
+    for stream in (1, 2):
+        try:
+            os.tcgetpgrp(stream)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a terminal that is gone: what is still said must not fail
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     raise SystemExit(128 + number)
 
 

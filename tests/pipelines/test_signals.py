@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -48,6 +51,24 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     _, err = child.communicate(timeout=60)
     assert child.returncode == CODES[number], err
     assert "Traceback" not in err
+    _check_nothing_left(tmp_path, child.pid)
+
+
+@pytest.mark.timeout(120)
+def test_a_terminal_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
+    """It sends SIGHUP, and what a build still says to it fails."""
+    master, slave = pty.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        for stream in (1, 2):
+            os.dup2(slave, stream)
+
+    child = _begun(tmp_path, preexec_fn=take_terminal)
+    os.close(slave)
+    os.close(master)
+    child.communicate(timeout=60)
+    assert child.returncode == 129
     _check_nothing_left(tmp_path, child.pid)
 
 
