@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -18,15 +18,12 @@ import kmip_data
 from kmip_data.cli.lazy import LazyGroup
 from kmip_data.cli.output import JSON_PRINTED
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
-from kmip_data.interrupts import repeating
-
-if TYPE_CHECKING:
-    from types import FrameType
+from kmip_data.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
 DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
-INTERRUPTED, TERMINATED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 143, 141, 70
+INTERRUPTED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 141, 70
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
@@ -70,7 +67,9 @@ def root(ctx: click.Context) -> None:
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
     # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
@@ -85,7 +84,7 @@ def run(args: list[str]) -> int:
     """Run one command line and return its exit code; no exception leaves.
 
     Codes: 0 done, 1 failed check, 2 wrong usage, 3 source unavailable, 4 input damaged or
-    untrusted, 5 licence not accepted, 6 out of disk or memory, 130 and 143 interrupted, 141 the
+    untrusted, 5 licence not accepted, 6 out of disk or memory, 129, 130 and 143 interrupted, 141 the
     reader of stdout went away, 70 an error nobody foresaw.
     """
     meta: dict[str, Any] = {}
@@ -183,8 +182,3 @@ def _unknown(error: Exception) -> KmipDataError:
         left="finished shards, splits and checkpoints are kept",
         next=f"{PROGRAM} doctor, and a bug report with that traceback; {DEBUG}=1 shows it at once",
     )
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM unwinds like an exception, so that locks are freed and children ended."""
-    raise SystemExit(TERMINATED)

@@ -65,6 +65,25 @@ class Build:
     path: Path
     card: Card
 
+    def read_again(self) -> Card:
+        """Return the card that is there now, for whoever waited for the lock of the folder.
+
+        Raises
+        ------
+        UsageError
+            The folder holds another build by now, or none.
+        """
+        card = read_card(self.path)
+        if card.key != self.card.key:
+            raise UsageError(
+                f"{self.path} holds another build than it did: another process has built into it.",
+                expected=f"build key {self.card.key}",
+                found=f"build key {card.key}",
+                left="nothing was changed",
+                next="the same command again, for the build that is there now",
+            )
+        return card
+
 
 def list_builds(home: Home) -> list[Build]:
     """All finished builds under ``home``, by folder name; folders without a readable card are left out."""

@@ -1,22 +1,37 @@
-"""No interrupt is lost: one that Python would print and forget is sent again."""
+"""A signal to end unwinds like an exception, and none that Python would print and forget is lost."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
 
 AGAIN_AFTER = 0.05  #: seconds
-_SIGNALS = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
+#: What asks a program to end, beside Ctrl-C: ``kill``, and a terminal or connection that closes.
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def end(number: int, _frame: FrameType | None) -> NoReturn:
+    """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
+    for stream in (1, 2):
+        try:
+            os.tcgetpgrp(stream)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a terminal that is gone: what is still said must not fail
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    raise SystemExit(128 + number)
 
 
 def repeating(
     shown: Callable[[sys.UnraisableHookArgs], object],
 ) -> Callable[[sys.UnraisableHookArgs], object]:
-    """Return a hook for :data:`sys.unraisablehook` that sends a swallowed SIGINT or SIGTERM again.
+    """Return a hook for :data:`sys.unraisablehook` that sends a swallowed signal again.
 
     Python swallows what a handler raises while a callback of a weak reference or a finaliser runs; imports
     and h5py are full of them.
@@ -28,7 +43,7 @@ def repeating(
     """
 
     def hook(event: sys.UnraisableHookArgs) -> None:
-        number = _SIGNALS.get(event.exc_type)
+        number = _signal_of(event.exc_value)
         if number is None:
             shown(event)
             return
@@ -37,6 +52,14 @@ def repeating(
         again.start()
 
     return hook
+
+
+def _signal_of(error: BaseException | None) -> int | None:
+    """Which signal raised ``error``, if one did."""
+    if isinstance(error, KeyboardInterrupt):
+        return signal.SIGINT
+    code = error.code if isinstance(error, SystemExit) else None
+    return next((number for number in ENDING if code == 128 + number), None)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 from kmip_data.card import Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
+from kmip_data.locking import build_lock
 from kmip_data.manifest import load_manifest, no_recipe
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import (
@@ -36,7 +37,6 @@ from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.journal import journal_entries
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.pipelines.raw_copies import list_copies, remove_copy
 from kmip_data.pipelines.repair import repair_build
@@ -225,8 +225,9 @@ def build_raw(
     given = output is not None and Path(output).expanduser().exists()
     if output is not None:
         folder = Path(output).expanduser().absolute()
-        _check_output(folder, key)
     with signals.terminable(), build_lock(folder, quiet=quiet):
+        if output is not None:
+            _check_output(folder, key)  # only now: another process may have built there
         try:
             card = run_build(
                 pipeline,
@@ -311,6 +312,7 @@ def _find(
     _check_files(build)
     if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
         with build_lock(build.path):
+            build.read_again()
             remove_work(build.path)
     return build
 
@@ -388,7 +390,7 @@ def _add_split(
         return name
     with build_lock(build.path, quiet=quiet):
         refuse_links(build.path)
-        card = read_card(build.path)
+        card = build.read_again()
         name = _find_split(card, asked)
         if name is None:
             records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)

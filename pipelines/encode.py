@@ -26,13 +26,13 @@ from kmip_data.columns import (
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.home import Build
+from kmip_data.locking import build_lock
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.disk import sha256_file, writing
 from kmip_data.pipelines.engine import count_jobs
 from kmip_data.pipelines.executors import EXECUTOR_FILES, EngineName, check_engine, open_executor
 from kmip_data.pipelines.finish import protect, versions
 from kmip_data.pipelines.journal import Journal
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
 from kmip_data.record import GraphRecord
@@ -133,6 +133,7 @@ def encode_build(
     if all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
         return [read_columns(build, encoding.name) for encoding in encodings]
     with signals.terminable(), build_lock(build.path, quiet=quiet):
+        build.read_again()
         missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
         work = build.path / COLUMNS / WORK
         with writing(work):

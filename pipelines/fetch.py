@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from kmip_data.card import Receipt
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.locking import build_lock
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.disk import fsync_path, git_blob, human_bytes, md5_file, write_json, writing
 from kmip_data.pipelines.download_receipts import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.pipelines.http_errors import MirrorFailed
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.partial import Partial
 from kmip_data.pipelines.transfer import Download, transfer
 

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.locking import build_lock
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.disk import CHUNK, fsync_path, write_json, writing
 from kmip_data.pipelines.identity import content_digest
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.shards import files
 
 RECEIPT_NAME = "receipt.json"

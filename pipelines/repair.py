@@ -14,13 +14,13 @@ from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.columns import COLUMNS
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Build, Home
+from kmip_data.locking import build_lock
 from kmip_data.pipelines import engine, signals
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.encode import repair_columns
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
-from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.schema import FORMAT_VERSION
 from kmip_data.shards import files
@@ -69,7 +69,7 @@ def repair_build(
     path = Path(path).absolute()
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
-        _remove_strays(path, report, quiet=quiet)
+        _remove_strays(path, quiet=quiet)
         report = verify_build(path)
     if all(problem.what == NOT_PART for problem in report.problems):
         return []
@@ -139,6 +139,7 @@ def _repair_records(
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=quiet):
+            Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
                 files.refuse_links(path)
                 files.remove_file(path / CARD_NAME)
@@ -180,13 +181,13 @@ def _repair_records(
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
 
-def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
+def _remove_strays(path: Path, *, quiet: bool) -> None:
     """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
-    from kmip_data.shards.verify import NOT_PART
+    from kmip_data.shards.verify import NOT_PART, verify_build
 
     with build_lock(path, quiet=quiet):
         files.refuse_links(path)
-        for problem in report.problems:
+        for problem in verify_build(path).problems:  # another process may have built there meanwhile
             stray = path / problem.file
             if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
                 files.remove_file(stray, root=path)

@@ -1,4 +1,4 @@
-"""Signals while a build runs: SIGTERM ends it as cleanly as Ctrl-C; workers leave both to their parent."""
+"""Signals while a build runs: SIGTERM and SIGHUP end it as Ctrl-C does; workers leave all to their parent."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
-from typing import NoReturn
 
-from kmip_data.interrupts import insisting
+from kmip_data.interrupts import ENDING, end, insisting
 
-TERMINATED = 128 + signal.SIGTERM  #: exit code after SIGTERM, 143
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, *ENDING)
 _HAS_MASK = hasattr(signal, "pthread_sigmask")
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Raise ``SystemExit(143)`` on SIGTERM, so that clean-up runs; Ctrl-C is a KeyboardInterrupt anyway.
+    """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
 
-    Neither is lost where Python would swallow it. Outside the main thread, and where the program has its own
-    SIGTERM handler, nothing changes. The old handlers are back afterwards.
+    None is lost where Python would swallow it. Outside the main thread, and for a signal that the program
+    handles itself or ignores (``nohup``), nothing changes. The old handlers are back afterwards.
     """
-    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    mine = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    if not _in_main_thread() or not mine:
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in mine:
+        signal.signal(number, end)
     try:
         with insisting():
             yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Ignore further SIGINT and SIGTERM while a short clean-up runs (main thread only)."""
+    """Ignore further signals to end while a short clean-up runs (main thread only)."""
     if not _in_main_thread():
         yield
         return
@@ -53,11 +53,12 @@ def shielded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block ends, here and in processes started inside.
+    """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
     Starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
     terminal goes to every process of the group: a worker that is just starting must not die of it
-    with a traceback before it can say that its parent decides, so it begins with both blocked.
+    with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
+    resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _HAS_MASK else None
     # The mask is this thread's; the system may hand the signal to another one, whose C handler then
@@ -80,7 +81,7 @@ def held() -> Iterator[None]:
 
 
 def leave_to_parent() -> None:
-    """In a worker: ignore SIGINT and SIGTERM; the parent stops its workers."""
+    """In a worker: ignore SIGINT, SIGTERM and SIGHUP; the parent stops its workers."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if _HAS_MASK:
@@ -89,7 +90,3 @@ def leave_to_parent() -> None:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(TERMINATED)

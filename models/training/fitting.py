@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +16,8 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 
 from kmip_data import buffers
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.disk_errors import FULL, disk_error
+from kmip_data.errors import CheckFailed, KmipDataError, OutOfResources, UsageError
 from kmip_data.models.training.checkpoint import (
     LAST,
     WEIGHTS,
@@ -192,12 +195,16 @@ def _guarded(
     except (KeyboardInterrupt, SystemExit) as stop:
         from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-        tell(f"Stopped; {_kept(recorder)}. Go on with: kmip-data train --resume {folder}")
+        tell(f"Stopped; {_kept(recorder)}. Go on with: {_resume(folder)}")
         if recorder.interrupted:
             # Lightning leaves with SystemExit(1) and Ctrl-C switched off.
             raise KeyboardInterrupt from None
         raise SystemExit(TERMINATED) if isinstance(stop, SIGTERMException) else stop from None
     except Exception as error:
+        if (full := _full_disk(error, folder)) is not None:
+            full.parts["on disk"] = f"{folder}; {_kept(recorder)}"
+            full.parts["next"] = f"make room (or mend the disk), then: {_resume(folder)}"
+            raise full from error
         if config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise UsageError(
                 "torch.compile could not compile the model.",
@@ -216,8 +223,20 @@ def _guarded(
             signal.signal(signal.SIGINT, handler)
 
 
+def _resume(folder: Path | None) -> str:
+    return f"kmip-data train --resume {shlex.quote(str(folder))}"
+
+
+def _full_disk(error: Exception, folder: Path | None) -> KmipDataError | None:
+    """Return our error where the disk did not take a file of the run."""
+    cause = error.__cause__ if isinstance(error, OutOfResources) else error
+    if not isinstance(cause, OSError) or cause.errno not in {*FULL, errno.EIO}:
+        return None
+    return error if isinstance(error, OutOfResources) else disk_error(cause, folder or Path())
+
+
 def _kept(recorder: Recorder) -> str:
-    done = len(recorder.history)
+    done = recorder.saved
     return f"the checkpoint after epoch {done} is kept" if done else "no epoch was finished"
 
 

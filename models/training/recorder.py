@@ -77,6 +77,7 @@ class Recorder(Checkpoint):
         self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
         self.metric = str(config.training.metric)
         self.history: list[Row] = []
+        self.saved = 0  #: epochs that the checkpoint on disk has
         self.best_epoch: int | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.interrupted = False
@@ -115,6 +116,7 @@ class Recorder(Checkpoint):
                 next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
             )
         self.history = state_dict["history"]
+        self.saved = len(self.history)
         self.best_epoch = state_dict["best_epoch"]
         self.best_weights = state_dict["best_weights"]
         self._validation_loss = state_dict["validation_loss"]
@@ -127,6 +129,7 @@ class Recorder(Checkpoint):
         if self._random is not None:
             set_random_state(self._random)
             self._random = None
+            self._write()  # of an epoch that was not saved a line, and weights, may be there
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
             self._progress = Progress(
@@ -163,17 +166,22 @@ class Recorder(Checkpoint):
         self.module.schedule.step(self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
-        if self.folder is not None and self.writes:
-            write_file(self.folder / METRICS_NAME, history_csv(self.history))
-            if self.best_epoch == epoch:
-                write_weights(self.folder / BEST, self.best_weights)
+        self._write(best=self.best_epoch == epoch)
         # Every process takes part; only the first one writes.
         trainer.save_checkpoint((self.folder or Path()) / LAST)
+        self.saved = len(self.history)
         if self._progress is not None:
             if f"val_{self.metric}" in row:
                 self._progress.message(self._line(row))
             if len(self.history) == FORECAST_AFTER:
                 self._forecast()
+
+    def _write(self, *, best: bool = True) -> None:
+        """Write the metrics and, if they are new, the best weights."""
+        if self.folder is not None and self.writes:
+            write_file(self.folder / METRICS_NAME, history_csv(self.history))
+            if best and self.best_weights:
+                write_weights(self.folder / BEST, self.best_weights)
 
     def _forecast(self) -> None:
         """Say how long the run will take, where that is worth knowing, from the epochs so far."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Home
+from kmip_data.locking import build_lock
 from kmip_data.models.search.registry import check_backend
-from kmip_data.models.training.checkpoint import LAST
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
-from kmip_data.models.training.folders import CONFIG_NAME, METRICS_NAME, find_run, make_run_folder, run_name
+from kmip_data.models.training.folders import CONFIG_NAME, find_run, new_run, run_name
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
@@ -76,18 +77,20 @@ def train(
         seeded = data.pinned(seeded)
         memory = check(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
-        folder = None
+        opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
-            folder = make_run_folder(
+            opened = new_run(
                 home,
                 data.label,
                 seeded.model.name,
                 chosen or run_name(seeded.variant, seed),
                 exact=chosen is not None,
             )
-            write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-        results.append(fit(seeded, data, folder, device, memory, tell=tell, quiet=quiet))
-        runs.append(folder or Path())  # another process of a distributed run wrote it
+        with opened as folder:
+            if folder is not None:
+                write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
+            results.append(fit(seeded, data, folder, device, memory, tell=tell, quiet=quiet))
+            runs.append(folder or Path())
     return Summary(runs, results)
 
 
@@ -96,7 +99,8 @@ def resume(
 ) -> Summary:
     """Go on with a run from its last checkpoint; a finished run is returned as it is.
 
-    A finished run whose result cannot be read gets a new one, measured from its checkpoint.
+    A run that was stopped before its first one begins anew. A finished run whose result cannot be read
+    gets a new one, measured from its checkpoint.
 
     On a CPU the weights become the same, bit for bit, as those of a run that never stopped
     (with the same number of threads and versions).
@@ -104,7 +108,7 @@ def resume(
     Raises
     ------
     UsageError
-        There is no such run.
+        There is no such run, or another process is at it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
@@ -122,19 +126,12 @@ def resume(
         else:
             tell(f"{folder} is finished already.")
             return Summary([folder], [result])
-    if (folder / METRICS_NAME).is_file() and not (folder / LAST).is_file():
-        raise DamagedInput(
-            f"{folder} has finished epochs but no checkpoint to go on from.",
-            expected=LAST,
-            found="no such file",
-            left="the run is as it was",
-            next=f"bring {LAST} back, or begin another run: kmip-data train --dataset {config.data.dataset}",
-        )
     refuse_links(folder)
-    device = choose_device(config.system.device, config.system.devices)
-    check_precision(config.training.precision, device)
-    check_backend(config.model.search, device.kind)
-    data = open_data(config, home=home, quiet=quiet, **build_options)
-    config = data.pinned(config)
-    memory = check(config, data, device)
-    return Summary([folder], [fit(config, data, folder, device, memory, tell=tell, quiet=quiet)])
+    with build_lock(folder, wait=False) if is_main_process() else nullcontext():
+        device = choose_device(config.system.device, config.system.devices)
+        check_precision(config.training.precision, device)
+        check_backend(config.model.search, device.kind)
+        data = open_data(config, home=home, quiet=quiet, **build_options)
+        config = data.pinned(config)
+        memory = check(config, data, device)
+        return Summary([folder], [fit(config, data, folder, device, memory, tell=tell, quiet=quiet)])

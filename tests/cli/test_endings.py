@@ -18,6 +18,7 @@ from kmip_data import errors
 from kmip_data.cli import main
 from kmip_data.cli.command import Command
 
+ENDINGS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
@@ -119,7 +120,7 @@ def test_what_torch_says_of_memory_is_6(command_that):
     assert outcome.json["error"]["class"] == "OutOfResources"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
 def test_interrupt_in_a_callback_of_a_weak_reference_is_not_lost(number, code):
     """Python prints and forgets what is raised there."""
     program = (
@@ -202,7 +203,7 @@ def test_system_exit_keeps_its_code(command_that):
     assert kmip("x").code == 143
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
 def test_signals_end_a_process_with_its_code_and_without_a_traceback(number, code):
     program = (
         "import time, click; from kmip_data.cli import main;"

@@ -152,6 +152,84 @@ def test_a_damaged_result_is_written_anew(whole, tmp_path, content):
         assert found[name] == expected[name]
 
 
+def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
+    build, options, whole, tmp_path, monkeypatch, capsys
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="unsaved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert len(read_history(run)) == 1
+    assert not (run / LAST).exists()
+    resume(run, home=home)
+    same_run(run, whole)
+
+
+def test_metrics_of_an_epoch_that_was_not_saved_go_when_the_run_goes_on(
+    build, options, whole, tmp_path, monkeypatch
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=2, where="unsaved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert len(read_history(run)) == 3
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=2, where="batch")
+        with pytest.raises(Stop):
+            resume(run, home=home, quiet=True)
+    assert len(read_history(run)) == 2
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+
+
+def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    inside = []
+
+    def second(*_, **__):
+        (run,) = home.runs.glob("*/*/two*")
+        inside.append(run)
+        with pytest.raises(UsageError, match=f"{run} is in use") as caught:
+            resume(run, home=home, quiet=True)
+        assert f"process {os.getpid()} on " in caught.value.parts["found"]
+        with pytest.raises(UsageError, match="There is a run called 'two' already"):
+            train(tiny_config(build, **options), home=home, name="two", quiet=True)
+        raise Stop
+
+    for begin in (
+        lambda: train(tiny_config(build, **options), home=home, name="two", quiet=True),
+        lambda: resume("two", home=home, quiet=True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("kmip_data.models.training.recorder.evaluate_parts", second)
+            with pytest.raises(Stop):
+                begin()
+    assert len(inside) == 2
+    resume("two", home=home, quiet=True)
+    same_run(inside[0], whole)
+    assert [entry.name for entry in inside[0].parent.iterdir()] == ["two"]  # no lock is left
+
+
+def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
+    home = Home(tmp_path / "home")
+    run = home.runs / "clouds" / "gps-kmip" / "early"
+    run.mkdir(parents=True)
+    (run / "config.toml.partial").write_text("[da")
+    with pytest.raises(UsageError, match="stopped before it began") as caught:
+        resume("early", home=home, quiet=True)
+    assert caught.value.parts["next"] == "the command that began it, once more"
+    train(tiny_config(build, **options), home=home, name="early", quiet=True)
+    same_run(run, whole)
+    (run.parent / "mine").mkdir()
+    (run.parent / "mine/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="There is a run called 'mine' already"):
+        train(tiny_config(build, **options), home=home, name="mine", quiet=True)
+
+
 # A child that goes on with a run and is killed by itself: half way through writing a checkpoint, right
 # after one, or in the second batch of an epoch.
 DYING = """
@@ -232,9 +310,6 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     with pytest.raises(UsageError, match="checkpoints is a symbolic link"):
         resume(run, home=home, quiet=True)
     assert (away / "last.ckpt").read_bytes() == b"not a checkpoint"
-    (run / LAST).unlink()
-    with pytest.raises(DamagedInput, match="no checkpoint to go on from"):
-        resume(run, home=home, quiet=True)
 
 
 # Ctrl-C counts even where the tests themselves run in the background, which ignores it.
@@ -261,7 +336,9 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
     child = subprocess.Popen(
@@ -286,3 +363,4 @@ def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     assert "Traceback" not in rest
     assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in rest
     assert torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 2
+    assert not list(tmp_path.rglob("*.lock"))

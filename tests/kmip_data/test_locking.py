@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,11 +15,12 @@ import pytest
 from support import crash_points
 from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
-from kmip_data.pipelines import locking
-from kmip_data.pipelines.locking import build_lock, describe_owner, lock_path
+from kmip_data import locking
+from kmip_data.errors import UsageError
+from kmip_data.locking import build_lock, describe_owner, lock_path
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from kmip_data.pipelines.locking import build_lock\n"
+    "import sys, time; from pathlib import Path; from kmip_data.locking import build_lock\n"
     "with build_lock(Path(sys.argv[1])):\n"
     "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
 )
@@ -58,7 +60,7 @@ def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("waiting for toy: ")]
     assert len(lines) >= 2  # at once, and again
     assert f"process {child.pid} on " in lines[0]
-    assert "since" in lines[0]
+    assert lines[0].endswith(" s) has it")
 
 
 def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +69,17 @@ def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture
         pass
     child.wait()
     assert capfd.readouterr().err == ""
+
+
+def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    with build_lock(folder):
+        with pytest.raises(UsageError, match="is in use") as caught, build_lock(folder, wait=False):
+            pass
+        assert f"process {os.getpid()} on " in str(caught.value.parts["found"])
+        assert lock_path(folder).exists()  # still the holder's
+    with build_lock(folder, wait=False):
+        pass
 
 
 def test_nothing_of_the_lock_is_left_behind(tmp_path: Path) -> None:
@@ -142,7 +155,7 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     """Lock files come and go with each holder; still no two are inside at once."""
     inside = tmp_path / "inside"
     code = (
-        "import sys; from pathlib import Path; from kmip_data.pipelines.locking import build_lock\n"
+        "import sys; from pathlib import Path; from kmip_data.locking import build_lock\n"
         "for _ in range(30):\n"
         "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
         "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"

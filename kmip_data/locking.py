@@ -1,4 +1,4 @@
-"""One builder a folder: a lock file beside it, its owner in a side file, and a message while waiting.
+"""One writer a folder: a lock file beside it, its owner in a side file, and a message while waiting.
 
 The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
 killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kmip_data.pipelines.disk import writing
+from kmip_data.disk_errors import writing
+from kmip_data.errors import UsageError
 from kmip_data.shards.files import move, remove_empty, remove_file
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
@@ -32,7 +33,7 @@ NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def lock_path(folder: Path) -> Path:
-    """Return where the lock of a build folder lies: ``.locks/<name>.lock`` beside it.
+    """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
 
     A folder whose parent cannot be written to (the root of a mounted disk) has it inside. Either is
     there only while the lock is held, or after its holder was killed.
@@ -61,25 +62,31 @@ def _make(locks: Path) -> None:
 
 
 @contextlib.contextmanager
-def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
-    """Hold the lock of a build folder; wait, and say on whom, while another process has it.
+def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a build or run folder; wait, and say on whom, while another process has it.
+
+    Whoever waited finds what that process left: look at the folder again.
 
     Parameters
     ----------
     folder
-        The build folder; it need not exist.
+        The folder; it need not exist.
     quiet
         Say nothing while waiting.
+    wait
+        ``False``: do not wait; a folder that is in use is an error.
 
     Raises
     ------
-    UsageError, OutOfResources
+    UsageError
+        Another process has it and ``wait`` is off, or the lock file cannot be written.
+    OutOfResources
         The lock file cannot be written.
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
     with writing(path):
-        lock = _acquire(path, owner, folder.name, quiet=quiet)
+        lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
     try:
         _write_owner(owner)
         yield
@@ -92,7 +99,7 @@ def build_lock(folder: Path, *, quiet: bool = False) -> Iterator[None]:
             remove_empty(path.parent)  # not empty while others wait or work
 
 
-def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
+def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) -> Any:
     import filelock
 
     lock: Any = filelock.FileLock(path, fallback_to_soft=False)
@@ -104,9 +111,12 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
         except (FileNotFoundError, FileExistsError):
             continue  # another process removed the empty folder of locks in between
         except filelock.Timeout:
+            if not wait:
+                raise _in_use(folder, describe_owner(owner)) from None
             timeout = MESSAGE_SECONDS
             if not quiet:
-                print(f"waiting for {name}: {describe_owner(owner)} has it", file=sys.stderr, flush=True)  # noqa: T201
+                text = f"waiting for {folder.name}: {describe_owner(owner)} has it"
+                print(text, file=sys.stderr, flush=True)  # noqa: T201
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise
@@ -115,12 +125,22 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
             return lock
 
 
+def _in_use(folder: Path, owner: str) -> UsageError:
+    return UsageError(
+        f"{folder} is in use.",
+        expected="a folder that no other process writes to",
+        found=f"{owner} has it",
+        left="nothing was changed",
+        next="the same command when that process has ended",
+    )
+
+
 def describe_owner(owner: Path) -> str:
     """Who holds the lock, as far as its side file says: process id, host and age."""
     try:
         entry = json.loads(owner.read_bytes())
         age = max(0, round(time.time() - float(entry["started"])))
-        return f"process {int(entry['pid'])} on {entry['host']} (since {age} s)"
+        return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
