@@ -75,6 +75,13 @@ class Column:
     form: ItemForm = "axis"
 
     @property
+    def most(self) -> float | None:
+        """The upper bound that values keep: ``high``, or the last class; ``None``: unbounded."""
+        if self.num_classes is None or self.stored.startswith("float"):
+            return self.high
+        return self.num_classes - 1 if self.high is None else min(self.high, self.num_classes - 1)
+
+    @property
     def level(self) -> str:
         """``node``, ``edge`` or ``graph``: what one row belongs to."""
         return self.key.split("/", 1)[0]

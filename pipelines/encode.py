@@ -328,11 +328,13 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     from threadpoolctl import threadpool_limits
 
     from kmip_data.shards import writer
+    from kmip_data.shards.contents import check_edges
     from kmip_data.shards.reader import Shard
 
     threads.set_num_threads(task.threads)
     with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
         shard = Shard(task.build / task.shard.file)
+        check_edges(shard)
         graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard))
 
         def check() -> None:
