@@ -83,7 +83,7 @@ class _Classes(_Open):
     @model_validator(mode="after")
     def _agree(self) -> _Classes:
         rows = (row for parts in self.splits.values() for row in parts.values())
-        if any(len(row) != len(self.total) for row in rows):
+        if self.total and any(len(row) != len(self.total) for row in rows):
             msg = "a part has other classes than all records"
             raise ValueError(msg)
         return self
