@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from kmip_data.manifest import Standardisation
+
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
@@ -94,16 +96,20 @@ class _Scaling(_Open):
     std: list[Number]
 
 
+_Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
+
+
 class _Features(_Scaling):
-    coordinate_range: list[list[Number]]
-
-
-class _City(_Open):
-    features: _Features | None = None
-    warnings: list[str] = []
+    coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
 
 
 _Nothing = Annotated[dict[str, Any], Field(max_length=0)]
+
+
+class _City(_Open):
+    features: _Features | _Nothing = {}
+    vocabulary: dict[str, list[Any]] | None = None
+    warnings: list[str] = []
 
 
 class _Statistics(_Open):
@@ -113,7 +119,7 @@ class _Statistics(_Open):
     out_degree: _Spread | _Nothing = {}
     classes: _Classes = _Classes()
     city: _City = _City()
-    standardisation: dict[str, _Scaling] = {}
+    standardisation: dict[str, Standardisation] = {}
 
 
 def check_statistics(statistics: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,8 @@ class Schema:
     @property
     def links(self) -> Column | None:
         """The column of links to be found, if there is one: bit j of node i's row is the pair (i, j)."""
-        return next((column for column in self.columns if column.attribute == LINKS), None)
+        bits = (c for c in self.columns if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1)
+        return next((column for column in bits if column.stored == column.presented == "uint8"), None)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""

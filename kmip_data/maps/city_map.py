@@ -91,6 +91,7 @@ def read_city_map(build: Build) -> CityMap:
             left="nothing was changed",
             next="kmip-data list",
         )
+    bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
     store = open_store(build)
     shard, schema = store.shards[0], card.schema_
     refuse_faults(shard, content_faults(shard))
@@ -98,7 +99,7 @@ def read_city_map(build: Build) -> CityMap:
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
     names = column_names(schema.column("node/x").fields, vocabulary(card))
-    columns = {name: features[:, i] for i, name in enumerate(names)}
+    columns = dict(zip(names, features.T, strict=False))
     known = {"node/x", "node/y", "node/eccentricity", ENCODING}
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
@@ -115,7 +116,7 @@ def read_city_map(build: Build) -> CityMap:
         unit=eccentricity.unit,
         splits={name: _codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
-        bounds=np.asarray(feature_statistics(card)["coordinate_range"], np.float64),
+        bounds=bounds,
         bands=schema.column(ENCODING).shape[0] // 4,
     )
 
