@@ -111,7 +111,7 @@ class Card(_Strict):
         if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
             msg = f"counts has no {min(missing)}"
             raise ValueError(msg)
-        if self.default_split not in (self.splits or {""}):
+        if self.default_split and self.default_split not in self.splits:
             msg = "default_split is not one of splits"
             raise ValueError(msg)
         if self.license.get("url") and "name" not in self.license:

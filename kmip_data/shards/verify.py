@@ -130,6 +130,8 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
     names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
     if len(set(names)) != len(names):
         yield Problem(CARD_NAME, "names a file twice", "each file once")
+    if card.splits and not card.default_split:
+        yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
     folder = path / "shards"
     there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
     for name in sorted(there - set(names)):

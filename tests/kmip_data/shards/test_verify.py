@@ -345,6 +345,8 @@ def test_card_of_another_format(points):
 
 
 def test_card_without_its_default_split(points):
+    change_card(points, lambda card: setattr(card, "default_split", ""))
+    assert found(verify_build(points)) == [(CARD_NAME, "has no default split")]
     change_card(points, lambda card: setattr(card, "default_split", "absent"))
     assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
 
