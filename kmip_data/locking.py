@@ -25,6 +25,7 @@ from typing import Any
 from kmip_data.disk_errors import writing
 from kmip_data.errors import UsageError
 from kmip_data.shards.files import move, remove_empty, remove_file
+from kmip_data.small_files import read_small
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
 LEASE_SECONDS = 30.0
@@ -138,10 +139,10 @@ def _in_use(folder: Path, owner: str) -> UsageError:
 def describe_owner(owner: Path) -> str:
     """Who holds the lock, as far as its side file says: process id, host and age."""
     try:
-        entry = json.loads(owner.read_bytes())
+        entry = json.loads(read_small(owner))
         age = max(0, round(time.time() - float(entry["started"])))
         return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return "another process"
 
 

@@ -17,9 +17,11 @@ from typing import Any, Self
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.disk import writing
+from kmip_data.small_files import read_small
 
 JOURNAL_VERSION = 1
 _BEGINNING = b'{"journal":'
+MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 
 
 class Journal:
@@ -123,7 +125,16 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
 
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     """Return a journal's bytes, those in whole lines, and these lines."""
-    text = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+    try:
+        text = read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
+    except OSError as error:
+        raise UsageError(
+            f"{path} is not the journal of a build.",
+            expected=f"a file of at most {MAX_JOURNAL_BYTES:,} bytes",
+            found=str(error),
+            left="nothing was changed",
+            next="give another --output folder",
+        ) from error
     whole = text[: text.rfind(b"\n") + 1]
     return text, whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
 
@@ -131,6 +142,6 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
