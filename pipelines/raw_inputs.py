@@ -67,6 +67,9 @@ def gather_inputs(request: Request) -> list[Input]:
     """Return an archive for each source, in the order of the manifest; see ``obtain_raw`` for errors."""
     inputs = {entry.source.name: entry for entry in _given(request)}
     missing = [source for source in request.sources if source.name not in inputs]
+    if inputs and missing:
+        names = ", ".join(source.name for source in missing)
+        request.say(f"not in the given archives, so looked for elsewhere: {names}")
     inputs.update((source.name, _download(request, source, missing)) for source in missing)
     return [inputs[source.name] for source in request.sources]
 
