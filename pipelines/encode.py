@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import StopRequestedError, UnitResult, explained
+from kmip_data.progress import say
 from kmip_data.record import GraphRecord
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.shards.layout import bytes_per
@@ -170,7 +170,7 @@ def encode_build(
             units = [results[position * count + i] for i in range(count)]
             _write_card(build, encoding, units)
             if not quiet:
-                print(f"added {encoding.name} to {build.path}", file=sys.stderr, flush=True)  # noqa: T201
+                say(f"added {encoding.name} to {build.path}")
         shutil.rmtree(work)
     return [read_columns(build, encoding.name) for encoding in encodings]
 

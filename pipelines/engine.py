@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from kmip_data.pipelines.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import Compression, Task, UnitResult, build_unit, prepare, shard_name
+from kmip_data.progress import say
 from kmip_data.wording import counted
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
@@ -95,7 +95,7 @@ def run_build(
     remove_work(folder)
     if not quiet:
         text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        say(text)
     return card
 
 

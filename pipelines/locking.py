@@ -16,13 +16,13 @@ import json
 import os
 import socket
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kmip_data.pipelines.disk import writing
+from kmip_data.progress import say
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
 LEASE_SECONDS = 30.0
@@ -106,7 +106,7 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
         except filelock.Timeout:
             timeout = MESSAGE_SECONDS
             if not quiet:
-                print(f"waiting for {name}: {describe_owner(owner)} has it", file=sys.stderr, flush=True)  # noqa: T201
+                say(f"waiting for {name}: {describe_owner(owner)} has it")
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise

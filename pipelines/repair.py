@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import M, check_params
+from kmip_data.progress import say
 from kmip_data.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
             if problem.what == NOT_PART and (stray.is_symlink() or not stray.is_dir()):
                 stray.unlink(missing_ok=True)
                 if not quiet:
-                    print(f"removed {stray}: not part of the build", file=sys.stderr, flush=True)  # noqa: T201
+                    say(f"removed {stray}: not part of the build")
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:

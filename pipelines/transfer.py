@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from kmip_data.pipelines.disk import human_bytes, require_room
 from kmip_data.pipelines.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.partial import Partial, PartialState
 from kmip_data.pipelines.zip_archive import is_zip
-from kmip_data.progress import Progress
+from kmip_data.progress import Progress, say
 
 # The HTTP client is imported where it is used: importing it opens a socket (urllib3 looks for IPv6).
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Download:
     def say(self, text: str) -> None:
         """Print a line on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            say(text)
 
 
 def transfer(job: Download, mirror: Mirror) -> None:
