@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
 from kmip_data.pipelines.disk import sha256_file, writing
+from kmip_data.wording import without_secrets
 
 
 class DownloadReceipt(BaseModel):
@@ -35,7 +36,7 @@ def read_receipt(target: Path) -> Receipt | None:
         entry = DownloadReceipt.model_validate_json(receipt_path(target).read_bytes())
     except (OSError, ValidationError, ValueError):
         return None
-    return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
+    return Receipt(name=entry.name, origin=without_secrets(entry.url), sha256=entry.sha256, bytes=entry.bytes)
 
 
 def verified_receipt(target: Path) -> Receipt | None:

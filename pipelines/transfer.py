@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from kmip_data.pipelines.http_client import Patience
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# Up to 18 digits: a number of thousands of them cannot even be converted.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+_LENGTH = re.compile(r"\d{1,18}")
+_VALIDATOR = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def transfer(job: Download, mirror: Mirror) -> None:
     offset = partial.size if partial.belongs_to(mirror) else 0
     if offset and partial.state:
         headers["Range"] = f"bytes={offset}-"
-        if partial.state.url == mirror.url and partial.state.validator:
+        if partial.state.url == mirror.address and partial.state.validator:
             headers["If-Range"] = partial.state.validator
     with (
         Watch(patience) as watch,
@@ -87,7 +90,7 @@ def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: i
         and state is not None
         and int(match[1]) == offset
         and (match[3] == "*" or state.total is None or int(match[3]) == state.total)
-        and (state.url != mirror.url or not etag or not state.etag or etag == state.etag)
+        and (state.url != mirror.address or not etag or not state.etag or etag == state.etag)
     )
     if not same:
         partial.discard()
@@ -115,10 +118,10 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
         require_room(job.target.parent, total, f"Downloading {job.source.name}")
     job.partial.begin(
         PartialState(
-            url=mirror.url,
+            url=mirror.address,
             sha256=mirror.sha256,
-            etag=response.headers.get("ETag"),
-            last_modified=response.headers.get("Last-Modified"),
+            etag=_validator(response, "ETag"),
+            last_modified=_validator(response, "Last-Modified"),
             total=total,
         )
     )
@@ -131,17 +134,23 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
 
 
 def _length(response: Response) -> int | None:
-    text = response.headers.get("Content-Length", "")
-    return (
-        int(text)
-        if text.isdecimal() and "chunked" not in response.headers.get("Transfer-Encoding", "")
-        else None
-    )
+    text = response.headers.get("Content-Length", "").strip()
+    if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
+        return None
+    if not _LENGTH.fullmatch(text):
+        raise MirrorFailed("declares a length that is no number of bytes")
+    return int(text)
+
+
+def _validator(response: Response, name: str) -> str | None:
+    """Return a header by which a change is noticed, if it can be sent back as it came."""
+    text = response.headers.get(name, "")
+    return text if _VALIDATOR.fullmatch(text) else None
 
 
 def _kind(response: Response) -> str:
-    kind = response.headers.get("Content-Type", "").split(";")[0].strip()
-    return f" {kind}" if kind else ""
+    kind = " ".join(response.headers.get("Content-Type", "").split(";")[0].split())
+    return f" {kind[:60]}" if kind else ""
 
 
 def _plausible(source: Source, head: bytes, response: Response) -> bool:
