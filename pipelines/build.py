@@ -25,6 +25,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
+from kmip_data.pipelines.first_use import pin_first
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import check_params
@@ -170,6 +171,8 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
                     shutil.rmtree(raw.path, ignore_errors=True)
                     error.parts["on disk"] = "nothing: what was unpacked from the archive is removed again"
                 raise
+            if build.card.complete:
+                pin_first(pipeline.manifest, home.raw / name, raw, quiet=quiet)
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
         except RawNeededError:

@@ -168,7 +168,7 @@ class _Session(requests.Session):
 
 @contextlib.contextmanager
 def open_response(
-    url: str, headers: Mapping[str, str], watch: Watch, patience: Patience, *, method: str = "GET"
+    url: str, headers: Mapping[str, str], watch: Watch, patience: Patience
 ) -> Iterator[requests.Response]:
     """Ask for ``url`` and give the answer, of whatever status, after at most ten redirects.
 
@@ -184,23 +184,17 @@ def open_response(
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         session.headers["User-Agent"] = f"kmip-data/{__version__}"
-        response = _follow(session, method, url, headers, watch, patience)
+        response = _follow(session, url, headers, watch, patience)
         with response:
             yield response
 
 
 def _follow(
-    session: requests.Session,
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    watch: Watch,
-    patience: Patience,
+    session: requests.Session, url: str, headers: Mapping[str, str], watch: Watch, patience: Patience
 ) -> requests.Response:
     for _ in range(MAX_REDIRECTS + 1):
         try:
-            response = session.request(
-                method,
+            response = session.get(
                 url,
                 headers=dict(headers),
                 stream=True,

@@ -82,14 +82,13 @@ def transfer(job: Download, mirror: Mirror) -> None:
 
 def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: int) -> None:
     """Refuse an answer that does not go on exactly where the partial file ends, with the same file."""
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    state = partial.state
+    told, state = content_range(response), partial.state
     etag = response.headers.get("ETag")
     same = (
-        match is not None
+        told is not None
         and state is not None
-        and int(match[1]) == offset
-        and (match[3] == "*" or state.total is None or int(match[3]) == state.total)
+        and told[0] == offset
+        and (told[2] is None or state.total is None or told[2] == state.total)
         and (state.url != mirror.address or not etag or not state.etag or etag == state.etag)
     )
     if not same:
@@ -100,10 +99,10 @@ def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: i
 
 def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Check the size and the first bytes of a new file, and only then drop what was there before."""
-    total = _length(response)
+    total = declared_length(response)
     if total is not None:
         if mirror.bytes is not None and total != mirror.bytes:
-            raise MirrorFailed(f"has {total} bytes{_kind(response)}, expected {mirror.bytes}")
+            raise MirrorFailed(f"has {total} bytes{kind_of(response)}, expected {mirror.bytes}")
         if job.max_bytes is not None and total > job.max_bytes:
             raise MirrorFailed(f"has {human_bytes(total)}, and {human_bytes(job.max_bytes)} are allowed")
     head = b""
@@ -113,7 +112,7 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
             break
     if not _plausible(job.source, head, response):
         size = human_bytes(total if total is not None else len(head))
-        raise MirrorFailed(f"sent no archive: got{_kind(response) or ' bytes of an unknown kind'}, {size}")
+        raise MirrorFailed(f"sent no archive: got{kind_of(response) or ' bytes of an unknown kind'}, {size}")
     if total is not None:
         require_room(job.target.parent, total, f"Downloading {job.source.name}")
     job.partial.begin(
@@ -133,7 +132,14 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
     return all_pieces()
 
 
-def _length(response: Response) -> int | None:
+def content_range(response: Response) -> tuple[int, int, int | None] | None:
+    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
+
+
+def declared_length(response: Response) -> int | None:
+    """Return the length that the answer has; ``None`` where it is not told."""
     text = response.headers.get("Content-Length", "").strip()
     if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
         return None
@@ -148,7 +154,8 @@ def _validator(response: Response, name: str) -> str | None:
     return text if _VALIDATOR.fullmatch(text) else None
 
 
-def _kind(response: Response) -> str:
+def kind_of(response: Response) -> str:
+    """Return a blank and the type that the server gives the file; nothing where it gives none."""
     kind = " ".join(response.headers.get("Content-Type", "").split(";")[0].split())
     return f" {kind[:60]}" if kind else ""
 
