@@ -88,7 +88,7 @@ def run(args: list[str]) -> int:
     untrusted, 5 licence not accepted, 6 out of disk or memory, 130 and 143 interrupted, 141 the
     reader of stdout went away, 70 an error nobody foresaw.
     """
-    with filtered():
+    with contextlib.nullcontext() if COMPLETE in os.environ else filtered():  # a shell reads completions
         return _run(args)
 
 
