@@ -38,6 +38,7 @@ DEV = [
     "codespell>=2.3",
     "hypothesis>=6.100",
     "import-linter>=2.0",
+    "markdown-it-py>=3.0",
     "mypy>=1.11",
     "ogb>=1.3.6",
     "pre-commit>=3.7",

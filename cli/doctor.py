@@ -43,16 +43,27 @@ class Finding:
     detail: str
 
 
-@click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
+@click.command(
+    cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json", "kmip-data doctor --sources"]
+)
+@click.option(
+    "--sources", is_flag=True, help="Ask every mirror of every dataset instead: status, size, ranges."
+)
 @home_option
 @json_option
-def command(home: Home, as_json: bool) -> None:
+def command(sources: bool, home: Home, as_json: bool) -> None:
     """What this machine has, and what works on it.
 
     Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home
     and licences. Ends with exit code 1 where something that is needed is missing.
+
+    With --sources one byte is asked of every mirror, nothing is downloaded, and the exit code is 1
+    where a source has no mirror that answers, as all have offline.
     """
-    findings = [*_program(), *_packages(), *_devices(), *_backends(), *_filters(), *_home(home)]
+    if sources:
+        findings = list(_sources())
+    else:
+        findings = [*_program(), *_packages(), *_devices(), *_backends(), *_filters(), *_home(home)]
     problems = [finding for finding in findings if finding.status == "problem"]
     if as_json:
         print_json({"ok": not problems, "findings": [asdict(finding) for finding in findings]})
@@ -67,10 +78,29 @@ def command(home: Home, as_json: bool) -> None:
             click.echo(f"  {mark}  {finding.name.ljust(width)}  {finding.detail}".rstrip())
     if problems:
         raise CheckFailed(
-            f"{len(problems)} of what is needed does not work here.",
+            f"{len(problems)} of the mirrors are all that their sources have, and do not answer."
+            if sources
+            else f"{len(problems)} of what is needed does not work here.",
             found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
             left="nothing was changed",
-            next="python -m pip install --upgrade kmip-data, or mend what is named above",
+            next="kmip-data build NAME --archive PATH (a local copy), or the same command later"
+            if sources
+            else "python -m pip install --upgrade kmip-data, or mend what is named above",
+        )
+
+
+def _sources() -> Iterator[Finding]:
+    """One line a mirror: a problem only where no other mirror of its source can be used."""
+    from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.pipelines.source_probes import probe_sources
+
+    probes = probe_sources(map(load_manifest, dataset_names()))
+    reached = {(probe.dataset, probe.source) for probe in probes if probe.usable}
+    for probe in probes:
+        lacking = "no" if (probe.dataset, probe.source) in reached else "problem"
+        code = f"{probe.status}, " if probe.usable else ""
+        yield Finding(
+            probe.dataset, probe.address, "ok" if probe.usable else lacking, f"{code}{probe.detail}"
         )
 
 

@@ -97,7 +97,7 @@ def _sources(manifest: Manifest) -> None:
     for source in manifest.sources:
         for mirror in source.mirrors:
             known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
-            click.echo(f"  {mirror.url}" + "".join(f"\n    {text}" for text in known if text))
+            click.echo(f"  {mirror.address}" + "".join(f"\n    {text}" for text in known if text))
     click.echo(f"  or a local copy: kmip-data build {manifest.name} --archive PATH")
 
 

@@ -16,7 +16,7 @@ import click
 
 import kmip_data
 from kmip_data.cli.lazy import LazyGroup
-from kmip_data.cli.output import JSON_PRINTED
+from kmip_data.cli.output import JSON_PRINTED, filtered
 from kmip_data.errors import KmipDataError, OutOfResources, UsageError
 from kmip_data.interrupts import ENDING, end, repeating
 
@@ -87,6 +87,11 @@ def run(args: list[str]) -> int:
     untrusted, 5 licence not accepted, 6 out of disk or memory, 129, 130 and 143 interrupted, 141 the
     reader of stdout went away, 70 an error nobody foresaw.
     """
+    with contextlib.nullcontext() if COMPLETE in os.environ else filtered():  # a shell reads completions
+        return _run(args)
+
+
+def _run(args: list[str]) -> int:
     meta: dict[str, Any] = {}
     try:
         if COMPLETE in os.environ:

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.parts import in_order
+from kmip_data.wording import without_controls
 
 if TYPE_CHECKING:
     from kmip_data.card import SplitEntry, SplitPart
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
+
+
+class _Filtered:
+    """A stream of text for a terminal: names from files and servers cannot move its cursor or retitle it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(without_controls(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # click would write around the filter where the terminal is ASCII
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+
+@contextlib.contextmanager
+def filtered() -> Iterator[None]:
+    """Strip control characters from all that is printed, warnings too, but the bars of progress."""
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is not None:
+            stack.enter_context(contextlib.redirect_stdout(_Filtered(sys.stdout)))
+        if sys.stderr is not None:
+            stack.enter_context(contextlib.redirect_stderr(_Filtered(sys.stderr)))
+        yield
 
 
 def print_json(value: Mapping[str, Any]) -> None:

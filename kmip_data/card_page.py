@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any, Final
 
 from kmip_data.card import Card
 from kmip_data.parts import in_order
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+from kmip_data.wording import without_controls
 
 PAGE_NAME: Final = "README.md"
 _BAR: Final = 24  #: characters of the longest bar of a histogram
 _ROWS: Final = 16  #: most rows of a histogram on the page
+_WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: what a link may lead to
+#: What Markdown takes for more than itself; an underline between letters it does not.
+_MARKS: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def render_card(card: Card) -> str:
@@ -37,11 +44,11 @@ def _head(card: Card) -> str:
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
     size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     lines = [
-        f"# {card.title}{sample}",
+        f"# {_text(card.title)}{sample}",
         f"{size} in {shards}{extents[card.complete]}.",
-        f"Dataset `{card.dataset}`, build key `{card.key}`.",
+        f"Dataset {_code(card.dataset)}, build key {_code(card.key)}.",
     ]
-    notes = "\n".join(f"- {note}" for note in card.notes)
+    notes = "\n".join(f"- {_text(note)}" for note in card.notes)
     return "\n\n".join([*lines, notes] if notes else lines)
 
 
@@ -49,18 +56,34 @@ def _section(title: str, body: str) -> str:
     return f"## {title}\n\n{body}" if body else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in rows:
-        cells = (str(cell).replace("|", "\\|").replace("\n", " ") for cell in row)
-        lines.append("| " + " | ".join(cells) + " |")
+def _text(value: object) -> str:
+    """Return text of others as Markdown that shows it, and does nothing else."""
+    line = " ".join(without_controls(str(value)).split())
+    return _MARKS.sub(r"\\\g<0>", escape(line, quote=False))
+
+
+def _code(value: object) -> str:
+    """Return text as code; a mark of code in it would end it."""
+    line = " ".join(without_controls(str(value)).split())
+    return "`" + line.replace("`", "'").replace("|", "\\|") + "`"
+
+
+def _block(kind: str, text: str) -> str:
+    """Return text as a block of code, with a fence that is not in it."""
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
     return "\n".join(lines)
 
 
 def _columns(schema: Schema) -> str:
     rows = [_column(column) for column in schema.columns]
     rows += [
-        (f"`{view.source}`", f"`{view.attribute}`", "", f"columns {view.start} to {view.stop - 1}")
+        (_code(view.source), _code(view.attribute), "", f"columns {view.start} to {view.stop - 1}")
         for view in schema.views
     ]
     if schema.edges == "neighbor":
@@ -80,7 +103,7 @@ def _column(column: Column) -> tuple[str, str, str, str]:
     meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
     if column.fields:
         meaning += ": " * bool(meaning) + ", ".join(column.fields)
-    return f"`{column.key}`", f"`{column.attribute}`", kind, meaning
+    return _code(column.key), _code(column.attribute), kind, _text(meaning)
 
 
 def _splits(card: Card) -> str:
@@ -88,15 +111,21 @@ def _splits(card: Card) -> str:
     for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
         split = card.splits[name]
         default = " (default)" if name == card.default_split else ""
-        note = f"\n\n{split.note}" if split.note else ""
+        note = f"\n\n{_text(split.note)}" if split.note else ""
         parameters = ", ".join(f"{key} = {value}" for key, value in sorted(split.parameters.items()))
         rows = [
-            (part, f"{entry.graphs:,}", f"{entry.nodes:,}", f"{entry.edges:,}", f"`{entry.digest[:16]}…`")
+            (
+                _text(part),
+                f"{entry.graphs:,}",
+                f"{entry.nodes:,}",
+                f"{entry.edges:,}",
+                _code(f"{entry.digest[:16]}…"),
+            )
             for part in in_order(split.parts)
             for entry in [split.parts[part]]
         ]
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
-        parts.append(f"**{name}**{default}: {parameters or split.rule}{note}\n\n{table}")
+        parts.append(f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -110,10 +139,16 @@ def _classes(card: Card) -> str:
     split = {part: parts[part] for part in in_order(parts)}
     every = sum(total) or 1
     rows = [
-        (i, name, f"{total[i]:,}", f"{total[i] / every:.2%}", *(f"{part[i]:,}" for part in split.values()))
+        (
+            str(i),
+            _text(name),
+            f"{total[i]:,}",
+            f"{total[i] / every:.2%}",
+            *(f"{part[i]:,}" for part in split.values()),
+        )
         for i, name in enumerate(names)
     ]
-    return _table(("", "class", "all", "share", *split), rows)
+    return _table(("", "class", "all", "share", *map(_text, split)), rows)
 
 
 def _statistics(statistics: Mapping[str, Any]) -> str:
@@ -128,7 +163,7 @@ def _statistics(statistics: Mapping[str, Any]) -> str:
         if found:
             text = f"{title}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
             bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
-            blocks.append(f"{text}\n\n```text\n{bars}\n```" if bars else text)
+            blocks.append(f"{text}\n\n{_block('text', bars)}" if bars else text)
     return "\n\n".join(blocks)
 
 
@@ -150,16 +185,19 @@ def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
 
 def _origin(card: Card) -> str:
     parameters = _table(
-        ("parameter", "value"), [(key, f"`{value}`") for key, value in sorted(card.parameters.items())]
+        ("parameter", "value"), [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
     )
     sources = _table(
         ("source", "from", "bytes", "SHA-256"),
-        [(entry.name, entry.origin, f"{entry.bytes:,}", f"`{entry.sha256}`") for entry in card.receipts],
+        [
+            (_text(entry.name), _text(entry.origin), f"{entry.bytes:,}", _code(entry.sha256))
+            for entry in card.receipts
+        ],
     )
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+    versions = _text(", ".join(f"{name} {version}" for name, version in sorted(card.versions.items())))
     content = (
         f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; {versions}. "
-        f"Content of the raw files: `{card.content_digest}`."
+        f"Content of the raw files: {_code(card.content_digest)}."
     )
     return "\n\n".join([parameters, sources, content] if card.receipts else [parameters, content])
 
@@ -169,20 +207,22 @@ def _reading(card: Card, schema: Schema) -> str:
     node = next((column.key for column in schema.columns if column.level == "node"), None)
     lines = [
         "import h5py",
-        f'with h5py.File("{card.shards[0].file}") as shard:',
+        f"with h5py.File({json.dumps(card.shards[0].file)}) as shard:",
         '    start, stop = shard["graph/node_ptr"][:2]',
     ]
     if node is not None:
-        lines.append(f'    rows = shard["{node}"][start:stop]')
+        lines.append(f"    rows = shard[{json.dumps(node)}][start:stop]")
     if edges == NEIGHBOR:
         lines.append(f'    neighbours = shard["{edges}"][start:stop]')
     elif edges == EDGE_INDEX:
         lines.append('    edges = shard["edge/index"][:, slice(*shard["graph/edge_ptr"][:2])]')
-    return "```python\n" + "\n".join(lines) + "\n```"
+    return _block("python", "\n".join(lines))
 
 
 def _license(card: Card) -> str:
     terms = card.license
-    named = f"[{terms['name']}]({terms['url']})" if terms.get("url") else str(terms.get("name", ""))
-    text = "\n\n".join(part for part in (named, str(terms.get("notice", ""))) if part)
-    return f"{text}\n\n```bibtex\n{card.citation.strip()}\n```" if card.citation.strip() else text
+    named, url = _text(terms.get("name", "")), str(terms.get("url", ""))
+    if _WEB.fullmatch(url):
+        named = f"[{named}]({url})"
+    text = "\n\n".join(part for part in (named, _text(terms.get("notice", ""))) if part)
+    return f"{text}\n\n{_block('bibtex', card.citation.strip())}" if card.citation.strip() else text

@@ -214,8 +214,17 @@ def draw_png(
         _draw_edges(edges, drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
+    write_png(figure, path)
+
+
+def write_png(figure: Any, path: Path, **options: Any) -> None:
+    """Write a figure; a dollar sign in a name begins no formula, which could be one that fails."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
+    figure.savefig(picture, format="png", metadata={"Software": None}, **options)
     write_output(path, picture.getvalue())
 
 

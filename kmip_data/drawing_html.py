@@ -64,7 +64,7 @@ def draw_html(
         if drawing.y is not None:
             present, counts = np.unique(drawing.y, return_counts=True)
             bars = go.Bar(
-                x=[class_name(number, class_names) for number in present.tolist()],
+                x=[escape(class_name(number, class_names)) for number in present.tolist()],
                 y=counts,
                 marker_color=[colors[number] for number in present.tolist()],
                 showlegend=False,
@@ -98,7 +98,7 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
     for number in np.unique(labels).tolist():
         x, y, z = drawing.pos[labels == number].T
         known = drawing.y is not None
-        name = class_name(number, names) if known else "nodes"
+        name = escape(class_name(number, names)) if known else "nodes"
         marker = {"size": 2 if len(drawing.pos) > FEW else 4, "color": colors[number] if known else PLAIN}
         traces.append(
             go.Scatter3d(

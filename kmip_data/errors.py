@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from kmip_data.wording import without_controls, without_secrets
+
 
 class KmipDataError(Exception):
     """Base of all errors that a user can meet; never raised itself.
@@ -35,9 +37,11 @@ class KmipDataError(Exception):
         left: str | None = None,
         next: str | None = None,  # noqa: A002 -- the word the user reads
     ) -> None:
-        self.what = what
-        self.parts = {"expected": expected, "found": found, "on disk": left, "next": next}
-        super().__init__(what)
+        # Names, headers and texts of servers stand in them: neither a terminal nor a log may suffer.
+        parts = {"expected": expected, "found": found, "on disk": left, "next": next}
+        self.what = _shown(what)
+        self.parts = {name: None if text is None else _shown(text) for name, text in parts.items()}
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -47,6 +51,10 @@ class KmipDataError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from worker processes, so keyword arguments must survive pickling.
         return _rebuild, (type(self), self.what, self.parts)
+
+
+def _shown(text: str) -> str:
+    return without_controls(without_secrets(str(text)))
 
 
 def _rebuild(cls: type[KmipDataError], what: str, parts: dict[str, str | None]) -> KmipDataError:

@@ -16,7 +16,6 @@ import json
 import os
 import socket
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 from kmip_data.disk_errors import writing
 from kmip_data.errors import UsageError
+from kmip_data.progress import say
 from kmip_data.shards.files import move, remove_empty, remove_file
 from kmip_data.small_files import read_small
 
@@ -116,8 +116,7 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
                 raise _in_use(folder, describe_owner(owner)) from None
             timeout = MESSAGE_SECONDS
             if not quiet:
-                text = f"waiting for {folder.name}: {describe_owner(owner)} has it"
-                print(text, file=sys.stderr, flush=True)  # noqa: T201
+                say(f"waiting for {folder.name}: {describe_owner(owner)} has it")
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.wording import without_secrets
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -33,7 +34,7 @@ class License(_Strict):
 class Mirror(_Strict):
     """One place that holds a source; its own size and digest, because mirrors repack."""
 
-    url: str
+    url: str = Field(description="asked for as it is; shown and kept as `address`")
     bytes: int | None = None
     sha256: Digest | None = None
     md5: Md5 | None = Field(default=None, description="where its owner gives no other digest")
@@ -41,6 +42,11 @@ class Mirror(_Strict):
         default=None, description="SHA-1 of 'blob <size>\\0' and the bytes, by which git names a file"
     )
     note: str = ""
+
+    @property
+    def address(self) -> str:
+        """The URL without what lets one in: for messages, receipts and cards."""
+        return without_secrets(self.url)
 
 
 class Member(_Strict):

@@ -7,7 +7,14 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from kmip_data.wording import without_controls
+
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:
@@ -28,13 +35,8 @@ class Progress:
     def __init__(
         self, description: str, total: int | None, *, unit: str = "it", initial: int = 0, quiet: bool = False
     ) -> None:
-        self.description, self.total, self.unit, self.done, self.quiet = (
-            description,
-            total,
-            unit,
-            initial,
-            quiet,
-        )
+        self.description = without_controls(description)
+        self.total, self.unit, self.done, self.quiet = total, unit, initial, quiet
         self._bar: Any = None
         self._last = time.monotonic()
         if not quiet and sys.stderr.isatty():
@@ -42,11 +44,11 @@ class Progress:
 
             self._bar = tqdm(
                 total=total,
-                desc=description,
+                desc=self.description,
                 unit=unit,
                 unit_scale=unit == "B",
                 initial=initial,
-                file=sys.stderr,
+                file=self._stream(),
                 dynamic_ncols=True,
             )
 
@@ -58,16 +60,21 @@ class Progress:
         elif not self.quiet and time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
             of = f" of {self.total}" if self.total is not None else ""
-            print(f"{self.description}: {self.done}{of} {self.unit}", file=sys.stderr, flush=True)  # noqa: T201
+            say(f"{self.description}: {self.done}{of} {self.unit}")
 
     def message(self, text: str) -> None:
         """Print a line without tearing the bar."""
         if self.quiet:
             return
         if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
+            self._bar.write(without_controls(text), file=self._stream())
         else:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            say(text)
+
+    @staticmethod
+    def _stream() -> Any:
+        """Return stderr as it is below a filter of control characters: a bar is drawn with them."""
+        return getattr(sys.stderr, "unfiltered", sys.stderr)
 
     def close(self) -> None:
         """Leave the bar as it stands."""

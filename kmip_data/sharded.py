@@ -25,7 +25,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.schema import Schema, View
 from kmip_data.shards.splits import NODE_PARTS
 from kmip_data.store import open_store
-from kmip_data.wording import counted
+from kmip_data.wording import counted, without_controls
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -132,7 +132,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             if not len(self._records):
                 sizes = ", ".join(f"{name} {len(records)}" for name, records in split.parts.items())
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
-                warnings.warn(text, stacklevel=4)
+                warnings.warn(without_controls(text), stacklevel=4)
 
     # -- what it is -------------------------------------------------------------------------------
 

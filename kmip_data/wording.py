@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+#: C0 but tab and line feed, DEL, C1, and what reorders text: a terminal obeys them, unseen.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_USER = re.compile(r"(?<=://)[^/?#\s]*@")
+_SECRET = re.compile(
+    r"(?i)([?&;][^=&;#\s]*(?:token|sig|signature|secret|passw|pwd|credential|auth|key|session)[^=&;#\s]*=)[^&;#\s]+"
+)
+
+
+def without_controls(text: str) -> str:
+    """Return text from outside as it may be shown: each control character becomes a mark.
+
+    >>> without_controls("red" + chr(27) + "[31m")
+    'red�[31m'
+    """
+    return _CONTROLS.sub("\ufffd", text)
+
+
+def without_secrets(text: str) -> str:
+    """Return ``text`` with the credentials of each URL in it taken out.
+
+    >>> without_secrets("https://me:pw@host/a.zip?dl=1&token=abc")
+    'https://host/a.zip?dl=1&token=***'
+    """
+    return _SECRET.sub(r"\1***", _USER.sub("", text))
 
 
 def counted(count: int, noun: str) -> str:

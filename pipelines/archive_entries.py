@@ -25,12 +25,12 @@ class Limits:
     ----------
     entries
         Files and folders of any name.
-    bytes
-        Declared sizes of all files together, wanted or not.
+    unpacked
+        Declared sizes of all files of a compressed tar, which is unpacked as a whole to be searched.
     """
 
     entries: int
-    bytes: int
+    unpacked: int
 
 
 class Archive(ABC):

@@ -35,6 +35,7 @@ from kmip_data.pipelines.engine import (
 )
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
+from kmip_data.pipelines.first_use import pin_first
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.journal import journal_entries
 from kmip_data.pipelines.parameters import check_params
@@ -183,6 +184,8 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
                         f"{left_in(raw.path)}; what was unpacked from the archive is removed again"
                     )
                 raise
+            if build.card.complete:
+                pin_first(pipeline.manifest, home.raw / name, raw, quiet=quiet)
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
         except RawNeededError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.cluster_worker import Sight, call_here, look, own_versions, run_here
 from kmip_data.pipelines.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
+from kmip_data.progress import say
 from kmip_data.shards.files import write_file
 
 T = TypeVar("T", bound=Job)
@@ -189,7 +189,7 @@ class DaskWorkers(Executor):
 
     def _say(self, text: str) -> None:
         if not self._quiet:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            say(text)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from kmip_data.card import Receipt
 from kmip_data.pipelines.disk import sha256_file, writing
 from kmip_data.shards.files import remove_file
 from kmip_data.small_files import read_small
+from kmip_data.wording import without_secrets
 
 
 class DownloadReceipt(BaseModel):
@@ -37,7 +38,7 @@ def read_receipt(target: Path) -> Receipt | None:
         entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
     except (OSError, ValidationError, ValueError):
         return None
-    return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
+    return Receipt(name=entry.name, origin=without_secrets(entry.url), sha256=entry.sha256, bytes=entry.bytes)
 
 
 def verified_receipt(target: Path) -> Receipt | None:

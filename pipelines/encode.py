@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from kmip_data.pipelines.finish import protect, versions
 from kmip_data.pipelines.journal import Journal
 from kmip_data.pipelines.units import finished_units, run_units
 from kmip_data.pipelines.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
+from kmip_data.progress import say
 from kmip_data.record import GraphRecord
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.shards import files
@@ -172,7 +172,7 @@ def encode_build(
             units = [results[position * count + i] for i in range(count)]
             _write_card(build, encoding, units)
             if not quiet:
-                print(f"added {encoding.name} to {build.path}", file=sys.stderr, flush=True)  # noqa: T201
+                say(f"added {encoding.name} to {build.path}")
         for folder in (work, *(build.path / COLUMNS / encoding.name for encoding in missing)):
             files.remove_partials(folder, root=build.path)
         files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))

@@ -6,7 +6,6 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ from kmip_data.pipelines.workers import (
     prepare,
     shard_name,
 )
+from kmip_data.progress import say
 from kmip_data.shards import files
 from kmip_data.wording import counted
 
@@ -114,7 +114,7 @@ def run_build(
     remove_work(folder)
     if not quiet:
         text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        say(text)
     return card
 
 

@@ -29,7 +29,7 @@ def unavailable(
     dataset: str, sources: Sequence[Source], *, anchor: str, command: str = "build"
 ) -> SourceUnavailable:
     """Return the error for sources that are not here while ``offline`` forbids to download them."""
-    named = "".join(f"\n    {source.name}: {m.url}" for source in sources for m in source.mirrors)
+    named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
     return SourceUnavailable(
         f"The raw data of {dataset} are not here, and offline nothing is downloaded.",
         expected="a copy in the home folder, a local archive"
@@ -108,7 +108,7 @@ def fetch_source(
             try:
                 return _from_mirror(job, mirror)
             except MirrorFailed as failure:
-                failures.append(f"\n    {mirror.url}: {failure.reason}")
+                failures.append(f"\n    {mirror.address}: {failure.reason}")
                 job.say(f"{_host(mirror)} {failure.reason}")
         raise SourceUnavailable(
             f"No mirror gave {source.name}.",
@@ -120,7 +120,7 @@ def fetch_source(
 
 
 def _host(mirror: Mirror) -> str:
-    return urllib.parse.urlsplit(mirror.url).netloc
+    return urllib.parse.urlsplit(mirror.address).netloc
 
 
 def _from_mirror(job: Download, mirror: Mirror) -> Receipt:
@@ -181,7 +181,7 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
     partial, state = job.partial, job.partial.state
     entry = DownloadReceipt(
         name=job.source.name,
-        url=state.url if state else mirror.url,  # another one, if both have the same pinned digest
+        url=state.url if state else mirror.address,  # another one, if both have the same pinned digest
         sha256=partial.sha256,
         bytes=partial.size,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -160,6 +160,12 @@ class _WatchedAdapter(HTTPAdapter):
         return manager
 
 
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Leave redirects to us: asked for the target, ``requests`` reads the whole answer first."""
+        return
+
+
 @contextlib.contextmanager
 def open_response(
     url: str, headers: Mapping[str, str], watch: Watch, patience: Patience
@@ -173,7 +179,7 @@ def open_response(
     MirrorFailed
         There is no answer, or a redirect that is refused.
     """
-    with requests.Session() as session:
+    with _Session() as session:
         adapter = _WatchedAdapter(watch)
         session.mount("https://", adapter)
         session.mount("http://", adapter)
@@ -201,9 +207,12 @@ def _follow(
             raise MirrorFailed(f"failed ({' '.join(str(error).split())[:160]})") from error
         if not response.is_redirect:
             return response
-        target = urllib.parse.urljoin(url, response.headers["Location"])
         response.close()
-        old, new = urllib.parse.urlsplit(url).scheme, urllib.parse.urlsplit(target).scheme
+        try:
+            target = urllib.parse.urljoin(url, response.headers["Location"])
+            old, new = urllib.parse.urlsplit(url).scheme, urllib.parse.urlsplit(target).scheme
+        except ValueError as error:
+            raise MirrorFailed("redirects to what is no web address") from error
         if new not in {"http", "https"}:
             raise MirrorFailed(f"redirects to {new or 'nowhere'}, which is not a web address")
         if old == "https" and new == "http":
@@ -223,7 +232,7 @@ def body(response: requests.Response, watch: Watch, patience: Patience) -> Itera
     while True:
         try:
             piece = response.raw.read1(PIECE, decode_content=False)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
             if watch.stalled or isinstance(error, urllib3.exceptions.ReadTimeoutError):
                 raise stalled(patience) from error
             raise MirrorFailed("cut the connection", again=True) from error

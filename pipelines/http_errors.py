@@ -7,6 +7,8 @@ import http
 import time
 from typing import TYPE_CHECKING
 
+from kmip_data.wording import without_controls, without_secrets
+
 if TYPE_CHECKING:
     from requests import Response
     from requests.exceptions import RequestException
@@ -34,7 +36,8 @@ class MirrorFailed(Exception):
         self, reason: str, *, again: bool = False, stalled: bool = False, wait: float | None = None
     ) -> None:
         super().__init__(reason)
-        self.reason, self.again, self.stalled, self.wait = reason, again, stalled, wait
+        self.reason = without_controls(without_secrets(reason))
+        self.again, self.stalled, self.wait = again, stalled, wait
 
 
 def from_status(response: Response, longest_wait: float) -> MirrorFailed:
@@ -58,10 +61,9 @@ def retry_after(value: str | None) -> float | None:
     if value.strip().isdecimal():
         return float(value)
     try:
-        when = email.utils.parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, ArithmeticError, LookupError):  # a year or zone that there is not
         return None
-    return max(0.0, when.timestamp() - time.time())
 
 
 def from_exception(error: RequestException) -> MirrorFailed:

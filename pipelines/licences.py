@@ -12,6 +12,7 @@ from kmip_data.errors import LicenseNotAccepted
 from kmip_data.home import Home
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.disk import write_json, writing
+from kmip_data.progress import say
 from kmip_data.small_files import read_small
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
@@ -22,7 +23,7 @@ _YES = {"1", "true", "yes", "y"}
 def show_licence(manifest: Manifest) -> None:
     """Print licence and attribution on stderr."""
     licence = manifest.license
-    print(f"licence of {manifest.name}: {licence.notice} ({licence.url})", file=sys.stderr, flush=True)  # noqa: T201
+    say(f"licence of {manifest.name}: {licence.notice} ({licence.url})")
 
 
 def accepted_licences(home: Home) -> dict[str, dict[str, Any]]:
@@ -81,6 +82,6 @@ def _ask(manifest: Manifest) -> bool:
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     licence = manifest.license
-    print(f"{manifest.title}: {licence.notice}\n  {licence.name}\n  {licence.url}", file=sys.stderr)  # noqa: T201
+    say(f"{manifest.title}: {licence.notice}\n  {licence.name}\n  {licence.url}")
     print("Do you agree to these terms? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in _YES

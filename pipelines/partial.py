@@ -22,7 +22,7 @@ class PartialState(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str  #: of the mirror, before redirects
+    url: str  #: address of the mirror, before redirects
     sha256: str | None  #: that the manifest pins for this mirror
     etag: str | None
     last_modified: str | None
@@ -117,7 +117,7 @@ class Partial:
         if mirror.sha256 is not None and mirror.sha256 == self.state.sha256:
             return True
         return (
-            mirror.url == self.state.url
+            mirror.address == self.state.url
             and mirror.sha256 == self.state.sha256
             and self.state.validator is not None
         )

@@ -14,6 +14,7 @@ from kmip_data.pipelines.archives import write_members
 from kmip_data.pipelines.base import Pipeline, RawFolder
 from kmip_data.pipelines.disk import writing
 from kmip_data.pipelines.download_receipts import discard_download
+from kmip_data.pipelines.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.package_files import is_packaged
 from kmip_data.pipelines.raw_copies import RawCopy, list_copies, locked, staging, store
@@ -109,7 +110,9 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
     """Return the one sound copy that is meant, or ``None`` when there is none."""
     manifest, folder = request.manifest, request.folder
     copies = [copy for copy in list_copies(folder) if copy.receipt.sample is None]
-    best = [copy for copy in copies if copy.is_complete(manifest)]
+    pin = read_pin(folder)
+    best = [copy for copy in copies if pin is not None and copy.content_digest == pin.content_digest]
+    best = best or [copy for copy in copies if copy.is_complete(manifest)]
     best = best or [copy for copy in copies if copy.downloaded]
     if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
         return None
@@ -162,6 +165,8 @@ def _import(request: Request) -> RawCopy:
             return copy
     with staging(request.folder) as stage:
         members = _unpack(chosen, stage, request)
+        if all(source.downloaded for source in sources):
+            compare_with_pin(request.folder, members, command=request.command)
         copy = store(request.folder, stage / "0", members, sources, dataset=manifest.name)
     request.say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
     return copy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from kmip_data.pipelines.licences import require_agreement, show_licence
 from kmip_data.pipelines.package_files import find_packaged
 from kmip_data.pipelines.raw_copies import StoredSource
 from kmip_data.pipelines.recognition import Plan, recognise
+from kmip_data.progress import say
 
 _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
 
@@ -51,7 +51,7 @@ class Request:
     def say(self, text: str) -> None:
         """Print a line on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            say(text)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ def gather_inputs(request: Request) -> list[Input]:
     """Return an archive for each source, in the order of the manifest; see ``obtain_raw`` for errors."""
     inputs = {entry.source.name: entry for entry in _given(request)}
     missing = [source for source in request.sources if source.name not in inputs]
+    if inputs and missing:
+        names = ", ".join(source.name for source in missing)
+        request.say(f"not in the given archives, so looked for elsewhere: {names}")
     inputs.update((source.name, _download(request, source, missing)) for source in missing)
     return [inputs[source.name] for source in request.sources]
 

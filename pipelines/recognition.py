@@ -15,6 +15,8 @@ from kmip_data.pipelines.archive_names import NameLedger, check_name, refusal
 from kmip_data.pipelines.folder_archive import BareFile, FolderArchive
 
 _MAX_ROOTS = 16
+_MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
+_MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ def recognise(archive: Archive, content: Content) -> Plan:
         It holds the data more than once.
     """
     wanted = sum(member.max_count for member in content.members)
-    limits = Limits(entries=10_000 + 4 * wanted, bytes=4 * content.max_total_bytes)
-    entries = archive.files(limits)
+    # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.
+    unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
+    entries = archive.files(Limits(entries=max(_MAX_ENTRIES, 4 * wanted), unpacked=unpacked))
     roots = _roots(entries, content.anchor)
     plans, faults = [], []
     for root in roots[:_MAX_ROOTS]:
@@ -110,8 +113,11 @@ def _select(entries: Sequence[Entry], root: str, content: Content) -> dict[str, 
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
-    # Part by part, because "*" must not reach into sub-folders.
-    return len(parts) == len(pattern) and all(map(fnmatch.fnmatchcase, parts, pattern))
+    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
+    return len(parts) == len(pattern) and all(
+        fnmatch.fnmatchcase(part, wanted) and (not part.startswith(".") or wanted.startswith("."))
+        for part, wanted in zip(parts, pattern, strict=True)
+    )
 
 
 def _check_members(plan: Plan, content: Content) -> list[str]:

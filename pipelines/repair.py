@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from kmip_data.pipelines.encode import repair_columns
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
+from kmip_data.progress import say
 from kmip_data.schema import FORMAT_VERSION
 from kmip_data.shards import files
 from kmip_data.small_files import read_small
@@ -193,7 +193,7 @@ def _remove_strays(path: Path, *, quiet: bool) -> None:
             if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
                 files.remove_file(stray, root=path)
                 if not quiet:
-                    print(f"removed {stray}: not part of the build", file=sys.stderr, flush=True)  # noqa: T201
+                    say(f"removed {stray}: not part of the build")
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:

@@ -57,11 +57,11 @@ class TarArchive(Archive):
             for entry, folder in self._members(stream, limits.entries):
                 ledger.add(entry.name, folder=folder)
                 total += entry.size
-                if total > limits.bytes:
+                if self._compression and total > limits.unpacked:
                     raise refusal(
                         self.path,
                         entry.name,
-                        f"brings the declared size to {total} bytes, over {limits.bytes}",
+                        f"brings the declared size to {total} bytes, over {limits.unpacked}",
                     )
                 if not folder:
                     found.append(entry)

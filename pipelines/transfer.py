@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from kmip_data.pipelines.disk import human_bytes, require_room
 from kmip_data.pipelines.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.partial import Partial, PartialState
 from kmip_data.pipelines.zip_archive import is_zip
-from kmip_data.progress import Progress
+from kmip_data.progress import Progress, say
 
 # The HTTP client is imported where it is used: importing it opens a socket (urllib3 looks for IPv6).
 if TYPE_CHECKING:
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 
     from kmip_data.pipelines.http_client import Patience
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# Up to 18 digits: a number of thousands of them cannot even be converted.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+_LENGTH = re.compile(r"\d{1,18}")
+_VALIDATOR = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Download:
     def say(self, text: str) -> None:
         """Print a line on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            say(text)
 
 
 def transfer(job: Download, mirror: Mirror) -> None:
@@ -59,7 +61,7 @@ def transfer(job: Download, mirror: Mirror) -> None:
     offset = partial.size if partial.belongs_to(mirror) else 0
     if offset and partial.state:
         headers["Range"] = f"bytes={offset}-"
-        if partial.state.url == mirror.url and partial.state.validator:
+        if partial.state.url == mirror.address and partial.state.validator:
             headers["If-Range"] = partial.state.validator
     with (
         Watch(patience) as watch,
@@ -80,15 +82,14 @@ def transfer(job: Download, mirror: Mirror) -> None:
 
 def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: int) -> None:
     """Refuse an answer that does not go on exactly where the partial file ends, with the same file."""
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    state = partial.state
+    told, state = content_range(response), partial.state
     etag = response.headers.get("ETag")
     same = (
-        match is not None
+        told is not None
         and state is not None
-        and int(match[1]) == offset
-        and (match[3] == "*" or state.total is None or int(match[3]) == state.total)
-        and (state.url != mirror.url or not etag or not state.etag or etag == state.etag)
+        and told[0] == offset
+        and (told[2] is None or state.total is None or told[2] == state.total)
+        and (state.url != mirror.address or not etag or not state.etag or etag == state.etag)
     )
     if not same:
         partial.discard()
@@ -98,10 +99,10 @@ def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: i
 
 def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Check the size and the first bytes of a new file, and only then drop what was there before."""
-    total = _length(response)
+    total = declared_length(response)
     if total is not None:
         if mirror.bytes is not None and total != mirror.bytes:
-            raise MirrorFailed(f"has {total} bytes{_kind(response)}, expected {mirror.bytes}")
+            raise MirrorFailed(f"has {total} bytes{kind_of(response)}, expected {mirror.bytes}")
         if job.max_bytes is not None and total > job.max_bytes:
             raise MirrorFailed(f"has {human_bytes(total)}, and {human_bytes(job.max_bytes)} are allowed")
     head = b""
@@ -111,15 +112,15 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
             break
     if not _plausible(job.source, head, response):
         size = human_bytes(total if total is not None else len(head))
-        raise MirrorFailed(f"sent no archive: got{_kind(response) or ' bytes of an unknown kind'}, {size}")
+        raise MirrorFailed(f"sent no archive: got{kind_of(response) or ' bytes of an unknown kind'}, {size}")
     if total is not None:
         require_room(job.target.parent, total, f"Downloading {job.source.name}")
     job.partial.begin(
         PartialState(
-            url=mirror.url,
+            url=mirror.address,
             sha256=mirror.sha256,
-            etag=response.headers.get("ETag"),
-            last_modified=response.headers.get("Last-Modified"),
+            etag=_validator(response, "ETag"),
+            last_modified=_validator(response, "Last-Modified"),
             total=total,
         )
     )
@@ -131,18 +132,32 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
     return all_pieces()
 
 
-def _length(response: Response) -> int | None:
-    text = response.headers.get("Content-Length", "")
-    return (
-        int(text)
-        if text.isdecimal() and "chunked" not in response.headers.get("Transfer-Encoding", "")
-        else None
-    )
+def content_range(response: Response) -> tuple[int, int, int | None] | None:
+    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
-def _kind(response: Response) -> str:
-    kind = response.headers.get("Content-Type", "").split(";")[0].strip()
-    return f" {kind}" if kind else ""
+def declared_length(response: Response) -> int | None:
+    """Return the length that the answer has; ``None`` where it is not told."""
+    text = response.headers.get("Content-Length", "").strip()
+    if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
+        return None
+    if not _LENGTH.fullmatch(text):
+        raise MirrorFailed("declares a length that is no number of bytes")
+    return int(text)
+
+
+def _validator(response: Response, name: str) -> str | None:
+    """Return a header by which a change is noticed, if it can be sent back as it came."""
+    text = response.headers.get(name, "")
+    return text if _VALIDATOR.fullmatch(text) else None
+
+
+def kind_of(response: Response) -> str:
+    """Return a blank and the type that the server gives the file; nothing where it gives none."""
+    kind = " ".join(response.headers.get("Content-Type", "").split(";")[0].split())
+    return f" {kind[:60]}" if kind else ""
 
 
 def _plausible(source: Source, head: bytes, response: Response) -> bool:

@@ -62,17 +62,12 @@ class ZipArchive(Archive):
             raise unreadable(self.path, error) from error
         try:
             start, directory = self._read_directory(descriptor, limits)
-            entries, ledger, total = [], NameLedger(self.path), 0
+            entries, ledger = [], NameLedger(self.path)
             files: list[Entry] = []
             for entry, folder in self._parse_directory(directory, limits):
                 name = entry.name
                 entries.append(entry)
                 ledger.add(name, folder=folder)
-                total += entry.size
-                if total > limits.bytes:
-                    raise refusal(
-                        self.path, name, f"brings the declared size to {total} bytes, over {limits.bytes}"
-                    )
                 if not folder:
                     files.append(entry)
             self._check_local_headers(descriptor, entries, start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.drawing import write_png
 from kmip_data.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.maps.layers import Categories, Layer, Scale, ramp
-from kmip_data.shards.files import write_output
 
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
@@ -61,9 +60,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
                          vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
             _legend(axes, layer)
         _scale_bar(axes, low, high)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None}, bbox_inches="tight", pad_inches=0.2)
-    write_output(path, picture.getvalue())
+    write_png(figure, path, bbox_inches="tight", pad_inches=0.2)
 
 
 def nice_length(longest: float) -> float:

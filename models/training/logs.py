@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from kmip_data.errors import UsageError
 from kmip_data.models.training.machine import is_main_process
+from kmip_data.progress import say
 
 # Name -> (module that must be importable, what to install, class in lightning.pytorch.loggers).
 _NEEDS = {
@@ -60,7 +60,7 @@ def teller(quiet: bool) -> Callable[[str], None]:
 
     def tell(line: str) -> None:
         if not quiet and is_main_process():
-            print(line, file=sys.stderr, flush=True)  # noqa: T201
+            say(line)
 
     return tell
 

@@ -35,11 +35,21 @@ def download(place: str, network_type: str, folder: Path, *, dataset: str, offli
     import osmnx
 
     any_way = '["highway"]' if network_type == "any" else None
-    with _explained(place, dataset):
-        graph = osmnx.graph_from_place(
-            place, network_type="all" if any_way else network_type, custom_filter=any_way
-        )
-        areas = _land_use(osmnx, place)
+    with _asking(place, dataset):
+        outline = _outline(place, dataset)
+        try:
+            graph = osmnx.graph_from_polygon(
+                outline, network_type="all" if any_way else network_type, custom_filter=any_way
+            )
+        except ValueError as error:  # "Found no graph nodes within the requested polygon."
+            raise DamagedInput(
+                f"{place} has no streets.",
+                expected="ways of the network type inside its outline",
+                found=str(error)[:200],
+                left="nothing was built",
+                next="give a larger place, or another --network-type",
+            ) from error
+        areas = _land_use(outline)
     written = [folder / GRAPHML]
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
@@ -50,13 +60,29 @@ def download(place: str, network_type: str, folder: Path, *, dataset: str, offli
     return written
 
 
-def _land_use(osmnx: Any, place: str) -> list[dict[str, Any]]:
-    """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
-    from osmnx._errors import InsufficientResponseError
+def _outline(place: str, dataset: str) -> Any:
+    """Return the outline of a place, as OSMnx takes it for the streets of a place."""
+    import osmnx
 
     try:
-        found = osmnx.features_from_place(place, tags={"landuse": True})
-    except InsufficientResponseError:
+        return osmnx.geocode_to_gdf(place).union_all()
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"OpenStreetMap has no outline of a place called {place!r}.",
+            expected="a place with an outline, as https://nominatim.openstreetmap.org finds it",
+            found=str(error)[:200],
+            left="nothing was changed",
+            next=f"kmip-data build city --name {dataset} --place 'City, Country'",
+        ) from error
+
+
+def _land_use(outline: Any) -> list[dict[str, Any]]:
+    """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
+    import osmnx
+
+    try:
+        found = osmnx.features_from_polygon(outline, tags={"landuse": True})
+    except ValueError:  # there is none
         return []
     found = found[found.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
     order = sorted(range(len(found)), key=lambda i: (found.index[i][0] != "way", *found.index[i]))
@@ -71,36 +97,37 @@ def _land_use(osmnx: Any, place: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _explained(place: str, dataset: str) -> Iterator[None]:
-    """Turn what OSMnx raises into errors of ours; its cache folder in the working folder stays unused."""
+def _asking(place: str, dataset: str) -> Iterator[None]:
+    """Let OSMnx ask its servers, each answer looked at first; its cache in the working folder stays unused.
+
+    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of the city.
+    """
     import osmnx
-    from osmnx._errors import InsufficientResponseError, ResponseStatusCodeError
     from requests.exceptions import RequestException
 
-    cached = osmnx.settings.use_cache
-    osmnx.settings.use_cache = False
+    def look(response: Any, **_: Any) -> None:
+        if response.url.endswith("/status") or response.status_code in {429, 504}:
+            return  # OSMnx waits and asks again
+        if not response.ok:
+            raise _unavailable(place, dataset, f"{response.url} answers {response.status_code}")
+        data = response.content
+        if data.lstrip()[:1] not in (b"{", b"["):
+            raise _unavailable(place, dataset, f"{response.url} answers with no JSON")
+        if b'"remark"' in data[-4096:] and "error" in (remark := str(response.json().get("remark", ""))):
+            raise _unavailable(place, dataset, f"{response.url} remarks: {remark}")
+
+    settings = osmnx.settings
+    before = settings.use_cache, settings.requests_kwargs
+    settings.use_cache, settings.requests_kwargs = (
+        False,
+        {**settings.requests_kwargs, "hooks": {"response": look}},
+    )
     try:
         yield
-    except (RequestException, ResponseStatusCodeError, OSError) as error:
+    except (RequestException, OSError) as error:
         raise _unavailable(place, dataset, f"{type(error).__name__}: {str(error)[:200]}") from error
-    except (InsufficientResponseError, TypeError) as error:
-        raise UsageError(
-            f"OpenStreetMap has no streets of a place called {place!r}.",
-            expected="a place with an outline, as https://nominatim.openstreetmap.org finds it",
-            found=str(error)[:200],
-            left="nothing was changed",
-            next=f"kmip-data build city --name {dataset} --place 'City, Country'",
-        ) from error
-    except ValueError as error:  # "Found no graph nodes within the requested polygon."
-        raise DamagedInput(
-            f"{place} has no streets.",
-            expected="ways of the network type inside its outline",
-            found=str(error)[:200],
-            left="nothing was built",
-            next="give a larger place, or another --network-type",
-        ) from error
     finally:
-        osmnx.settings.use_cache = cached
+        settings.use_cache, settings.requests_kwargs = before
 
 
 def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from support.cli import kmip, kmip_process
 from kmip_data import errors
 from kmip_data.cli import main
 from kmip_data.cli.command import Command
+from kmip_data.progress import Progress
 
 ENDINGS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 CLASSES = {
@@ -69,6 +72,73 @@ def test_exit_code_and_five_parts(command_that, error, code):
     outcome = kmip("x")
     assert (outcome.code, outcome.out) == (code, "")
     assert outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
+
+
+def test_no_text_moves_the_cursor(command_that):
+    """Names of files, classes and headers of servers are shown, on either stream, and not obeyed."""
+
+    def body():
+        click.echo(f"class {HOSTILE}\tof\nlines")
+        with Progress(f"unpack {HOSTILE}", 1) as progress:
+            progress.message(f"said {HOSTILE}")
+        raise errors.DamagedInput(f"{HOSTILE} is damaged.", found=HOSTILE, next=HOSTILE)
+
+    command_that(body)
+    outcome = kmip("x", "--json")
+    assert outcome.code == 4
+    for word in ("class", "\tof\nlines"):
+        assert word in outcome.out
+    for word in ("said", "is damaged", "gnp.exe"):
+        assert word in outcome.err
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", outcome.out + outcome.err)
+
+
+def test_on_a_terminal_only_bars_of_progress_move_the_cursor():
+    """As a process with a terminal: the bar is drawn, the name beside it is not obeyed."""
+    program = (
+        "import sys, warnings, click; from kmip_data.cli import main\n"
+        "from kmip_data.progress import Progress\n"
+        "def body():\n"
+        "    warnings.warn('warned \\x1b[2J')\n"
+        "    with Progress('unpack a\\x1b[2Jb', 10) as bar: bar.update(10)\n"
+        "    click.echo('class \\x1b[2J\\x9b')\n"
+        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
+        "sys.argv = ['kmip-data', 'list']; main.main()"
+    )
+    shown = in_terminal(program)
+    assert "warned \ufffd[2J" in shown
+    assert "10/10" in shown
+    assert "\r" in shown
+    assert "unpack a\ufffd[2Jb" in shown
+    assert "\x1b[2J" not in shown
+
+
+def in_terminal(program: str) -> str:
+    """What a program writes to a terminal."""
+    import pty
+    import termios
+
+    main_end, other_end = pty.openpty()
+    termios.tcsetwinsize(main_end, (40, 120))
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        env=environment,
+    ) as process:
+        os.close(other_end)
+        pieces = []
+        with contextlib.suppress(OSError):  # Linux: EIO when the other end is closed
+            while piece := os.read(main_end, 65536):
+                pieces.append(piece)
+        os.close(main_end)
+    assert process.returncode == 0
+    return b"".join(pieces).decode()
 
 
 def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):

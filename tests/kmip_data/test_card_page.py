@@ -46,6 +46,43 @@ def test_the_page_says_what_a_user_needs(build: Build) -> None:
         assert text in page, text
 
 
+HOSTILE = (
+    "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1)) `b` *c* |d| \x1b[2J\u202e\n# e"
+)
+
+
+def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
+    """Names come from archives and from strangers: the page shows them, and does nothing else."""
+    values = build.card.model_dump()
+    split = {**values["splits"][build.card.default_split], "note": HOSTILE, "rule": HOSTILE, "parameters": {}}
+    receipt = {**values["receipts"][0], "name": HOSTILE, "origin": HOSTILE}
+    hostile = {
+        "title": HOSTILE,
+        "notes": [HOSTILE],
+        "class_names": [HOSTILE] * len(values["class_names"]),
+        "citation": f"{HOSTILE}\n```\n<script>",
+        "license": {"name": HOSTILE, "url": "javascript:alert(1)", "notice": HOSTILE},
+        "receipts": [receipt],
+        "versions": {HOSTILE: HOSTILE},
+        "parameters": {"place": HOSTILE},
+        "splits": {build.card.default_split: split},
+    }
+    for key, value in hostile.items():
+        page = render_card(Card.model_validate({**values, key: value}))
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page), key
+        shown = markdown(page)
+        assert not re.search("<script|<img|<em>|href=.javascript", shown), key
+        assert shown.count("<h1>") == 1, key
+        assert "&lt;script&gt;alert(1)" in shown, key
+
+
+def markdown(page: str) -> str:
+    """The page as a reader of GitHub's Markdown shows it."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": True}).enable("table").render(page))
+
+
 def test_other_cards(build: Build) -> None:
     values = build.card.model_dump()
     sample = Card.model_validate(

@@ -146,14 +146,26 @@ def test_tall_and_flat_graphs_stay_below_the_title(tmp_path, up):
 
 def test_html_holds_every_point_and_escapes_names(tmp_path):
     path = tmp_path / "p.html"
-    draw_html([drawing()], path, title="a <b>sample</b>", footer="x & y", class_names=["<i>", "two", "three"])
+    names = ["<a href='javascript:alert(1)'>x</a></script><script>alert(2)</script>", "two", "three"]
+    draw_html([drawing()], path, title="a <b>sample</b>", footer="x & y", class_names=names)
     text = path.read_text("utf-8")
     assert "a <b>sample" not in text
+    assert "<script>alert" not in text
+    written = text.rpartition('"preview",')[2].encode().decode("unicode_escape")
+    assert "alert(1)" in written
+    assert "<a href" not in written  # plotly takes some HTML in names, links too
     found = re.search(r'Plotly\.newPlot\(\s*"preview",\s*(\[.*?\]),\s*\{"template', text, re.DOTALL)
     traces = json.loads(found[1])
     names = [trace.get("name") for trace in traces if trace["type"] == "scatter3d"]
     assert "two" in names
     assert "edges between classes" in names
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path):
+    path = tmp_path / "p.png"
+    names = [r"$\no$", "$x$", r"$\frac{"]
+    draw_png([drawing()], path, title=r"$\title$", footer=r"$\foot$", class_names=names)
+    assert pixels(path).size
 
 
 @pytest.mark.parametrize("what", [{"dimensions": 2}, {"nodes": 0, "edges": 0}, {"nodes": 1, "edges": 0}])

@@ -58,6 +58,20 @@ def _renamed(root: str, build, path: Path, **options) -> None:
     build(path, members={name.replace("toy/", root): data for name, data in GOOD.items()}, **options)
 
 
+def _many_besides(path: Path) -> None:
+    """Hold much more than the data: in size, in number, and hidden copies of a system's own."""
+    good_zip(
+        path,
+        ("besides/large.bin", bytes(60_000_000)),
+        *((f"besides/{i}", b"") for i in range(10_200)),
+        *((f"toy/parts/._{i}.bin", b"mac") for i in range(25)),
+    )
+
+
+def _tar_besides(path: Path, mode: str = "w") -> None:
+    good_tar(path, ("besides/large.bin", random.Random(0).randbytes(3_000_000) * 20), mode=mode)
+
+
 def _dotted_tar(path: Path) -> None:
     _renamed("./a b/", good_tar, path)
 
@@ -117,6 +131,9 @@ ACCEPTED = {
     "zip renamed root": lambda p: _renamed("other-root/deeper/", good_zip, p),
     "zip no root": lambda p: _renamed("", good_zip, p),
     "zip with more": _extra_zip,
+    "zip with much more": _many_besides,
+    "tar with much more": _tar_besides,
+    "tar.gz with much more": lambda p: _tar_besides(p, mode="w:gz"),
     "zip with umlaut root": lambda p: _renamed("Größe/", good_zip, p),
     "tar": good_tar,
     "tar ./": _dotted_tar,
@@ -355,9 +372,9 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
         (tmp_path / str(i) / "deep").mkdir(parents=True)
         (tmp_path / str(i) / "deep" / "file").touch()
     archive = open_archive(tmp_path)
-    assert len(archive.files(Limits(entries=200, bytes=0))) == 30
+    assert len(archive.files(Limits(entries=200, unpacked=0))) == 30
     with pytest.raises(UsageError, match="too many files"):
-        archive.files(Limits(entries=20, bytes=0))
+        archive.files(Limits(entries=20, unpacked=0))
 
 
 def test_a_full_disk_leaves_nothing(tmp_path):

@@ -195,6 +195,61 @@ def test_a_cut_connection_goes_on_where_it_stopped(server, target, percent, pinn
     assert server.sent <= 1.02 * SIZE
 
 
+@pytest.mark.parametrize(
+    "told",
+    [f"bytes {'9' * 5000}-9/9", f"bytes 500000-999999/{'9' * 5000}", "bytes */*", "lines 5-6/7", "\x9b", ""],
+    ids=["huge start", "huge total", "stars", "other unit", "control", "empty"],
+)
+def test_an_odd_range_starts_again(server, target, told):
+    def odd(handler):
+        handler.head(206, 10, Content_Range=told, ETag='"one"')
+        handler.body(b"x" * 10)
+
+    url = server.route("/toy.zip", File(DATA, cut=SIZE // 2), odd, File(DATA))
+    fetch(source(url), target)
+    assert_whole(target)
+
+
+@pytest.mark.parametrize("etag", ['"\x9b"', "x" * 60_000], ids=["control", "long"])
+def test_a_validator_that_cannot_be_sent_back_is_none(server, target, etag):
+    wanted = source(server.route("/toy.zip", File(DATA, cut=SIZE // 2, etag=etag), File(DATA, etag=etag)))
+    fetch(wanted, target)
+    assert_whole(target)
+    assert json.loads(target.with_name("toy.zip.receipt.json").read_text())["etag"] is None
+    assert all("If-Range" not in headers for _, headers in server.requests)
+
+
+def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
+    """Of a URL with a user, and with a token or a signature: not in what is printed, raised or written."""
+    secrets = ("pa55word", "t0ken", "s1gnature")
+    query = "?dl=1&token=t0ken&X-Amz-Signature=s1gnature"
+    server.routes[f"/cut{query}"] = [File(DATA, cut=SIZE // 2), status(503, Retry_After="900")]
+    server.routes[f"/good{query}"] = [File(DATA)]
+    login = server.url("").replace("://", "://me:pa55word@")
+    bad, ftp, good = f"{login}/cut{query}", f"ftp://me:pa55word@h/{query}", f"{login}/good{query}"
+    with pytest.raises(SourceUnavailable) as caught:
+        fetch_source(source(bad, ftp), target, patience=QUICK)
+    assert f"/cut{query}" in [path for path, _ in server.requests]
+    assert server.requests[0][1]["Authorization"].startswith("Basic ")
+    assert "dl=1&token=***" in str(caught.value)
+    said = str(caught.value) + "".join(path.read_text() for path in target.parent.glob("*.json"))
+    with pytest.raises(SourceUnavailable) as caught:
+        fetch_source(source(bad), target.with_name("other.zip"), offline=True)
+    receipt = fetch_source(source(bad, good), target, patience=QUICK)
+    assert_whole(target)
+    said += str(caught.value) + repr(receipt) + "".join(p.read_text() for p in target.parent.glob("*.json"))
+    said += "".join(capsys.readouterr())
+    assert "/good?dl=1" in said
+    assert not [secret for secret in secrets if secret in said]
+
+
+def test_a_download_that_needs_a_password_goes_on(server, target):
+    url = server.route("/toy.zip", File(DATA, cut=SIZE // 2), File(DATA)).replace("://", "://me:pw@")
+    fetch(source(url), target)
+    assert_whole(target)
+    assert server.requests[1][1]["Range"] == f"bytes={SIZE // 2}-"
+
+
 def test_many_cuts_are_survived_as_long_as_there_is_progress(server, target):
     cuts = [File(DATA, cut=at) for at in range(50_000, SIZE, 50_000)]
     fetch(source(server.route("/toy.zip", *cuts, File(DATA))), target)
@@ -306,6 +361,25 @@ def test_the_mirror_of_an_unfinished_part_is_asked_first(server, target):
 
 # --- bad servers: the next mirror ------------------------------------------------------------------
 
+
+def endless_redirect(handler):
+    """Send elsewhere, and a body that has no end: nobody may read it."""
+    handler.head(302, 10**15, Location="http://127.0.0.1:9/")
+    while not handler.server.held.is_set():
+        handler.body(bytes(2**20))
+
+
+def raw_body(data: bytes, header: str):
+    def step(handler):
+        handler.wfile.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/zip\r\n%s\r\n\r\n" % header.encode()
+        )
+        handler.wfile.write(data)
+        handler.hang_up()
+
+    return step
+
+
 BAD = {
     "403": (status(403), "answers 403 Forbidden"),
     "404": (status(404), "answers 404 Not Found"),
@@ -328,7 +402,25 @@ BAD = {
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
-    "no address": (redirect("http://[bad/"), "failed"),
+    "no address": (redirect("http://[bad/"), "redirects to what is no web address"),
+    "endless redirect": (endless_redirect, "cannot be connected to"),
+    "huge length": (File(DATA, length="9" * 5000), "declares a length that is no number of bytes"),
+    "negative length": (File(DATA, length=-5), "declares a length"),
+    "huge wait": (status(429, Retry_After="9" * 5000), "answers 429 Too Many Requests"),
+    "wait for no date": (status(503, Retry_After="Mon, 01 Jan 0001 00:00:00 +9999"), "answers 503"),
+    "wait for a huge zone": (
+        status(503, Retry_After=f"Mon, 01 Jan 2024 00:00:00 +{'9' * 5000}"),
+        "answers 503",
+    ),
+    "huge status": (lambda handler: handler.wfile.write(b"HTTP/1.1 " + b"2" * 5000 + b" OK\r\n\r\n"), "cut"),
+    "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),
+    "negative chunk": (raw_body(b"-5\r\n" + DATA, "Transfer-Encoding: chunked"), ""),
+    "unknown transfer coding": (raw_body(b"5\r\nxxxxx\r\n0\r\n\r\n", "Transfer-Encoding: snappy"), ""),
+    "unknown charset": (
+        File(b"<html>", kind="text/html; charset=\x9b31m-klingon"),
+        "sent no archive: got text/html",
+    ),
+    "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"), "sent no archive"),
     "strange host": (redirect("http://a..b\u00fc/"), ""),
     "many headers": (File(DATA, extra={f"X-{i}": "y" for i in range(200)}), "cut the connection"),
     "304": (status(304), "answers 304 Not Modified"),

@@ -20,9 +20,11 @@ from torch_geometric.utils import remove_isolated_nodes
 from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.archives import open_archive
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.edge_text import MAX_ID, parse_edges
 from kmip_data.pipelines.malnet_tiny import LABEL_ORDERS, drop_isolated, read_graph, read_split_lists
+from kmip_data.pipelines.recognition import recognise
 
 HEADER = "# a comment\n# Nodes: {}, Edges: {}\n# FromNodeId\tToNodeId\n"
 
@@ -44,6 +46,24 @@ def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     load_pipeline(load_manifest("malnet-tiny")).sample(folder, limit=25)
     return folder
+
+
+def test_one_archive_with_graphs_and_lists_is_both_sources():
+    """Each source is measured by what is read of it: the graphs are larger than the lists may be."""
+    archive = open_archive(shared_data("malnet_tiny_complete.tar.xz"))
+    plans = [recognise(archive, source.content) for source in load_manifest("malnet-tiny").sources]
+    assert [len(plan.members) for plan in plans] == [5000, 3]
+
+
+def test_a_readme_beside_the_lists_is_no_list(sample, tmp_path):
+    shutil.copytree(sample, tmp_path / "copy")
+    (tmp_path / "copy" / "type" / "README.txt").write_text("which list is which")
+    plan = recognise(open_archive(tmp_path / "copy"), load_manifest("malnet-tiny").content)
+    assert sorted(name for name in plan.members if name.startswith("type/")) == [
+        "type/test.txt",
+        "type/train.txt",
+        "type/val.txt",
+    ]
 
 
 def networkx_graph(path):

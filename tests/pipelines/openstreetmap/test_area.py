@@ -8,8 +8,8 @@ from pathlib import Path
 import osmnx
 import pytest
 import shapely
-from osmnx import _osm_xml, _overpass
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki
+from support.osm_servers import osm_servers
 
 from kmip_data.card import Receipt
 from kmip_data.cli.benchmarks.helsinki import write_streets
@@ -31,11 +31,10 @@ def raw() -> RawFolder:
     return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
 
 
-def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path, monkeypatch):
+def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
     write_streets(helsinki(), tmp_path / "streets.osm")
-    answer = _osm_xml._overpass_json_from_xml(tmp_path / "streets.osm", "utf-8")
-    monkeypatch.setattr(_overpass, "_download_overpass_network", lambda *_: iter([answer]))
-    theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
+    with osm_servers(tmp_path / "streets.osm", shapely.box(*BOX)):
+        theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
     params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))
     ours, land_use, _ = _from_extract(raw, helsinki().name, params, shapely.box(*BOX), tmp_path)
     assert ours.node_id.tolist() == sorted(theirs)

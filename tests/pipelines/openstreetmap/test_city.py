@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import geopandas
 import numpy as np
 import osmnx
 import pytest
-import requests
 import shapely
-from osmnx._errors import InsufficientResponseError
 from support.cli import kmip
 from support.osm_maps import convert, helsinki, write_map
+from support.osm_servers import osm_servers
 from support.shared import ROOT, shared_data
 
 import kmip_data
@@ -209,71 +208,83 @@ def test_damaged_sources_leave_nothing(empty, tmp_path):
 # --- places by name ------------------------------------------------------------------------------
 
 
-def fake_place(monkeypatch, *, graph=None, areas=None, error: Exception | None = None) -> list[str]:
-    """Let OSMnx answer without a network; return the list that the questions are noted in."""
-    asked: list[str] = []
-
-    def graph_from_place(place, **_):
-        asked.append(place)
-        if error is not None:
-            raise error
-        return graph
-
-    def features_from_place(place, **_):
-        if areas is None:
-            raise InsufficientResponseError("none")
-        return areas
-
-    monkeypatch.setattr(osmnx, "graph_from_place", graph_from_place)
-    monkeypatch.setattr(osmnx, "features_from_place", features_from_place)
-    return asked
+OUTLINE = shapely.box(24.938, 60.167, 24.947, 60.173)
 
 
-def test_a_place_is_downloaded_once(empty, monkeypatch):
-    graph = osmnx.load_graphml(shared_data("osm", "paris_trocadero.graphml"))
-    park = shapely.box(2.28, 48.85, 2.29, 48.87)
-    areas = geopandas.GeoDataFrame(
-        {"landuse": ["grass", "retail", "pond"]},
-        geometry=[park, shapely.box(2.29, 48.85, 2.30, 48.87), shapely.Point(2.2, 48.8)],
-        index=[("relation", 2), ("way", 9), ("node", 1)],
-        crs="EPSG:4326",
-    )
-    asked = fake_place(monkeypatch, graph=graph, areas=areas)
-    source = CitySource(place="Trocadéro, Paris")
-    build = build_city("trocadero", source, home=empty, **OPTIONS)
-    assert build.card.counts["nodes"] == 1_496
-    assert sorted(build.card.statistics["city"]["vocabulary"]["landuse"]) == ["grass", "retail"]
+@pytest.fixture
+def servers():
+    with osm_servers(helsinki(), OUTLINE) as running:
+        yield running
+
+
+def test_a_place_is_downloaded_once(empty, servers):
+    """By OSMnx itself, from its servers to its graph: the streets, the land use, one search."""
+    source = CitySource(place="Kluuvi, Helsinki")
+    build = build_city("kluuvi", source, home=empty, **OPTIONS)
+    theirs = osmnx.graph_from_polygon(OUTLINE, network_type="all")
+    assert build.card.counts["nodes"] == len(theirs) > 500
+    assert build.card.statistics["city"]["directed_edges"] == len(theirs.edges)
+    landuse = osmnx.features_from_polygon(OUTLINE, tags={"landuse": True})["landuse"]
+    assert set(build.card.statistics["city"]["vocabulary"]["landuse"]) <= set(landuse)
+    assert build.card.statistics["city"]["vocabulary"]["landuse"]
     assert {receipt.name for receipt in build.card.receipts} == {"network.graphml", "land_use.geojson"}
-    assert all("Trocadéro, Paris" in receipt.origin for receipt in build.card.receipts)
-    again = build_city("trocadero", source, home=empty, offline=True, **OPTIONS)
+    assert all("Kluuvi, Helsinki" in receipt.origin for receipt in build.card.receipts)
+    assert servers.searched == ["Kluuvi, Helsinki"]
+    asked = len(servers.queries)
+    again = build_city("kluuvi", source, home=empty, offline=True, **OPTIONS)
     assert again.path == build.path
-    assert asked == ["Trocadéro, Paris"]
+    assert len(servers.queries) == asked
+
+
+def test_a_place_without_land_use(empty, servers):
+    servers.instead["land use"] = 200, {"elements": []}
+    build = build_city("bare", CitySource(place="Bare"), home=empty, **OPTIONS)
+    assert [receipt.name for receipt in build.card.receipts] == ["network.graphml"]
+
+
+POINT = [{"geojson": {"type": "Point", "coordinates": [24.9, 60.1]}, "importance": 0.5}]
+REMARK = {"remark": 'runtime error: Query timed out in "recurse" at line 1 after 181 seconds.'}
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("kind", "answer", "error", "words"),
     [
-        (requests.exceptions.ConnectionError("no route"), SourceUnavailable),
-        (requests.exceptions.Timeout("slow"), SourceUnavailable),
-        (InsufficientResponseError("Nominatim geocoder returned 0 results"), UsageError),
-        (TypeError("Nominatim did not geocode query to a geometry of type (Multi)Polygon."), UsageError),
-        (ValueError("Found no graph nodes within the requested polygon."), DamagedInput),
+        ("search", (200, []), UsageError, "0 results"),
+        ("search", (200, POINT), UsageError, "(Multi)Polygon"),
+        ("search", (503, "<html>down"), SourceUnavailable, "answers 503"),
+        ("search", (500, []), SourceUnavailable, "answers 500"),
+        ("search", (200, "<html>sign in"), SourceUnavailable, "no JSON"),
+        ("streets", (200, {"elements": []}), DamagedInput, "has no streets"),
+        ("streets", (200, REMARK), SourceUnavailable, "Query timed out"),
+        ("streets", (400, "<html>bad query"), SourceUnavailable, "answers 400"),
+        ("streets", (500, {"elements": []}), SourceUnavailable, "answers 500"),
+        ("land use", (200, REMARK), SourceUnavailable, "Query timed out"),
+        ("land use", (500, "<html>\x1b[2Jdown"), SourceUnavailable, "answers 500"),
     ],
 )
-def test_a_place_that_cannot_be_had_leaves_nothing(error, kind, empty, monkeypatch):
-    fake_place(monkeypatch, error=error)
-    with pytest.raises(kind) as caught:
+def test_a_place_that_cannot_be_had_leaves_nothing(kind, answer, error, words, empty, servers):
+    servers.instead[kind] = answer
+    with pytest.raises(error) as caught:
         build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
     assert isinstance(caught.value, KmipDataError)
+    assert words in str(caught.value)
     assert caught.value.parts["next"]
     assert not left(empty)
 
 
-def test_offline_no_place_is_asked_for(empty, monkeypatch):
-    asked = fake_place(monkeypatch)
+def test_servers_that_are_not_there(empty, servers):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        osmnx.settings.nominatim_url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SourceUnavailable, match="ConnectionError"):
+            build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
+    assert not left(empty)
+
+
+def test_offline_no_place_is_asked_for(empty, servers):
     with pytest.raises(SourceUnavailable):
         build_city("oslo", CitySource(place="Oslo, Norway"), home=empty, offline=True, **OPTIONS)
-    assert not asked
+    assert not servers.searched + servers.queries
     assert not left(empty)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import geopandas
+import networkx as nx
 import numpy as np
 import osmnx
 import pandas as pd
@@ -12,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from osmnx import routing
 from support.osm_maps import helsinki, with_sorted_values, write_map
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
@@ -157,8 +157,19 @@ def test_anothers_vocabulary_gives_its_columns(city, tmp_path):
 def test_speeds_are_read_as_by_osmnx(text):
     if text.endswith("\n"):
         return
-    assert read_speed(text) == routing._clean_maxspeed(text)
+    assert read_speed(text) == speed_of_osmnx(text)
 
 
-def test_implicit_speeds_are_osmnx_table():
-    assert IMPLICIT == routing._IMPLICIT_MAXSPEEDS
+def speed_of_osmnx(text: str) -> float | None:
+    """What OSMnx takes a ``maxspeed`` for; ``None`` where it puts in the speed for those without."""
+    graph = nx.MultiDiGraph(crs="EPSG:4326")
+    graph.add_node(1, x=0.0, y=0.0)
+    graph.add_node(2, x=1.0, y=0.0)
+    graph.add_edge(1, 2, highway="any", maxspeed=text, length=1.0)
+    found = osmnx.add_edge_speeds(graph, fallback=-1.0).edges[1, 2, 0]["speed_kph"]
+    return None if found == -1.0 else found
+
+
+@pytest.mark.parametrize("zone", IMPLICIT)
+def test_implicit_speeds_are_those_of_osmnx(zone):
+    assert IMPLICIT[zone] == speed_of_osmnx(zone)
