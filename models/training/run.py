@@ -21,6 +21,7 @@ from kmip_data.models.training.presets import differences
 from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.summary import Summary
 from kmip_data.shards.writer import write_file
+from kmip_data.wording import counted
 
 
 def train(
@@ -72,7 +73,13 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded = data.pinned(seeded)
+        budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
+        if budget is not None and not runs:
+            tell(
+                f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
+                f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
+                " --set model.hidden_dim=N chooses another"
+            )
         memory = check(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         folder = None

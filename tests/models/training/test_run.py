@@ -53,6 +53,15 @@ def done(build, home):
     return train(config, home=home, seeds=[0, 1, 2], name="three", quiet=True)
 
 
+def test_a_searched_width_is_said(build, tmp_path, capsys):
+    """Fails before: nobody said that the width had been searched."""
+    small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
+    config = tiny_config(build, model=small, training={"epochs": 1})
+    run = train(config, home=Home(tmp_path), name="searched").results[0]
+    said = f"width: hidden_dim {run.config['model']['hidden_dim']}, the widest of 1 layer within"
+    assert said in capsys.readouterr().err
+
+
 def test_the_loop_is_upstreams(tmp_path):
     """Against the loop of the paper's code written out: seven batches, three a step, the last one alone."""
     order = list(range(17))
