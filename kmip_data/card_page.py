@@ -31,13 +31,12 @@ def render_card(card: Card) -> str:
 
 
 def _head(card: Card) -> str:
-    sample = " (sample)" if card.sample else ""
     counts = card.counts
     extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
     size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     lines = [
-        f"# {card.title}{sample}",
+        f"# {card.heading}",
         f"{size} in {shards}{extents[card.complete]}.",
         f"Dataset `{card.dataset}`, build key `{card.key}`.",
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kmip_data.card import remark
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
@@ -39,6 +40,7 @@ class Evaluation:
     result: RunResult  #: what the run itself wrote
     dataset: str
     sample: bool
+    complete: bool | None
     build: Path
     build_key: str
     split: SplitUsed
@@ -58,6 +60,7 @@ class Evaluation:
             "run": str(self.run),
             "dataset": self.dataset,
             "sample": self.sample,
+            "complete": self.complete,
             "build": str(self.build),
             "build_key": self.build_key,
             "split": self.split.model_dump(),
@@ -69,11 +72,11 @@ class Evaluation:
 
     def table(self) -> str:
         """Parts against metrics, and what was measured."""
-        sample = " (sample: generated data)" if self.sample else ""
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        name = f"{self.dataset}{remark(self.sample, self.complete)}"
         lines = [
             metrics_table([self.metrics]),
-            f"{self.dataset}{sample}, split {self.split.name}; weights of epoch {epoch}",
+            f"{name}, split {self.split.name}; weights of epoch {epoch}",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -123,6 +126,7 @@ def evaluate(
         result=opened.result,
         dataset=card.dataset,
         sample=card.sample,
+        complete=card.complete,
         build=data.build.path,
         build_key=card.key,
         split=data.split_used,

@@ -261,6 +261,7 @@ def _finish(
         name=folder.name if folder is not None else "",
         dataset=data.build.card.dataset,
         sample=data.build.card.sample,
+        complete=data.build.card.complete,
         build_key=data.build.card.key,
         build_parameters=data.build.card.parameters,
         split=data.split_used,
@@ -288,11 +289,10 @@ def _finish(
     )
     if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)
-        sample = " (sample: generated data)" if result.sample else ""
         draw_curves(
             history,
             folder / CURVES_NAME,
-            title=f"{result.dataset}{sample} · {result.model} · seed {result.seed}",
+            title=f"{result.dataset}{data.build.card.remark} · {result.model} · seed {result.seed}",
             metric=result.metric,
             best_epoch=result.best_epoch,
         )

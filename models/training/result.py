@@ -50,6 +50,9 @@ class RunResult(_Strict):
     sample: bool = Field(
         description="learned from generated data: the figures mean nothing about the dataset"
     )
+    complete: bool | None = Field(
+        default=None, description="false: learned from part of the published set; none: none was published"
+    )
     build_key: str
     build_parameters: dict[str, Any]
     split: SplitUsed
