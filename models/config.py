@@ -16,7 +16,7 @@ class ModelConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(default="gps-kmip", description="architecture, one of the names of the model registry")
-    layers: int = Field(default=8, ge=1, description="GPS layers")
+    layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
     hidden_dim: int = Field(
         default=USUAL_DIM, ge=1, description="channels of nodes and edges between the layers"
     )

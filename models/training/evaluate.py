@@ -17,6 +17,7 @@ from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import module_for
 from kmip_data.models.training.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.handed_over import own_choices
 from kmip_data.models.training.logs import quiet_lightning
 from kmip_data.models.training.machine import (
     Device,
@@ -167,7 +168,9 @@ def open_run(
     result = read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
-    if target is not None:
+    if target is None:
+        config = own_choices(config, folder, home, lambda _: None)  # nothing of what it tells is used here
+    else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
     data = open_data(config, home=home, required=(), build=False)

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 
 from kmip_data import buffers
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.checkpoint import (
     LAST,
     WEIGHTS,
@@ -71,7 +71,7 @@ def fit(
             tell(line)
         if device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with _guarded(config, module, recorder, folder, tell):
+        with _sound(checkpoint, recorder), _guarded(config, module, recorder, folder, tell):
             trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
@@ -214,6 +214,23 @@ def _guarded(
         buffers.release()
         if main_thread and handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def _sound(checkpoint: Path | None, recorder: Recorder) -> Iterator[None]:
+    """Blame the checkpoint that a run goes on from for what fails before a whole epoch was done with it."""
+    try:
+        yield
+    except Exception as error:
+        if checkpoint is None or recorder.proven or isinstance(error, KmipDataError):
+            raise
+        raise DamagedInput(
+            f"The run cannot go on from {checkpoint}.",
+            expected="a checkpoint that kmip-data train wrote with the run's config.toml",
+            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            left="the run as it was",
+            next="begin another run",
+        ) from error
 
 
 def _kept(recorder: Recorder) -> str:

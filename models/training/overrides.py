@@ -107,7 +107,7 @@ def read_config(path: Path) -> RunConfig:
     """
     try:
         values = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path} cannot be read.",
             expected="a TOML configuration",

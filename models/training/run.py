@@ -14,6 +14,7 @@ from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
 from kmip_data.models.training.folders import CONFIG_NAME, METRICS_NAME, find_run, make_run_folder, run_name
+from kmip_data.models.training.handed_over import own_choices
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
@@ -136,6 +137,7 @@ def resume(
             left="the run is as it was",
             next=f"bring {LAST} back, or begin another run: kmip-data train --dataset {config.data.dataset}",
         )
+    config = own_choices(config, folder, home, tell)
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     check_backend(config.model.search, device.kind)
