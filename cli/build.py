@@ -150,6 +150,7 @@ def result(build: Build, split: str) -> dict[str, Any]:
         "dataset": card.dataset,
         "key": card.key,
         "sample": card.sample,
+        "complete": card.complete,
         "parameters": card.parameters,
         "split": split,
         "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
@@ -160,8 +161,6 @@ def result(build: Build, split: str) -> dict[str, Any]:
 def summary(build: Build, split: str) -> str:
     """What was built, where it lies, its split, and what to do with it."""
     card = build.card
-    kind = " sample (generated, not the real data)" if card.sample else ""
-    note = "" if card.sample else card.extent
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
         for part, counts in parts_in_order(card.splits[split])
@@ -170,7 +169,7 @@ def summary(build: Build, split: str) -> str:
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters)
     return "\n".join(
         [
-            f"{card.dataset}{kind} is built.",
+            f"{card.dataset}{card.remark} is built.",
             facts(
                 [
                     ("path", str(build.path)),
@@ -182,7 +181,6 @@ def summary(build: Build, split: str) -> str:
                         f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
                     ),
                     ("split", split),
-                    ("note", note),
                     ("licence", card.license.get("notice")),
                 ],
                 indent=2,

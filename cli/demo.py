@@ -55,7 +55,6 @@ DEMOS = {
         epochs=50,
         settings=(
             "model.layers=3",
-            "model.parameter_budget=none",
             "model.hidden_dim=32",
             "model.head_l2norm=false",
             "schedule.warmup_epochs=2",

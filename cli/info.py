@@ -128,8 +128,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(build.path), **card.model_dump(), "added_columns": added_facts(build)})
         return
-    kind = "a generated sample, not the real data" if card.sample else card.extent
-    click.echo(f"{card.dataset}: {card.title}{f' ({kind})' if kind else ''}\n")
+    click.echo(f"{card.heading}\n")
     click.echo(
         facts(
             [

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from typing import Any, NoReturn
 
 import click
@@ -17,7 +18,7 @@ import click
 import kmip_data
 from kmip_data.cli.lazy import LazyGroup
 from kmip_data.cli.output import JSON_PRINTED, filtered
-from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import KmipDataError, OutOfResources, PartialBuildWarning, UsageError
 from kmip_data.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
@@ -71,6 +72,7 @@ def main() -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
+    warnings.simplefilter("ignore", PartialBuildWarning)  # what commands print says it
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
     # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -98,6 +98,7 @@ def command(
                 "path": build.path,
                 "saved": picture,
                 "sample": build.card.sample,
+                "complete": build.card.complete,
                 "records": [{"position": pool[p], "key": keys[pool[p]]} for p in chosen],
             }
         )
@@ -128,7 +129,8 @@ def _preview_city(
 
         draw_map(city, layers, picture)
     if as_json:
-        facts = {"path": build.path, "saved": picture, "sample": build.card.sample}
+        card = build.card
+        facts = {"path": build.path, "saved": picture, "sample": card.sample, "complete": card.complete}
         coloured = [layer.name for layer in layers]
         print_json({**facts, "run": run and folder, "maps": coloured, "attribution": ATTRIBUTION})
     else:
@@ -177,9 +179,7 @@ def draw(store: ShardStore, positions: list[int], path: Path, home: Home, *, htm
     from kmip_data.manifest import dataset_names, load_manifest
 
     card = store.build.card
-    kind = " (sample: generated, not the real data)" if card.sample else ""
-    own = "" if card.dataset in dataset_names() else f"{card.dataset}: "
-    title = f"{own}{card.title}{kind}   {as_options(card.parameters)}"
+    title = f"{card.heading}   {as_options(card.parameters)}"
     drawings = [drawing_of(store, position) for position in positions]
     if card.pipeline == "superpixels":
         drawings = _over_pictures(drawings, store.build, home)

@@ -55,6 +55,7 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
                 "path": build.path,
                 "saved": saved,
                 "sample": card.sample,
+                "complete": card.complete,
                 "counts": card.counts,
                 "splits": {name: split.model_dump()["parts"] for name, split in card.splits.items()},
                 "class_names": card.class_names,
@@ -87,8 +88,7 @@ def _save(text: str, build: Build, output: Path | None) -> Path | None:
 def report(build: Build) -> str:
     """Return the tables as text."""
     card = build.card
-    kind = ", sample: generated, not the real data" if card.sample else ""
-    title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{kind}"
+    title = f"{card.dataset} {as_options(card.parameters)}, key {card.key}{card.remark}"
     tables = [title, sizes_table(card), spreads_table(card), classes_table(card), deviations_table(card)]
     tables += city_tables(build)
     if added := added_table(build):

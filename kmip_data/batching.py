@@ -101,15 +101,44 @@ def make_batch(
     return batch
 
 
+def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
+    """Return where each graph of a batch begins: its ``ptr``, or as its ``batch`` says; ``None``: one graph.
+
+    Parameters
+    ----------
+    rows
+        Number of nodes.
+
+    Raises
+    ------
+    UsageError
+        There is no ``ptr``, and ``batch`` does not give the graph of each node in rising order.
+    """
+    ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
+    if ptr is not None or graph is None:
+        return ptr
+    whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
+    fits = whole and graph.shape == (rows,)
+    if not fits or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
+        kind = f"shape {list(graph.shape)}" if whole else type(graph).__name__
+        raise UsageError(
+            "batch does not say which nodes belong to which graph.",
+            expected=f"{rows} whole numbers from 0 that never fall, the graph of each node",
+            found="numbers that fall" if fits else kind,
+            next="order the nodes by graph, as Batch.from_data_list does",
+        )
+    return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
+
+
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
     Parameters
     ----------
     batch
-        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``ptr`` says
-        where each graph begins (without it there is one). Signed: numbered over the batch, and
-        returned as it is.
+        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``ptr``, or else
+        ``batch``, says where each graph begins (without both there is one). Signed: numbered over the
+        batch, and returned as it is.
 
     Returns
     -------
@@ -119,7 +148,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     Raises
     ------
     UsageError
-        The batch has no neighbour table.
+        The batch has no neighbour table, or its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError(
@@ -135,9 +164,10 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
         table = table.view(torch.int32).clone()
     else:
         return table
-    if "ptr" in batch:
-        first = batch.ptr[:-1].to(torch.int32)
-        first = first[batch.batch] if "batch" in batch else first.repeat_interleave(batch.ptr.diff())
+    ptr = graph_pointers(batch, len(table))
+    if ptr is not None:
+        first = ptr[:-1].to(torch.int32)
+        first = first[batch.batch] if "batch" in batch else first.repeat_interleave(ptr.diff())
         table.add_(first[:, None])
     return table
 

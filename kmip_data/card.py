@@ -19,6 +19,16 @@ CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
 
 
+PART: Final = "part of the published set"
+
+
+def remark(sample: bool, complete: bool | None) -> str:
+    """Return what is to be said after the name of data that are not the whole of a real dataset."""
+    if sample:
+        return " (sample: generated, not the real data)"
+    return f" ({PART})" if complete is False else ""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -120,11 +130,22 @@ class Card(_Strict):
         return self
 
     @property
+    def heading(self) -> str:
+        """The title, with the name of the dataset where the title has not, and what :func:`remark` says."""
+        named = self.dataset.lower() in self.title.lower()
+        return f"{self.title if named else f'{self.dataset}: {self.title}'}{self.remark}"
+
+    @property
+    def remark(self) -> str:
+        """See :func:`remark`."""
+        return remark(self.sample, self.complete)
+
+    @property
     def extent(self) -> str:
         """``sample``, ``part of the published set``, or nothing to remark."""
         if self.sample:
             return "sample"
-        return "part of the published set" if self.complete is False else ""
+        return PART if self.complete is False else ""
 
     @property
     def schema_(self) -> Schema:

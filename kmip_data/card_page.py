@@ -38,13 +38,12 @@ def render_card(card: Card) -> str:
 
 
 def _head(card: Card) -> str:
-    sample = " (sample)" if card.sample else ""
     counts = card.counts
     extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
     size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     lines = [
-        f"# {_text(card.title)}{sample}",
+        f"# {_text(card.heading)}",
         f"{size} in {shards}{extents[card.complete]}.",
         f"Dataset {_code(card.dataset)}, build key {_code(card.key)}.",
     ]

@@ -101,3 +101,7 @@ class OutOfResources(KmipDataError):
     """Disk or memory ran out (exit code 6)."""
 
     exit_code = 6
+
+
+class PartialBuildWarning(UserWarning):
+    """A build was opened that has part of the published set."""

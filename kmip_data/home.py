@@ -108,9 +108,10 @@ def find_build(
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
     A build matches when it is of that dataset, has the values in ``parameters``, and ``defaults``
-    for the parameters not given. Samples and builds with a ``limit`` match only when asked for. Of
-    matches by several versions of a pipeline only those of the newest count: it supersedes the others.
-    Where ``compression`` is not asked for, a plain build goes before compressed ones.
+    for the parameters not given. Samples and builds with a ``limit`` match only when asked for. The
+    whole of a published set goes before part of it. Of matches by several versions of a pipeline only
+    those of the newest count: it supersedes the others. Where ``compression`` is not asked for, a
+    plain build goes before compressed ones.
 
     Raises
     ------
@@ -130,6 +131,7 @@ def find_build(
     ]
     if not matches:
         _refuse_newer(home, means)
+    matches = [build for build in matches if build.card.complete is not False] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if "compression" not in wanted:

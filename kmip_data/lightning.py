@@ -13,6 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.loader import GraphLoader
 from kmip_data.parts import PARTS
 from kmip_data.sharded import ShardedDataset
+from kmip_data.wording import counted
 
 
 class GraphDataModule(LightningDataModule):
@@ -67,6 +68,13 @@ class GraphDataModule(LightningDataModule):
         self.parts: dict[str, ShardedDataset] = {}
         self._train_loader: GraphLoader | None = None
         self._train_state: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        """Return what is loaded; opens nothing (Lightning's own reads every loader)."""
+        name = self._dataset if isinstance(self._dataset, str | os.PathLike) else None
+        words = [os.fspath(name) if name is not None else getattr(self._dataset, "__name__", "dataset")]
+        words += [f"{part} {counted(len(graphs), 'graph')}" for part, graphs in self.parts.items()]
+        return f"GraphDataModule({', '.join([*words, f'batch_size={self.batch_size}'])})"
 
     def prepare_data(self) -> None:
         """Build what is missing; Lightning calls it in one process a node."""

@@ -138,8 +138,9 @@ class Manifest(_Strict):
     expected: Expected = Expected()
     max_nodes: int = Field(description="largest graph allowed; sets the index width")
     dataset_class: str = Field(description="public class in kmip_data")
-    recipe: bool = Field(
-        default=False, description="no dataset but a way to make one: each build has a name of its own"
+    recipe: str = Field(
+        default="",
+        description="no dataset but a way to make one: what it makes, under a name of its own each time",
     )
     up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
     standardisation: dict[str, Standardisation] = Field(
@@ -186,6 +187,12 @@ def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip
         left="nothing was changed",
         next=command,
     )
+
+
+def named(manifest: Manifest, name: str) -> Manifest:
+    """Return ``manifest`` for a build called ``name``: what a recipe makes has that in its title, too."""
+    title = f"{name}: {manifest.recipe}" if manifest.recipe else manifest.title
+    return manifest.model_copy(update={"name": name, "title": title})
 
 
 def no_recipe(manifest: Manifest) -> Manifest:

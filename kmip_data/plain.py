@@ -70,6 +70,15 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
             found=type(data).__name__,
             left="nothing was written",
         )
+    graph = data.batch
+    if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
+        raise UsageError(
+            f"Graph {name} cannot be saved: it is several.",
+            expected="one graph",
+            found="a batch that names others",
+            left="nothing was written",
+            next="save the graphs of which it was made, as a list",
+        )
     values: dict[str, NDArray[Any]] = {}
     kinds: dict[str, Kind] = {}
     for attribute, value in data.to_dict().items():

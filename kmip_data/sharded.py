@@ -16,9 +16,9 @@ from torch_geometric.data.summary import Stats, Summary
 from kmip_data import gather
 from kmip_data.assemble import Assembler
 from kmip_data.batching import collates_plainly, make_batch, make_data
-from kmip_data.card import Card, read_card
+from kmip_data.card import PART, Card, read_card
 from kmip_data.columns import divide_names
-from kmip_data.errors import UsageError
+from kmip_data.errors import PartialBuildWarning, UsageError
 from kmip_data.fields import Field, item_fields
 from kmip_data.home import Build
 from kmip_data.manifest import unknown_name
@@ -26,6 +26,20 @@ from kmip_data.schema import Schema, View
 from kmip_data.shards.splits import NODE_PARTS
 from kmip_data.store import open_store
 from kmip_data.wording import counted, without_controls
+
+_warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
+
+
+def _warn_of_part(build: Build) -> None:
+    """Warn, once a build and process, of a build that has part of the published set."""
+    card, path = build.card, build.path
+    if card.extent == PART and (path, card.key) not in _warned:
+        _warned.add((path, card.key))
+        warnings.warn(
+            f"{path} has {counted(card.counts['graphs'], 'graph')}, {PART}; see kmip-data info {path}",
+            PartialBuildWarning,
+            stacklevel=3,
+        )
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -87,6 +101,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             folder = Path(path).expanduser().absolute()
             path = Build(folder, read_card(folder))
         self.build = path
+        _warn_of_part(path)
         self.split, self.split_name = split, split_name or self.card.default_split or None
         columns, added = divide_names(path, columns)
         self._store = open_store(path, added)
@@ -193,7 +208,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return counts
 
     def __repr__(self) -> str:
-        parts = [f"{self.card.dataset}{' sample' if self.card.sample else ''}", counted(len(self), "graph")]
+        extent = f" {self.card.extent}".rstrip()
+        parts = [f"{self.card.dataset}{extent}", counted(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r} of {self.split_name}")
         if self.card.parameters.get("k") is not None:

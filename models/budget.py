@@ -7,7 +7,7 @@ import logging
 import torch
 from torch import nn
 
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.network import build_model
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,16 @@ def fit_hidden_dim(
     in_channels, num_classes, edge_channels
         As :func:`~kmip_data.models.network.build_model` takes them.
     budget
-        Largest number of parameters; ``config.parameter_budget`` by default.
+        Largest number of parameters; ``config.parameter_budget`` by default, which a ``hidden_dim``
+        of one's own switches off.
 
     Returns
     -------
     ModelConfig
         ``config`` with ``hidden_dim`` chosen and ``parameter_budget`` unset.
     """
+    if budget is None and config.hidden_dim != USUAL_DIM:
+        return config.model_copy(update={"parameter_budget": None})
     budget = config.parameter_budget if budget is None else budget
     if budget is None:
         return config

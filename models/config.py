@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+USUAL_DIM = 56  #: hidden_dim where nobody chose one
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -15,12 +16,15 @@ class ModelConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(default="gps-kmip", description="architecture, one of the names of the model registry")
-    layers: int = Field(default=8, ge=1, description="GPS layers")
-    hidden_dim: int = Field(default=56, ge=1, description="channels of nodes and edges between the layers")
+    layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
+    hidden_dim: int = Field(
+        default=USUAL_DIM, ge=1, description="channels of nodes and edges between the layers"
+    )
     parameter_budget: int | None = Field(
         default=None,
         ge=1,
-        description="largest number of parameters: hidden_dim becomes the widest that fits",
+        description="largest number of parameters: hidden_dim becomes the widest that fits; a hidden_dim of"
+        " one's own switches it off",
     )
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(
@@ -132,6 +136,16 @@ class ModelConfig(BaseModel):
     def _a_number_for_each_layer(self) -> Self:
         if len(self.k_of_layers) != self.layers:
             msg = f"k lists {len(self.k_of_layers)} numbers, and there are {self.layers} layers"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _one_of_width_and_budget(self) -> Self:
+        if self.parameter_budget is not None and self.hidden_dim != USUAL_DIM:
+            msg = (
+                f"parameter_budget = {self.parameter_budget} would replace hidden_dim = {self.hidden_dim};"
+                " leave one of them out"
+            )
             raise ValueError(msg)
         return self
 

@@ -148,7 +148,7 @@ def build_model(
     Parameters
     ----------
     config
-        Where ``parameter_budget`` is set, ``hidden_dim`` is replaced by the widest that fits.
+        Where ``parameter_budget`` is set and ``hidden_dim`` is not, that becomes the widest that fits.
     in_channels
         Columns of the node features.
     num_classes

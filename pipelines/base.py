@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kmip_data.card import Card, Receipt
 from kmip_data.errors import UsageError
-from kmip_data.manifest import Manifest, load_manifest
+from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.record import GraphRecord, Skipped
 from kmip_data.schema import Column, Schema
 
@@ -288,5 +288,4 @@ def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
     """Return the pipeline that made a build, under the build's name; ``None`` for a saved dataset."""
     if not card.manifest:
         return None
-    manifest = load_manifest(card.manifest)
-    return load_pipeline(manifest.model_copy(update={"name": card.dataset}))
+    return load_pipeline(named(load_manifest(card.manifest), card.dataset))

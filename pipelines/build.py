@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.card import Card, read_card
+from kmip_data.card import PART, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home, find_build
 from kmip_data.locking import build_lock
@@ -310,7 +310,7 @@ def _find(
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
             raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
-    if build is None or not _is_current(build.card, pipeline):
+    if build is None or not _is_current(build.card, pipeline) or _is_superseded(build.card, pipeline, home):
         return None
     _check_files(build)
     if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
@@ -334,6 +334,16 @@ def _check_files(build: Build) -> None:
                 left="the rest is as it was",
                 next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
             )
+
+
+def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
+    """Whether a build of part of the published set is all there is, and the whole has come in since."""
+    return card.extent == PART and any(
+        (copy.is_complete(pipeline.manifest) or copy.downloaded)
+        and copy.receipt.sample is None
+        and copy.content_digest != card.content_digest
+        for copy in list_copies(home.raw / card.dataset)
+    )
 
 
 def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:

@@ -22,6 +22,7 @@ from kmip_data.card_page import PAGE_NAME, render_card
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.completeness import differing_counts
 from kmip_data.pipelines.identity import card_parameters, content_digest
 from kmip_data.pipelines.workers import Compression, UnitResult
 from kmip_data.schema import FORMAT_VERSION, Schema
@@ -213,9 +214,13 @@ def finish_build(
         entry, classes = write_split(folder, split, records, asked.asked())
         splits[split.name] = entry
         statistics["classes"]["splits"][split.name] = classes
-    graphs = len(records.keys)
-    expected = manifest.expected.graphs
-    complete = None if expected is None else not raw.sample and graphs == expected
+    counts = {name: statistics.pop(name) for name in ("graphs", "nodes", "edges")}
+    differing: list[str] = []
+    if manifest.expected.graphs is not None and not raw.sample:
+        total = statistics["classes"]["total"]
+        usual = params == type(params)()
+        differing = list(differing_counts(manifest, counts, splits, total, usual=usual))
+    complete = None if manifest.expected.graphs is None else not raw.sample and not differing
     card = Card(
         dataset=manifest.name,
         manifest=manifest.file,
@@ -246,13 +251,13 @@ def finish_build(
             for unit in units
         ],
         splits=splits,
-        counts={name: statistics.pop(name) for name in ("graphs", "nodes", "edges")},
+        counts=counts,
         statistics=statistics,
         versions=versions(),
         notes=[
             *manifest.notes,
             *about.notes,
-            *_notes(raw.sample, complete, graphs, expected),
+            *_notes(raw.sample, counts["graphs"], differing),
             *_skipped_note(skipped),
         ],
     )
@@ -276,12 +281,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def _notes(sample: bool, complete: bool | None, graphs: int, expected: int | None) -> list[str]:
+def _notes(sample: bool, graphs: int, differing: Sequence[str]) -> list[str]:
     if sample:
         return [f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."]
-    if complete is False:
-        return [f"Partial: {graphs:,} of the {expected:,} graphs of the complete set."]
-    return []
+    return [f"Partial, not the counts of the complete set: {'; '.join(differing)}."] if differing else []
 
 
 def _skipped_note(skipped: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
 from kmip_data.locking import build_lock
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import dataset_names, load_manifest, named
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
@@ -68,7 +68,7 @@ def build_own(
         options.update(parameters=parameters, split_parameters=split_parameters, home=home, offline=offline)
         return build_city(name, source_of(source), quiet=quiet, **options)
     check_name(name, recipe)
-    pipeline: Any = load_pipeline(load_manifest(recipe).model_copy(update={"name": name}))
+    pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(source_model(recipe), source, recipe)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kmip_data.card import remark
 from kmip_data.cli.options import home_option, json_option, quiet_option
 from kmip_data.cli.output import print_json, table
 from kmip_data.errors import UsageError
@@ -226,8 +227,8 @@ def describe(about: dict[str, Any]) -> str:
     """One line that says where the projections come from."""
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
-    sample = " (sample: generated data)" if about.get("sample") else ""
-    return f"{about.get('dataset')}{sample}, part {about.get('part')}, run {about.get('run')}"
+    extent = remark(bool(about.get("sample")), about.get("complete"))
+    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {about.get('run')}"
 
 
 _MOST_NUMBERS = 10_000  #: of one range

@@ -104,9 +104,8 @@ def read_city_map(build: Build) -> CityMap:
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
-    kind = " (sample: generated, not the real data)" if card.sample else ""
     return CityMap(
-        title=f"{card.title}{kind}",
+        title=card.heading,
         options=as_options(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],

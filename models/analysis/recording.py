@@ -179,6 +179,7 @@ def record_run(
         k=max(config.model.k_of_layers),
         dataset=card.dataset,
         sample=card.sample,
+        complete=card.complete,
         build_key=card.key,
         split=data.split_name,
         part=part,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention, fuses
 from kmip_data.models.attention.operators import attend, search
+from kmip_data.models.search.problem import check_ptr
 
 Pointers = Tensor | Sequence[int]
 
@@ -289,7 +290,7 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    starts = torch.as_tensor((0, x.shape[0]) if ptr is None else ptr, device="cpu")
+    starts = torch.tensor(check_ptr("ptr", ptr, x.shape[0]))
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0
     offset = torch.arange(len(counts)) * longest - starts[:-1]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kmip_data.batching import batch_neighbors
+from kmip_data.batching import batch_neighbors, graph_pointers
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.search.problem import check_ptr
@@ -56,12 +56,13 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.batching.batch_neighbors`), or else ``edge_index`` (2, E).
-    ``ptr`` and ``batch`` may be absent: then it is one graph.
+    ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph.
 
     Raises
     ------
     UsageError
-        The batch has no node features or no edges attribute, or they do not fit.
+        The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not
+        sorted, or contradicts ``ptr``.
     """
     x = getattr(batch, "x", None)
     if x is None or x.ndim != 2:
@@ -71,10 +72,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
             found="nothing" if x is None else str(tuple(x.shape)),
         )
     count = x.shape[0]
-    ptr = torch.tensor(check_ptr("ptr", getattr(batch, "ptr", None), count))
-    graph = getattr(batch, "batch", None)
-    if graph is None:
-        graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(x.device)
+    ptr, graph = read_graphs(batch, x)
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
@@ -90,6 +88,28 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         )
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
     return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph, columns)
+
+
+def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``ptr`` and ``graph``, as :class:`GraphBatch` has them, of a batch whose nodes have ``rows``.
+
+    Raises
+    ------
+    UsageError
+        ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they contradict each other.
+    """
+    count, device = rows.shape[0], rows.device
+    ptr = torch.tensor(check_ptr("ptr", graph_pointers(batch, count), count))
+    sizes = ptr.diff().to(device)
+    graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes, output_size=count)
+    given = getattr(batch, "batch", None)
+    if given is not None and not torch.equal(given.to(graph), graph):
+        raise UsageError(
+            "batch and ptr contradict each other",
+            expected="the nodes ptr[g] to ptr[g + 1] in graph g",
+            found="another graph for some of them",
+        )
+    return ptr, graph
 
 
 def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kmip_data.card import remark
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.models.training.checkpoint import WEIGHTS, load_weights
@@ -16,6 +17,7 @@ from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import module_for
 from kmip_data.models.training.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.handed_over import own_choices
 from kmip_data.models.training.logs import quiet_lightning
 from kmip_data.models.training.machine import (
     Device,
@@ -39,6 +41,7 @@ class Evaluation:
     result: RunResult  #: what the run itself wrote
     dataset: str
     sample: bool
+    complete: bool | None
     build: Path
     build_key: str
     split: SplitUsed
@@ -58,6 +61,7 @@ class Evaluation:
             "run": str(self.run),
             "dataset": self.dataset,
             "sample": self.sample,
+            "complete": self.complete,
             "build": str(self.build),
             "build_key": self.build_key,
             "split": self.split.model_dump(),
@@ -69,11 +73,11 @@ class Evaluation:
 
     def table(self) -> str:
         """Parts against metrics, and what was measured."""
-        sample = " (sample: generated data)" if self.sample else ""
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        name = f"{self.dataset}{remark(self.sample, self.complete)}"
         lines = [
             metrics_table([self.metrics]),
-            f"{self.dataset}{sample}, split {self.split.name}; weights of epoch {epoch}",
+            f"{name}, split {self.split.name}; weights of epoch {epoch}",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -123,6 +127,7 @@ def evaluate(
         result=opened.result,
         dataset=card.dataset,
         sample=card.sample,
+        complete=card.complete,
         build=data.build.path,
         build_key=card.key,
         split=data.split_used,
@@ -163,7 +168,9 @@ def open_run(
     result = read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
-    if target is not None:
+    if target is None:
+        config = own_choices(config, folder, home, lambda _: None)  # nothing of what it tells is used here
+    else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
     data = open_data(config, home=home, required=(), build=False)

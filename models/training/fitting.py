@@ -17,7 +17,7 @@ from lightning.pytorch import Trainer, seed_everything
 
 from kmip_data import buffers
 from kmip_data.disk_errors import FULL, disk_error
-from kmip_data.errors import CheckFailed, KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.models.training.checkpoint import (
     LAST,
     WEIGHTS,
@@ -74,7 +74,7 @@ def fit(
             tell(line)
         if device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with _guarded(config, module, recorder, folder, tell):
+        with _sound(checkpoint, recorder), _guarded(config, module, recorder, folder, tell):
             trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
@@ -235,6 +235,23 @@ def _full_disk(error: Exception, folder: Path | None) -> KmipDataError | None:
     return error if isinstance(error, OutOfResources) else disk_error(cause, folder or Path())
 
 
+@contextlib.contextmanager
+def _sound(checkpoint: Path | None, recorder: Recorder) -> Iterator[None]:
+    """Blame the checkpoint that a run goes on from for what fails before a whole epoch was done with it."""
+    try:
+        yield
+    except Exception as error:
+        if checkpoint is None or recorder.proven or isinstance(error, KmipDataError):
+            raise
+        raise DamagedInput(
+            f"The run cannot go on from {checkpoint}.",
+            expected="a checkpoint that kmip-data train wrote with the run's config.toml",
+            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            left="the run as it was",
+            next="begin another run",
+        ) from error
+
+
 def _kept(recorder: Recorder) -> str:
     done = recorder.saved
     return f"the checkpoint after epoch {done} is kept" if done else "no epoch was finished"
@@ -280,6 +297,7 @@ def _finish(
         name=folder.name if folder is not None else "",
         dataset=data.build.card.dataset,
         sample=data.build.card.sample,
+        complete=data.build.card.complete,
         build_key=data.build.card.key,
         build_parameters=data.build.card.parameters,
         split=data.split_used,
@@ -307,11 +325,10 @@ def _finish(
     )
     if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)
-        sample = " (sample: generated data)" if result.sample else ""
         draw_curves(
             history,
             folder / CURVES_NAME,
-            title=f"{result.dataset}{sample} · {result.model} · seed {result.seed}",
+            title=f"{result.dataset}{data.build.card.remark} · {result.model} · seed {result.seed}",
             metric=result.metric,
             best_epoch=result.best_epoch,
         )

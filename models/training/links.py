@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor
 
 from kmip_data.errors import DamagedInput
-from kmip_data.models.layers.batch import by_graph
+from kmip_data.models.layers.batch import by_graph, read_graphs
 from kmip_data.schema import LINKS
 
 LINK, APART, NO_PAIR = 1, 0, -1
@@ -29,7 +29,8 @@ HITS: Final = (1, 3, 10)
 
 def link_targets(batch: Any) -> Tensor:
     """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column."""
-    ptr, bits = batch.ptr.cpu(), batch[LINKS]
+    bits = batch[LINKS]
+    ptr, graph = read_graphs(batch, bits)
     width = int(ptr.diff().max())
     if width > 8 * bits.shape[1]:
         raise DamagedInput(
@@ -39,8 +40,8 @@ def link_targets(batch: Any) -> Tensor:
         )
     column = torch.arange(width, device=bits.device)
     found = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1
-    there = column < ptr.diff().to(bits.device)[batch.batch, None]
-    return by_graph(torch.where(there, found.to(torch.int8), NO_PAIR), batch.batch, ptr, NO_PAIR)
+    there = column < ptr.diff().to(bits.device)[graph, None]
+    return by_graph(torch.where(there, found.to(torch.int8), NO_PAIR), graph, ptr, NO_PAIR)
 
 
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
 
     A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their values
-    are read as TOML (``data.parameters.k=16``, ``data.split.split=room``).
+    are read as TOML (``data.parameters.k=16``, ``data.split.split=room``). ``model.hidden_dim`` switches
+    ``model.parameter_budget`` off, unless that is given too.
 
     Raises
     ------
@@ -57,6 +58,9 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
         An item without ``=``, an unknown key (the nearest one is named) or a value of the wrong type.
     """
     values = config.model_dump()
+    given = {item.partition("=")[0].strip() for item in items}
+    if "model.hidden_dim" in given and "model.parameter_budget" not in given:
+        values["model"]["parameter_budget"] = None
     for item in items:
         path, separator, text = item.partition("=")
         if not separator:
@@ -104,7 +108,7 @@ def read_config(path: Path) -> RunConfig:
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
             f"{path} cannot be read.",
             expected="a TOML configuration",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ class Recorder(Checkpoint):
         self.metric = str(config.training.metric)
         self.history: list[Row] = []
         self.saved = 0  #: epochs that the checkpoint on disk has
+        self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
         self.best_epoch: int | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.interrupted = False
@@ -115,6 +117,11 @@ class Recorder(Checkpoint):
                 left=f"{self.folder} as it was",
                 next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
             )
+        check_history(state_dict["history"], state_dict["best_epoch"], f"val_{self.metric}")
+        own, best = self.module.model.state_dict(), state_dict["best_weights"]
+        if best and {name: w.shape for name, w in best.items()} != {name: w.shape for name, w in own.items()}:
+            msg = "its best weights are of another model"
+            raise ValueError(msg)
         self.history = state_dict["history"]
         self.saved = len(self.history)
         self.best_epoch = state_dict["best_epoch"]
@@ -170,6 +177,7 @@ class Recorder(Checkpoint):
         # Every process takes part; only the first one writes.
         trainer.save_checkpoint((self.folder or Path()) / LAST)
         self.saved = len(self.history)
+        self.proven = True
         if self._progress is not None:
             if f"val_{self.metric}" in row:
                 self._progress.message(self._line(row))
@@ -232,6 +240,17 @@ class Recorder(Checkpoint):
         parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
+    """Raise ``ValueError`` for a history that no run has."""
+    rows = all(
+        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
+        for epoch, row in enumerate(history)
+    )
+    if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
+        msg = "its history is not that of a run"
+        raise ValueError(msg)
 
 
 def duration(seconds: float) -> str:

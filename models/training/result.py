@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kmip_data.errors import DamagedInput
+from kmip_data.models.training.metrics import METRICS
+from kmip_data.parts import PARTS
 from kmip_data.small_files import first_fault, read_small
 
 RESULT_NAME = "result.json"
@@ -16,7 +18,7 @@ PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "n
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SplitUsed(_Strict):
@@ -51,6 +53,9 @@ class RunResult(_Strict):
     sample: bool = Field(
         description="learned from generated data: the figures mean nothing about the dataset"
     )
+    complete: bool | None = Field(
+        default=None, description="false: learned from part of the published set; none: none was published"
+    )
     build_key: str
     build_parameters: dict[str, Any]
     split: SplitUsed
@@ -74,6 +79,14 @@ class RunResult(_Strict):
     metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
     seconds: Seconds
     memory: Memory
+
+    @model_validator(mode="after")
+    def _makes_a_table(self) -> Self:
+        names = {frozenset(values) for values in self.metrics.values()}
+        if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
+            msg = "its metrics are not those of a run"
+            raise ValueError(msg)
+        return self
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys."""

@@ -15,6 +15,7 @@ from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
 from kmip_data.models.training.folders import CONFIG_NAME, find_run, new_run, run_name
+from kmip_data.models.training.handed_over import own_choices
 from kmip_data.models.training.logs import teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
@@ -23,6 +24,7 @@ from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.summary import Summary
 from kmip_data.shards.files import refuse_links
 from kmip_data.shards.writer import write_file
+from kmip_data.wording import counted
 
 
 def train(
@@ -74,7 +76,13 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded = data.pinned(seeded)
+        budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
+        if budget is not None and not runs:
+            tell(
+                f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
+                f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
+                " --set model.hidden_dim=N chooses another"
+            )
         memory = check(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
@@ -127,6 +135,7 @@ def resume(
             tell(f"{folder} is finished already.")
             return Summary([folder], [result])
     refuse_links(folder)
+    config = own_choices(config, folder, home, tell)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = choose_device(config.system.device, config.system.devices)
         check_precision(config.training.precision, device)

@@ -153,9 +153,8 @@ class RunData(ABC):
     def description(self) -> str:
         """One line for people."""
         sizes = ", ".join(f"{part} {size:,}" for part, size in self.sizes.items())
-        sample = " (sample: generated data)" if self.build.card.sample else ""
         return (
-            f"{self.build.card.dataset}{sample}, {self.build.path}, split {self.split_name}: "
+            f"{self.build.card.dataset}{self.build.card.remark}, {self.build.path}, split {self.split_name}: "
             f"{sizes} {self.unit}"
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kmip_data.card import remark
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.result import RunResult
 from kmip_data.models.training.table import mean_std, metrics_table
@@ -21,8 +22,9 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The one object that ``train --json`` prints.
 
-        ``run``, ``seed``, ``best_epoch``, ``metrics`` and ``sample``. With several seeds the first three
-        are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one object a seed.
+        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
+        first three are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one
+        object a seed.
         """
         each = [
             {
@@ -31,6 +33,7 @@ class Summary:
                 "best_epoch": result.best_epoch,
                 "metrics": result.metrics,
                 "sample": result.sample,
+                "complete": result.complete,
             }
             for run, result in zip(self.runs, self.results, strict=True)
         ]
@@ -43,17 +46,18 @@ class Summary:
             "metrics": mean,
             "std": std,
             "sample": self.results[0].sample,
+            "complete": self.results[0].complete,
             "runs": each,
         }
 
     def table(self) -> str:
         """Parts against metrics (mean ± std over seeds), and what was trained."""
         first = self.results[0]
-        sample = " (sample: generated data)" if first.sample else ""
         seeds = ", ".join(str(result.seed) for result in self.results)
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
         return (
             f"{metrics_table([result.metrics for result in self.results])}\n"
-            f"{first.dataset}{sample}, {first.model}, seed {seeds}; weights of epoch {best} of {first.epochs}"
+            f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds};"
+            f" weights of epoch {best} of {first.epochs}"
             f", the best by {METRICS[first.metric].title} on val"
         )

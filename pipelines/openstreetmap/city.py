@@ -8,7 +8,7 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
 from kmip_data.pipelines.disk import left_in
@@ -62,7 +62,7 @@ def build_city(
     >>> build = build_city("marais", CitySource(osm_file=Path("paris.osm.pbf")))  # doctest: +SKIP
     """
     check_name(name, "city")
-    manifest = load_manifest("city").model_copy(update={"name": name})
+    manifest = named(load_manifest("city"), name)
     pipeline = OpenStreetMapPipeline(manifest)
     params = check_params(pipeline.Params, parameters or {}, "city")
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")

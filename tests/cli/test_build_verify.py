@@ -46,7 +46,7 @@ def test_second_build_is_found_and_another_split_is_added_beside_it(home):
 def test_build_says_what_was_built_and_what_to_do_next(home):
     outcome = kmip("build", "s3dis", *SMALL)
     assert outcome.code == 0
-    for fact in ("sample (generated, not the real data)", "3", "train", "val", "test", "kmip-data verify"):
+    for fact in ("(sample: generated, not the real data)", "3", "train", "val", "test", "kmip-data verify"):
         assert fact in outcome.out
     assert "not the real data" in outcome.out
 

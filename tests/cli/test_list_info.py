@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from support.cli import kmip
 
 from kmip_data.manifest import dataset_names
@@ -92,7 +93,7 @@ def test_info_of_a_build(make_build):
 
 def test_info_of_a_sample_says_so(make_build):
     make_build("s3dis-sample-k4", sample=True)
-    assert "generated sample" in kmip("info", "s3dis", "--sample", "--k", "4").out
+    assert "sample: generated" in kmip("info", "s3dis", "--sample", "--k", "4").out
     assert kmip("info", "s3dis", "--k", "4").code == 2, "a sample is never a silent substitute"
 
 
@@ -111,3 +112,18 @@ def test_damaged_card_is_4(make_build):
     assert outcome.code == 4
     assert "card.json" in outcome.err
     assert kmip("list").code == 0, "one damaged build does not hide the others"
+
+
+@pytest.mark.parametrize("command", ["list", "info", "stats", "preview"])
+def test_part_of_the_published_set_says_so(make_build, command):
+    """Fails before for ``stats`` and ``preview``."""
+    build = make_build("s3dis-k4", complete=False)
+    target = [] if command == "list" else [build.path]
+    if command == "preview":
+        picture = build.path / "preview.html"
+        assert kmip("preview", build.path, "--html").code == 0
+        assert "(part of the published set)" in picture.read_text()
+    else:
+        assert "part of the published set" in kmip(command, *target).out
+    facts = json.loads(kmip(command, *target, "--json").out)
+    assert (facts["builds"][0] if command == "list" else facts)["complete"] is False

@@ -89,7 +89,7 @@ def test_other_cards(build: Build) -> None:
         {**values, "sample": True, "complete": False, "class_names": [], "notes": []}
     )
     page = render_card(sample)
-    assert page.startswith("# Toy rings (sample)\n")
+    assert page.startswith("# Toy rings (sample: generated, not the real data)\n")
     assert "not the complete published set" in page
     assert "| 0 | 0 | 37 |" in page  # classes without names
     bare = Card.model_validate({**values, "splits": {}, "statistics": {}, "receipts": [], "citation": ""})

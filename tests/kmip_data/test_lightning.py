@@ -151,3 +151,15 @@ def test_nothing_of_lightning_is_imported_before_it_is_needed():
     code = "import kmip_data.loader, sys; sys.exit('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
     assert kmip_data.GraphDataModule is GraphDataModule
+
+
+def test_printing_reads_no_batch(build):
+    """Fails before: Lightning's own text iterates over the loaders and ends in an AttributeError."""
+    data = module(build)
+    assert str(data) == "GraphDataModule(ShardedDataset, batch_size=4)"
+    data.setup()
+    data.load_state_dict({"train": {"position": 3}})
+    assert str(data) == (
+        "GraphDataModule(ShardedDataset, train 21 graphs, val 5 graphs, test 4 graphs, batch_size=4)"
+    )
+    assert data._train_state == {"position": 3}

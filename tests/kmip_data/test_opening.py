@@ -1,10 +1,12 @@
 """Names and folders to builds: which one is meant, and what is said when none is."""
 
+import warnings
+
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
-from kmip_data.errors import UsageError
+from kmip_data.errors import PartialBuildWarning, UsageError
 from kmip_data.home import Home
 from kmip_data.opening import obtain, record_parameters
 
@@ -29,6 +31,22 @@ def home(tmp_path):
     write_build(tmp_path / "built/s3dis-limit2", s3dis_records(2), s3dis_schema(), parameters=limited)
     write_build(tmp_path / "built/mine", s3dis_records(5), s3dis_schema(), dataset="mine")
     return tmp_path
+
+
+def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
+    """Fails before: nothing said that the graphs are part of the set, and the two were equal."""
+    options = {"parts": {"train": [0, 1], "val": [2], "test": []}, "parameters": {"k": 32, **S3DIS}}
+    write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
+    with pytest.warns(PartialBuildWarning, match="3 graphs, part of the published set"):
+        part = kmip_data.open("s3dis", "train", home=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once is enough
+        kmip_data.open("s3dis", "val", home=tmp_path)
+    assert repr(part).startswith("ShardedDataset(s3dis part of the published set, 2 graphs")
+    write_build(tmp_path / "built/b", s3dis_records(8), s3dis_schema(), complete=True, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kmip_data.open("s3dis", home=tmp_path).build.path.name == "b"
 
 
 def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):

@@ -289,6 +289,7 @@ def set_all(**values):
         ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "of another type"),
         ([HeteroData()], "homogeneous"),
         ([Batch.from_data_list([Data(x=torch.zeros(1))])], "homogeneous"),
+        ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "it is several"),
         (FakeHeteroDataset(), "homogeneous"),
         ([torch.zeros(3)], "homogeneous"),
         ([], "nothing to save"),

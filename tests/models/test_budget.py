@@ -74,6 +74,13 @@ def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_wid
         assert torch.equal(a, b)
 
 
+def test_a_width_of_ones_own_is_kept() -> None:
+    """Fails before: the budget replaced it."""
+    asked = ModelConfig(layers=1, parameter_budget=60_000).model_copy(update={"hidden_dim": 16})
+    model = build_model(asked, in_channels=9, num_classes=13)
+    assert model.node_encoder.linear.out_features == 16
+
+
 def test_an_impossible_budget_gives_the_narrowest_and_says_so(caplog) -> None:
     with caplog.at_level(logging.WARNING):
         config = fit_hidden_dim(ModelConfig(), in_channels=9, num_classes=13, budget=1000)

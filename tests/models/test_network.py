@@ -52,6 +52,15 @@ def test_both_edge_forms_agree_in_values_and_gradients() -> None:
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
 
 
+def test_attention_stays_inside_graphs_that_only_batch_tells_apart() -> None:
+    """Fails before: without ``ptr`` the batch was taken as one graph."""
+    batch = Batch.from_data_list(graphs())
+    model = network(k=20).eval()
+    with torch.no_grad():
+        apart = model(Data(x=batch.x, edge_index=batch.edge_index, batch=batch.batch))
+        assert torch.equal(apart, model(batch))
+
+
 @pytest.mark.parametrize("norm", ["batch", "graph-layer", "layer", "graph"])
 def test_in_eval_a_batch_is_its_graphs_alone(norm: str) -> None:
     model = network(norm=norm)

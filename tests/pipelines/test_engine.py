@@ -94,7 +94,7 @@ def test_card_says_whether_the_set_is_complete_partial_or_a_sample(tmp_path: Pat
     assert sample.sample
     assert not sample.complete
     assert "SAMPLE" in sample.notes[-1]
-    assert "(sample)" in (build_toy(tmp_path, sample=True).path / "README.md").read_text()
+    assert "(sample: generated" in (build_toy(tmp_path, sample=True).path / "README.md").read_text()
 
 
 def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:

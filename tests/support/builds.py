@@ -67,6 +67,7 @@ def write_build(
     node_code: np.ndarray[Any, Any] | None = None,
     compression: Any = None,
     sample: bool = False,
+    complete: bool | None = None,
     parameters: Mapping[str, Any] | None = None,
     class_names: Sequence[str] = (),
 ) -> Build:
@@ -113,7 +114,7 @@ def write_build(
         title=dataset,
         key=key,
         sample=sample,
-        complete=False,
+        complete=complete,
         parameters={"k": schema.k, "limit": None, **(parameters or {})},
         pipeline_version=1,
         format_version=1,

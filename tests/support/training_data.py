@@ -25,6 +25,7 @@ def learnable_build(
     layout: str = "neighbor",
     parts: dict[str, list[int]] | None = None,
     sample: bool = False,
+    complete: bool | None = None,
     one_class: bool = False,
     seed: int = 0,
 ) -> Build:
@@ -62,7 +63,9 @@ def learnable_build(
     if parts is None:
         order = list(range(graphs))
         parts = {"train": order[:-4], "val": order[-4:-2], "test": order[-2:]}
-    return write_build(folder, records, schema, dataset="clouds", parts=parts, sample=sample)
+    return write_build(
+        folder, records, schema, dataset="clouds", parts=parts, sample=sample, complete=complete
+    )
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:

@@ -37,6 +37,28 @@ def test_pointers_without_graph_numbers() -> None:
     assert batch.graph.tolist() == [0, 2, 2]
 
 
+def test_graph_numbers_without_pointers() -> None:
+    batch = read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=torch.tensor([0, 2, 2, 3])))
+    assert batch.ptr.tolist() == [0, 1, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("graph", "more", "word"),
+    [
+        (torch.tensor([0, 1, 0, 1]), {}, "fall"),
+        (torch.tensor([-1, 0, 0, 1]), {}, "fall"),
+        (torch.tensor([0, 0, 1]), {}, "shape [3]"),
+        (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}, "which graph"),
+        (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}, "contradict"),
+        (torch.tensor([0, 1, 0, 1]), {"ptr": torch.tensor([0, 2, 4])}, "contradict"),
+    ],
+)
+def test_graph_numbers_that_would_let_attention_cross_graphs(graph, more, word) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=graph, **more))
+    assert word in str(caught.value)
+
+
 def test_a_neighbour_table_with_edge_features() -> None:
     neighbor = torch.tensor([[1, 2], [0, 2], [0, 1]], dtype=torch.int32)
     batch = read_batch(Data(x=torch.ones(3, 1), neighbor=neighbor, edge_attr=torch.arange(6.0)[:, None]))
@@ -45,9 +67,14 @@ def test_a_neighbour_table_with_edge_features() -> None:
     assert batch.edges.at_source(torch.arange(3.0)[:, None]).squeeze(-1).tolist() == neighbor.tolist()
 
 
-def test_neighbour_table_as_it_is_stored() -> None:
+@pytest.mark.parametrize(
+    "graphs",
+    [{"ptr": torch.tensor([0, 3, 5])}, {"batch": torch.tensor([0, 0, 0, 1, 1])}],
+    ids=["ptr", "batch"],
+)
+def test_neighbour_table_as_it_is_stored(graphs) -> None:
     stored = torch.tensor([[1, 2], [0, 2], [0, 1], [1, 1], [0, 0]], dtype=torch.uint16)
-    batch = read_batch(Data(x=torch.ones(5, 1), neighbor=stored, ptr=torch.tensor([0, 3, 5])))
+    batch = read_batch(Data(x=torch.ones(5, 1), neighbor=stored, **graphs))
     sources = batch.edges.at_source(torch.arange(5.0)[:, None]).squeeze(-1)
     assert sources.tolist() == [[1, 2], [0, 2], [0, 1], [4, 4], [3, 3]]
 

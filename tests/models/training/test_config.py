@@ -80,6 +80,20 @@ def test_later_overrides_win_and_the_original_is_as_it_was():
     assert first.data.parameters == {}
 
 
+@pytest.mark.parametrize("dim", [16, 56])
+def test_a_width_of_ones_own_switches_the_budget_off(dim):
+    """Fails before: the preset's budget replaced the width without a word."""
+    begun = apply_overrides(config(), ["model.parameter_budget=300000"])
+    asked = apply_overrides(begun, ["model.layers=1", f"model.hidden_dim={dim}"])
+    assert (asked.model.hidden_dim, asked.model.parameter_budget) == (dim, None)
+    assert apply_overrides(begun, ["model.layers=1"]).model.parameter_budget == 300_000
+
+
+def test_a_width_and_a_budget_are_not_taken_together():
+    with pytest.raises(UsageError, match="would replace hidden_dim = 16"):
+        apply_overrides(config(), ["model.hidden_dim=16", "model.parameter_budget=300000"])
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [

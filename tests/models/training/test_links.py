@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -71,6 +72,9 @@ def scores_like(target: torch.Tensor, seed: int, *, ties: bool) -> torch.Tensor:
 def test_targets_are_the_bits_of_each_graph() -> None:
     batch, matrices = some_graphs(0)
     found = link_targets(batch)
+    alone = copy.copy(batch)
+    del alone.ptr
+    assert torch.equal(link_targets(alone), found)
     assert found.shape == (4, 9, 9)
     for graph, matrix in enumerate(matrices):
         n = len(matrix)

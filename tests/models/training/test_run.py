@@ -53,6 +53,28 @@ def done(build, home):
     return train(config, home=home, seeds=[0, 1, 2], name="three", quiet=True)
 
 
+def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
+    """Fails before: neither result, table nor report had a word for it."""
+    build = learnable_build(tmp_path / "build", complete=False)
+    summary = train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), name="part")
+    assert "data: clouds (part of the published set), " in capsys.readouterr().err
+    assert "clouds (part of the published set), gps-kmip" in summary.table()
+    assert summary.to_dict()["complete"] is False
+    assert read_result(summary.runs[0]).complete is False
+    found = evaluate(summary.runs[0], home=Home(tmp_path))
+    assert "clouds (part of the published set), split" in found.table()
+    assert found.to_dict()["complete"] is False
+
+
+def test_a_searched_width_is_said(build, tmp_path, capsys):
+    """Fails before: nobody said that the width had been searched."""
+    small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
+    config = tiny_config(build, model=small, training={"epochs": 1})
+    run = train(config, home=Home(tmp_path), name="searched").results[0]
+    said = f"width: hidden_dim {run.config['model']['hidden_dim']}, the widest of 1 layer within"
+    assert said in capsys.readouterr().err
+
+
 def test_the_loop_is_upstreams(tmp_path):
     """Against the loop of the paper's code written out: seven batches, three a step, the last one alone."""
     order = list(range(17))
@@ -368,7 +390,7 @@ def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd,
     out, err = capfd.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert lines[0].startswith("data: clouds (sample: generated data), ")
+    assert lines[0].startswith("data: clouds (sample: generated, not the real data), ")
     assert "split default: train 6, val 2, test 2 graphs" in lines[0]
     assert lines[1].startswith("model: gps-kmip, ")
     assert lines[2] == "schedule: cosine_with_warmup, 3 epochs, 0 of them warm-up"
