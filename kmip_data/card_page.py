@@ -89,7 +89,8 @@ def _splits(card: Card) -> str:
         split = card.splits[name]
         default = " (default)" if name == card.default_split else ""
         note = f"\n\n{split.note}" if split.note else ""
-        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(split.parameters.items()))
+        given = {key: value for key, value in split.parameters.items() if value is not None}
+        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
         rows = [
             (part, f"{entry.graphs:,}", f"{entry.nodes:,}", f"{entry.edges:,}", f"`{entry.digest[:16]}…`")
             for part in in_order(split.parts)

@@ -152,7 +152,7 @@ def test_options_make_other_builds(home):
     )  # fmt: skip
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
-    assert "spatial-60m-seed0" in other.card.splits
+    assert "spatial-60m-buffer1-seed0" in other.card.splits
     found = columns(other)
     assert found["node/y"].max() == 3
     again = build_city("centre", CitySource(osm_file=osm_file), parameters=small, home=home, **OPTIONS)
