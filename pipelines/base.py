@@ -23,7 +23,9 @@ from kmip_data.schema import Column, Schema
 class Params(BaseModel):
     """Parameters that change records. Field descriptions are the command line's help."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
     limit: int | None = Field(default=None, ge=1, description="build only N records, spread evenly over all")
 
@@ -44,7 +46,7 @@ class SplitParams(BaseModel):
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's (:meth:`Pipeline.apply_split`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
 

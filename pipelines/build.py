@@ -27,7 +27,7 @@ from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw_copies import list_copies
 from kmip_data.pipelines.repair import repair_build
 from kmip_data.pipelines.workers import Compression
@@ -112,6 +112,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
     """
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
+    check_sample(params, name, sample=sample)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))

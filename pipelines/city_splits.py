@@ -34,7 +34,6 @@ class CitySplitParams(SplitParams):
     block_size: float | None = Field(
         default=None,
         ge=1,
-        allow_inf_nan=False,
         description="side of a block in metres (spatial); unless given, the largest of 1,000, 500, 250 … at "
         "which no block has more than a fifteenth of the intersections",
     )

@@ -62,7 +62,7 @@ class OwnPointParams(PointParams):
     label_column: str | None = Field(default=None, description="column of the class of each point")
     classes: int | None = Field(
         default=None,
-        ge=1,
+        ge=2,
         le=MOST_CLASSES,
         description="number of classes (default: the largest in the files + 1)",
     )
@@ -83,6 +83,9 @@ class OwnPointParams(PointParams):
             raise ValueError(msg)
         for feature in self.feature:
             _scaled(feature)
+        if len(self.class_name) == 1:
+            msg = "one class is nothing to tell apart: name two or more"
+            raise ValueError(msg)
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:

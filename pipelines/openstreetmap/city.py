@@ -17,6 +17,7 @@ from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
 from kmip_data.pipelines.openstreetmap.sources import discard, obtain_city
+from kmip_data.pipelines.parameters import check_sample
 from kmip_data.pipelines.recipes import check_name
 from kmip_data.pipelines.workers import Compression
 
@@ -64,6 +65,7 @@ def build_city(
     manifest = load_manifest("city").model_copy(update={"name": name})
     pipeline = OpenStreetMapPipeline(manifest)
     params = check_params(pipeline.Params, parameters or {}, "city")
+    check_sample(params, "city", sample=False)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")
     check_source(source, parameters or {})
     home = home or Home.locate()

@@ -144,7 +144,7 @@ def spatial(records: Records, **asked) -> Split:
     return city_split(records, CitySplitParams(split="spatial", **asked))
 
 
-@pytest.mark.parametrize(("metres", "side"), [(10, "150m"), (25, "250m"), (100, "1000m")])
+@pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (25, "250m"), (100, "1000m")])
 def test_blocks_fit_the_city(metres: float, side: str) -> None:
     """Towns of 600 m, 1.5 km and 6 km; train and val are near a tenth in each."""
     split = spatial(grid(61, metres))
