@@ -198,6 +198,7 @@ class Pipeline(ABC, Generic[P, S]):
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
+    extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]

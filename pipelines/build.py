@@ -24,6 +24,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine import JOURNAL, WORK, count_jobs, finished_card, remove_work, run_build
 from kmip_data.pipelines.executors import EngineName, check_engine
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.locking import build_lock
@@ -149,6 +150,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
             build = _find(pipeline, params, home, output, sample=sample, compression=compression)
         raw = None
         if build is None:
+            require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain()
             try:

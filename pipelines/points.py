@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.own_files import ascii_key, files_below
 from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
 from kmip_data.pipelines.point_files import READERS, Columns, read_points
@@ -40,9 +41,10 @@ class PointSource(BaseModel):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        return {
-            f"{FOLDER}/{name}": path for name, path in files_below(self.path, "--path", list(READERS)).items()
-        }
+        found = files_below(self.path, "--path", list(READERS))
+        if any(path.suffix.lower() in {".las", ".laz"} for path in found.values()):
+            require_extra("points", "Reading LAS and LAZ")
+        return {f"{FOLDER}/{name}": path for name, path in found.items()}
 
     @property
     def origin(self) -> str:

@@ -115,6 +115,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
     version = 2
+    extra = "images"
     background: ClassVar[int | None] = 0
     Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams

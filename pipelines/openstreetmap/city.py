@@ -12,7 +12,7 @@ from kmip_data.home import Build, Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
-from kmip_data.pipelines.executors import EngineName
+from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
@@ -68,6 +68,7 @@ def build_city(
     check_sample(params, "city", sample=False)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")
     check_source(source, parameters or {})
+    check_engine(engine, scheduler)
     home = home or Home.locate()
     if not quiet:
         show_licence(manifest)
