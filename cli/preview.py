@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -225,24 +226,28 @@ def _pool(store: ShardStore, part: str | None) -> list[int]:
 
 
 def _positions(text: str | None, count: int, part: str | None) -> list[int]:
-    """Read ``0,3,10..12``; without it :data:`SHOWN` positions, evenly spread."""
+    """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread."""
     if text is None:
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
-    where = f"the {part} part" if part else "the build"
-    try:
-        ranges = [item.split("..") for item in text.split(",")]
-        ends = [(max(int(item[0]), -1), min(int(item[-1]), count)) for item in ranges]
-        found = [number for first, last in ends for number in range(first, last + 1)]
-    except ValueError:
-        found = []
-    wrong = [number for number in found if not 0 <= number < count]
-    if not found or wrong or len(found) > MOST:
-        raise UsageError(
-            f"--records {text} does not name records of {where}.",
-            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
-            found=f"{wrong[0]}" if wrong else f"{len(found)} positions",
-            left="nothing was changed",
-            next="kmip-data preview --help",
-        )
-    return found
+    found: dict[int, None] = {}
+    for item in text.split(","):
+        ends = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+        if not first <= last < count:
+            raise _no_records(text, count, part, repr(item))
+        # One more than may be drawn is enough to refuse a long range.
+        found |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
+    if len(found) > MOST:
+        raise _no_records(text, count, part, f"more than {MOST} positions")
+    return list(found)
+
+
+def _no_records(text: str, count: int, part: str | None, found: str) -> UsageError:
+    return UsageError(
+        f"--records {text} does not name records of {f'the {part} part' if part else 'the build'}.",
+        expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+        found=found,
+        left="nothing was changed",
+        next="kmip-data preview --help",
+    )

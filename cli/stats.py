@@ -108,6 +108,8 @@ def sizes_table(card: Card) -> str:
             [name, part, counts.graphs, counts.nodes, None if of_nodes else counts.edges]
             for part, counts in parts
         ]
+        if of_nodes and (left := whole - sum(counts.nodes for _, counts in parts)):
+            rows.append([name, "in none", 1, left, None])
     for row in rows:
         row.append(f"{row[3] / whole:.1%}" if whole else None)
         row.append(f"{row[4] / row[3]:.2f}" if row[3] and row[4] is not None else None)

@@ -111,7 +111,8 @@ def _splits(card: Card) -> str:
         split = card.splits[name]
         default = " (default)" if name == card.default_split else ""
         note = f"\n\n{_text(split.note)}" if split.note else ""
-        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(split.parameters.items()))
+        given = {key: value for key, value in split.parameters.items() if value is not None}
+        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
         rows = [
             (
                 _text(part),

@@ -43,7 +43,8 @@ class CityNetwork(ShardedDataset):
         ``schema.column("node/x").fields``.
     split_rule
         ``"random"``: the published masks; ``"spatial"``: whole blocks of the map of ``block_size``
-        metres, so that train and test streets are not neighbours.
+        metres (chosen by the map unless given), with ``buffer`` hops between parts, so that train and
+        test streets are not neighbours. Nodes of the buffer are in no mask.
     split_seed
         Seed of either.
     hops, classes, weight
@@ -77,7 +78,8 @@ class CityNetwork(ShardedDataset):
         home: Folder | Home | None = None,
         split_rule: Literal["random", "spatial"] = "random",
         split_seed: int = 0,
-        block_size: float = 1_000.0,
+        block_size: float | None = None,
+        buffer: int = 1,
         hops: int = 16,
         classes: int = 10,
         weight: Literal["length", "travel_time"] = "length",
@@ -97,7 +99,7 @@ class CityNetwork(ShardedDataset):
                 left="nothing was changed",
             )
         parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands, "limit": limit}
-        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size}
+        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
         if name.lower() in dataset_names():
             _check_class(name.lower())
             found, split = open_dataset(

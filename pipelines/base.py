@@ -23,7 +23,9 @@ from kmip_data.schema import Column, Schema
 class Params(BaseModel):
     """Parameters that change records. Field descriptions are the command line's help."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
     limit: int | None = Field(default=None, ge=1, description="build only N records, spread evenly over all")
 
@@ -44,7 +46,7 @@ class SplitParams(BaseModel):
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's (:meth:`Pipeline.apply_split`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
 
@@ -196,6 +198,7 @@ class Pipeline(ABC, Generic[P, S]):
     version: ClassVar[int]  #: raise it whenever the bytes of the shards change
     one_unit: ClassVar[bool] = False  #: every build is one unit: a second process would only start in vain
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
+    extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
     Params: ClassVar[type[Params]]
     SplitParams: ClassVar[type[SplitParams]]

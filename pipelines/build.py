@@ -34,11 +34,12 @@ from kmip_data.pipelines.engine import (
     run_build,
 )
 from kmip_data.pipelines.executors import EngineName, check_engine
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.first_use import pin_first
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
 from kmip_data.pipelines.journal import journal_entries
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw_copies import list_copies, remove_copy
 from kmip_data.pipelines.repair import repair_build
 from kmip_data.pipelines.workers import Compression
@@ -124,6 +125,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
     """
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
+    check_sample(params, name, sample=sample)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))
@@ -160,6 +162,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
             build = _find(pipeline, params, home, output, sample=sample, compression=compression)
         raw = None
         if build is None:
+            require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain()
             try:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
@@ -50,10 +50,12 @@ LENGTH, SPEED = 12, 13  #: columns
 class CityParams(Params):
     """Parameters that change the record."""
 
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
     limit: int | None = Field(
         default=None, ge=1, description="with --sample: intersections of the generated city"
     )
-    hops: int = Field(default=16, ge=0, le=1_000, description="radius in hops of the eccentricity")
+    hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
     classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
     weight: Weight = Field(
         default="length",
@@ -61,6 +63,14 @@ class CityParams(Params):
         "speed of each street",
     )
     bands: int = Field(default=8, ge=1, le=24, description="frequencies a coordinate of the encoding")
+
+    @field_validator("hops")
+    @classmethod
+    def _some_hop(cls, value: int) -> int:
+        if value < 1:
+            msg = "without a hop every eccentricity is 0, and classes would only follow the order of the file"
+            raise ValueError(msg)
+        return value
 
     @property
     def labels_as_published(self) -> bool:

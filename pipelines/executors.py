@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args
 
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.shards import files
 
 EngineName = Literal["processes", "dask"]
@@ -134,16 +135,7 @@ def check_engine(engine: str, scheduler: str | None) -> None:
                 next=f"the same command with --engine dask --scheduler {scheduler}",
             )
         return
-    try:
-        import distributed  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "The engine dask needs Dask, which is not installed.",
-            expected="the packages dask and distributed",
-            found=str(error),
-            left="nothing was changed",
-            next="pip install 'kmip-data[distributed]' here and on every worker",
-        ) from error
+    require_extra("distributed", "The engine dask")
 
 
 def worker_died(place: str) -> OutOfResources:

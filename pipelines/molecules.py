@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -89,20 +89,6 @@ class Molecule:
     x: NDArray[np.uint8]
     edge_index: NDArray[np.int32]
     edge_attr: NDArray[np.uint8]
-
-
-def require_rdkit() -> None:
-    """Raise UsageError unless RDKit is installed."""
-    try:
-        import rdkit.Chem  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "Molecules need RDKit, which is not installed here.",
-            expected="the extra 'chem'",
-            found=str(error),
-            left="nothing was changed",
-            next='pip install "kmip-data[chem]"',
-        ) from error
 
 
 def read_smiles(smiles: str) -> Molecule:

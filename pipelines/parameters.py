@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import UsageError
+from kmip_data.pipelines.base import Params
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,14 +27,14 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     except ValidationError as error:
         faults = []
         for fault in error.errors():
-            field = ".".join(str(part) for part in fault["loc"])
+            field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
             if fault["type"] == "extra_forbidden":
                 close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.4)
                 faults.append(f"{field!r} is unknown" + (f" (did you mean {close[0]!r}?)" if close else ""))
             elif not field:  # of values together
-                faults.append(fault["msg"].removeprefix("Value error, "))
+                faults.append(why)
             else:
-                faults.append(f"{field} = {fault['input']!r}: {fault['msg']}")
+                faults.append(f"{field} = {fault['input']!r}: {why}")
         raise UsageError(
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields),
@@ -41,3 +42,22 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
             left="nothing was changed",
             next=f"kmip-data build {dataset} --help",
         ) from error
+
+
+def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
+    """Refuse parameters of a sample where no sample is built: they would name a build and change nothing.
+
+    Raises
+    ------
+    UsageError
+        Such a parameter was given.
+    """
+    given = [name for name in params.of_samples if getattr(params, name) is not None]
+    if given and not sample:
+        raise UsageError(
+            f"{dataset} is built whole: --{given[0]} is the size of a sample.",
+            expected=f"--{given[0]} with --sample only",
+            found=f"--{given[0]} {getattr(params, given[0])}",
+            left="nothing was changed",
+            next=f"kmip-data build {dataset} --help",
+        )

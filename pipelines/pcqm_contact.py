@@ -38,7 +38,7 @@ from kmip_data.pipelines.molecule_graphs import (
     record_or_skip,
     row_key,
 )
-from kmip_data.pipelines.molecules import RefusedSmilesError, featurise, require_rdkit
+from kmip_data.pipelines.molecules import RefusedSmilesError, featurise
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.text_rows import Rows, write_rows
@@ -68,6 +68,7 @@ class PCQMContactPipeline(Pipeline[MoleculeParams, PCQMContactSplitParams]):
     """The pipeline of ``manifests/datasets/pcqm-contact.toml``."""
 
     version = 1
+    extra = "chem"
     Params: ClassVar[type[MoleculeParams]] = MoleculeParams
     SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
 
@@ -97,7 +98,6 @@ class PCQMContactPipeline(Pipeline[MoleculeParams, PCQMContactSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Take the rows used out of the table; check the split lists."""
-        require_rdkit()
         with advised(self.manifest.name):
             rows = write_rows(workdir, used_rows(raw.path / TABLE))
             for rule in LISTS:

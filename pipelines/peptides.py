@@ -42,7 +42,7 @@ from kmip_data.pipelines.molecule_graphs import (
     record_or_skip,
     row_key,
 )
-from kmip_data.pipelines.molecules import read_smiles, require_rdkit
+from kmip_data.pipelines.molecules import read_smiles
 from kmip_data.pipelines.numpy_pickle import NUMPY
 from kmip_data.pipelines.point_graphs import advised
 from kmip_data.pipelines.restricted_pickle import read_pickle
@@ -81,6 +81,7 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
     """What both sets share; they differ in the columns of the CSV and in ``y``."""
 
     version = 1
+    extra = "chem"
     SplitParams: ClassVar[type[PeptidesSplitParams]] = PeptidesSplitParams
     table: ClassVar[str]  #: name of the CSV
     lists: ClassVar[str]  #: name of the pickle
@@ -118,7 +119,6 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
-        require_rdkit()
         with advised(self.manifest.name):
             smiles, targets = [], []
             path = raw.path / self.table

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.ply import read_ply
 
 MAX_BYTES: Final = 64_000_000_000  #: declared size of an HDF5 file
@@ -110,16 +111,9 @@ def _is_number(word: str) -> bool:
 
 
 def _las(path: Path, name: str) -> Columns:
-    try:
-        import laspy
-    except ImportError as error:
-        raise UsageError(
-            f"{name}: reading LAS and LAZ needs the package laspy.",
-            expected="the extra 'points'",
-            found="laspy is not installed",
-            left="nothing was changed",
-            next="pip install 'kmip-data[points]'",
-        ) from error
+    require_extra("points", f"{name}: reading LAS and LAZ")
+    import laspy
+
     _check_las_counts(path)
     try:
         cloud = laspy.read(path)

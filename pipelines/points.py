@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.own_files import ascii_key, files_below
 from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
 from kmip_data.pipelines.point_files import READERS, Columns, read_points
@@ -40,9 +41,10 @@ class PointSource(BaseModel):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        return {
-            f"{FOLDER}/{name}": path for name, path in files_below(self.path, "--path", list(READERS)).items()
-        }
+        found = files_below(self.path, "--path", list(READERS))
+        if any(path.suffix.lower() in {".las", ".laz"} for path in found.values()):
+            require_extra("points", "Reading LAS and LAZ")
+        return {f"{FOLDER}/{name}": path for name, path in found.items()}
 
     @property
     def origin(self) -> str:
@@ -62,7 +64,7 @@ class OwnPointParams(PointParams):
     label_column: str | None = Field(default=None, description="column of the class of each point")
     classes: int | None = Field(
         default=None,
-        ge=1,
+        ge=2,
         le=MOST_CLASSES,
         description="number of classes (default: the largest in the files + 1)",
     )
@@ -83,6 +85,9 @@ class OwnPointParams(PointParams):
             raise ValueError(msg)
         for feature in self.feature:
             _scaled(feature)
+        if len(self.class_name) == 1:
+            msg = "one class is nothing to tell apart: name two or more"
+            raise ValueError(msg)
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:

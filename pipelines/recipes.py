@@ -18,6 +18,8 @@ from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
 from kmip_data.pipelines.disk import left_in
 from kmip_data.pipelines.engine import remove_unfinished
+from kmip_data.pipelines.executors import check_engine
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.own_files import copy_in
 from kmip_data.pipelines.raw_copies import discard, remove_copy
 from kmip_data.shards.files import remove_empty
@@ -72,6 +74,8 @@ def build_own(
     params = check_params(pipeline.Params, parameters or {}, recipe)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(source_model(recipe), source, recipe)
+    require_extra(pipeline.extra, recipe)
+    check_engine(options.get("engine", "processes"), options.get("scheduler"))
     home = home or Home.locate()
     with signals.terminable():
         copy, new = copy_in(name, given.files(), given.origin, home, quiet=quiet)  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from kmip_data.pipelines import engine, signals
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.disk import sha256_file
 from kmip_data.pipelines.encode import repair_columns
+from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.finish import protect, read_records, write_split
 from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
@@ -118,6 +119,7 @@ def _repair_records(
     compression = card.parameters.get("compression")
     recorded = {key: value for key, value in card.parameters.items() if key != "compression"}
     params = _recorded_params(pipeline.Params, recorded, path)
+    require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
         raw = obtain_raw(
             pipeline.manifest,

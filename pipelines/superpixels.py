@@ -81,8 +81,11 @@ def _name(path: Path | None) -> str:
 class SuperpixelParams(Params):
     """Parameters that change the records."""
 
-    superpixels: int = Field(default=500, ge=1, le=60_000, description="most superpixels a picture")
-    compactness: float = Field(default=30.0, gt=0, description="weight of nearness against colour in SLIC")
+    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels a picture")
+    # SLIC counts in float32: far smaller weights overflow.
+    compactness: float = Field(
+        default=30.0, ge=0.001, le=1e6, description="weight of nearness against colour in SLIC"
+    )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
@@ -94,7 +97,7 @@ class SuperpixelParams(Params):
         description="class of a superpixel: that of the pixel at its centroid, or of most pixels",
     )
     classes: int = Field(
-        default=21, ge=1, le=reading.MAX_CLASSES, description="number of classes, background too"
+        default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
     )
     class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
     void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
@@ -112,6 +115,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
     version = 2
+    extra = "images"
     background: ClassVar[int | None] = 0
     Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams

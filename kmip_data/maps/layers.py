@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from kmip_data.maps.city_map import PART_NAMES, CityMap
 
-PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#e6e6e6")  #: of :data:`PART_NAMES`
+PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
+BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = (
     ("right (test)", "#0072b2"),
     ("wrong (test)", "#d55e00"),
@@ -96,7 +97,9 @@ def city_layers(city: CityMap) -> list[Layer]:
         _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
         Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
         *(
-            Categories(f"split {name}" if len(city.splits) > 1 else "split", codes, *_parts(codes), note=name)
+            Categories(
+                f"split {name}" if len(city.splits) > 1 else "split", codes, *_parts(name, codes), note=name
+            )
             for name, codes in city.splits.items()
         ),
     ]
@@ -113,6 +116,11 @@ def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
         labels, colors = zip(*RIGHT_WRONG, strict=True)
         codes = city.splits[prediction.split]
         code[codes < PART_NAMES.index("test")] += 2
+        none = PART_NAMES.index("no part")
+        if (codes == none).any():
+            names, drawn = _parts(prediction.split, codes)
+            code[codes == none] = len(labels)
+            labels, colors = (*labels, names[none]), (*colors, drawn[none])
         shares = [
             f"{part} {right[codes == number].mean():.1%}"
             for number, part in enumerate(PART_NAMES[:3])
@@ -130,7 +138,8 @@ def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) ->
     return Categories(name, classes.astype(np.uint8), labels, class_colors(city.num_classes), note)
 
 
-def _parts(codes: NDArray[np.uint8]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and colours of the parts; "no part" only where an intersection is in none."""
+def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and colours of the parts; "no part", or why, only where an intersection is in none."""
     count = max(3, int(codes.max(initial=0)) + 1)
-    return PART_NAMES[:count], PART_COLORS[:count]
+    names = (*PART_NAMES[:-1], BUFFER) if split.startswith("spatial-") else PART_NAMES
+    return names[:count], PART_COLORS[:count]

@@ -29,7 +29,7 @@ from kmip_data.models.training.checkpoint import (
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.curves import draw_curves
 from kmip_data.models.training.folders import CURVES_NAME
-from kmip_data.models.training.logs import build_logger, check_logger, quiet_lightning
+from kmip_data.models.training.logs import build_logger, quiet_lightning
 from kmip_data.models.training.machine import (
     Device,
     is_out_of_memory,
@@ -98,11 +98,10 @@ def check(config: RunConfig, data: RunData, device: Device) -> Estimate:
     Raises
     ------
     UsageError
-        A logger, model or option is not there.
+        A model or option is not there.
     OutOfResources
         A step will not fit into memory.
     """
-    check_logger(config.system.logger)
     with torch.device("meta"), _own_generators():  # no memory
         module_for(config, data)
     return plan_memory(config, data, device)

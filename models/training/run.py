@@ -16,7 +16,7 @@ from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
 from kmip_data.models.training.folders import CONFIG_NAME, find_run, new_run, run_name
 from kmip_data.models.training.handed_over import own_choices
-from kmip_data.models.training.logs import teller
+from kmip_data.models.training.logs import check_logger, teller
 from kmip_data.models.training.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.presets import differences
@@ -67,6 +67,7 @@ def train(
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     check_backend(config.model.search, device.kind)
+    check_logger(config.system.logger)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
@@ -140,6 +141,7 @@ def resume(
         device = choose_device(config.system.device, config.system.devices)
         check_precision(config.training.precision, device)
         check_backend(config.model.search, device.kind)
+        check_logger(config.system.logger)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         memory = check(config, data, device)

@@ -12,11 +12,12 @@ from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import signals
 from kmip_data.pipelines.build import build_raw, check_params, ensure_split
 from kmip_data.pipelines.disk import left_in
-from kmip_data.pipelines.executors import EngineName
+from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.licences import show_licence
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
 from kmip_data.pipelines.openstreetmap.sources import obtain_city
+from kmip_data.pipelines.parameters import check_sample
 from kmip_data.pipelines.raw_copies import discard, remove_copy
 from kmip_data.pipelines.recipes import check_name
 from kmip_data.pipelines.workers import Compression
@@ -65,8 +66,10 @@ def build_city(
     manifest = named(load_manifest("city"), name)
     pipeline = OpenStreetMapPipeline(manifest)
     params = check_params(pipeline.Params, parameters or {}, "city")
+    check_sample(params, "city", sample=False)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, "city")
     check_source(source, parameters or {})
+    check_engine(engine, scheduler)
     home = home or Home.locate()
     if not quiet:
         show_licence(manifest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
+from kmip_data.pipelines.openstreetmap.placeholders import Placeholders, renumber
 from kmip_data.pipelines.openstreetmap.streets import direction, is_street
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Extract:
 
     ways: Ways
     land_use: LandUse
+    placeholders: Placeholders = field(default_factory=Placeholders)
 
 
 def file_format(path: Path, name: str | None = None) -> str:
@@ -117,7 +119,8 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     Parameters
     ----------
     workdir
-        For a sorted copy of a file in which ways come before their nodes, or elements twice.
+        For a sorted copy of a file in which ways come before their nodes, or elements twice, and for one
+        with numbers for elements that were never uploaded.
     name
         What errors call the file, if not by its own name.
 
@@ -129,12 +132,16 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     name = name or path.name
     with _explained(name):
         collected = _collect(path, network_type, name)
-        if collected.repeated or _lacks_in_vain(path, collected):
+        if not collected.unnumbered and (collected.repeated or _lacks_in_vain(path, collected)):
             path = _sorted_copy(path, workdir)
             collected = _collect(path, network_type, name)
-        ways = collected.ways()
-        _check_numbers(ways, name)
         rings = _member_rings(path, collected)
+        if collected.unnumbered:
+            copy = workdir / "numbered.osm.pbf"
+            placeholders = renumber(path, file_format(path), copy)
+            return replace(read_extract(copy, network_type, workdir, name=name), placeholders=placeholders)
+        ways = collected.ways()
+        _check_places(ways, name)
         return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
 
 
@@ -154,6 +161,7 @@ class _Collected:
     open_areas: int = 0
     relations: dict[int, tuple[str, list[int]]] = field(default_factory=dict)
     repeated: bool = False
+    unnumbered: bool = False  #: an element was never uploaded: its number is below 1
     locations_before: int | None = None  #: bytes of ``locations`` at the first way or relation
 
     def add_street(self, way: osmium.osm.Way, tags: Mapping[str, str], network_type: str) -> None:
@@ -237,10 +245,12 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
             if "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}:
                 found.repeated |= element.id in found.relations
                 members = [member.ref for member in element.members if member.type == "w"]
+                found.unnumbered |= min(element.id, *members, 1) < 1
                 found.relations[element.id] = tags["landuse"], members
             continue
         if not isinstance(element, osmium.osm.Way) or len(element.nodes) < 2:
             continue
+        found.unnumbered |= element.id < 1 or min(node.ref for node in element.nodes) < 1
         if is_street(tags, network_type):
             found.repeated |= element.id in seen
             seen.add(element.id)
@@ -255,13 +265,14 @@ def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.flo
     import osmium
 
     wanted = {member for _, members in collected.relations.values() for member in members}
-    if not wanted:
+    if not wanted or collected.unnumbered:
         return {}
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
     lines = {}
     for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
         if not isinstance(way, osmium.osm.Way):
             continue
+        collected.unnumbered |= any(node.ref < 1 for node in way.nodes)
         places = [_found(collected.locations, node.ref) for node in way.nodes]
         line = np.array([place or (np.nan, np.nan) for place in places], np.float64).reshape(-1, 2)
         lines[way.id] = line
@@ -272,7 +283,7 @@ def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
     """Whether a node that a street lacked is in the file all the same: then it comes after the street."""
     import osmium
 
-    lacking = [number for number in collected.lacking if number > 0]
+    lacking = collected.lacking
     if any(_found(collected.locations, number) for number in lacking):
         return True
     # Else the table of locations is to be believed, unless it grew after the first street: what was added
@@ -319,7 +330,7 @@ def _sorted_copy(path: Path, workdir: Path) -> Path:
     return target
 
 
-def _check_numbers(ways: Ways, name: str) -> None:
+def _check_places(ways: Ways, name: str) -> None:
     outside = ways.known & (
         (np.abs(ways.x.astype(np.int64)) > 180 * UNITS_A_DEGREE)
         | (np.abs(ways.y.astype(np.int64)) > 90 * UNITS_A_DEGREE)
@@ -333,14 +344,6 @@ def _check_numbers(ways: Ways, name: str) -> None:
             found=f"node {ways.ref[at]} at {place}",
             left="nothing was built",
             next="give an undamaged extract",
-        )
-    if (ways.ref <= 0).any():
-        raise DamagedInput(
-            f"{name} has elements that were never uploaded.",
-            expected="OpenStreetMap's numbers, from 1",
-            found=f"node {int(ways.ref.min())}",
-            left="nothing was built",
-            next="osmium renumber FILE -o OTHER gives them numbers",
         )
 
 

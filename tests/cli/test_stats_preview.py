@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
+from kmip_data.cli.preview import _positions
+from kmip_data.errors import UsageError
+
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
@@ -93,11 +96,34 @@ def test_part_of_a_changed_split_file_is_4(make_build):
     assert "--repair" in outcome.err
 
 
-@pytest.mark.parametrize("records", ["12", "a", "", "2..1", "0,-1", "0..99", "-999999999999..1"])
-def test_records_that_are_not_there_are_2(sample, records):
-    outcome = kmip("preview", sample, f"--records={records}")
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ("12", "'12'"), ("0,99", "'99'"), ("99,0", "'99'"), ("0,20..30", "'20..30'"), ("0..99", "'0..99'"),
+        ("a", "'a'"), ("", "''"), ("0,", "''"), ("2..1", "'2..1'"), ("1..2..3", "'1..2..3'"),
+        ("1..", "'1..'"), ("0,-1", "'-1'"), ("-999999999999..1", "'-999999999999..1'"), ("1_0", "'1_0'"),
+        ("٣", "'٣'"),
+        ("9" * 5_000, "999'"),
+    ],
+)  # fmt: skip
+def test_records_that_are_not_there_are_2(sample, records, found, tmp_path):
+    picture = tmp_path / "no.png"
+    outcome = kmip("preview", sample, f"--records={records}", "--output", picture)
     assert outcome.code == 2
     assert "from 0 to 11" in outcome.err
+    assert found in outcome.err
+    assert not picture.exists()
+
+
+def test_more_records_than_a_picture_shows_are_2():
+    with pytest.raises(UsageError, match="does not name records") as caught:
+        _positions("0..999999999", 10**18, None)
+    assert caught.value.parts["found"] == "more than 16 positions"
+
+
+def test_records_that_are_named_twice_are_drawn_once():
+    assert _positions("3, 1,2..4,1", 12, None) == [3, 1, 2, 4]
+    assert _positions("0..9,0..9,10", 12, None) == list(range(11))
 
 
 def test_stats_of_a_build_that_may_not_be_changed_are_printed(make_build):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.pipelines.base import Records, Split
 from kmip_data.pipelines.city_graph import (
     FEATURES,
     CityParams,
@@ -25,7 +27,14 @@ from kmip_data.pipelines.city_graph import (
     street_weights,
     symmetrise,
 )
-from kmip_data.pipelines.city_splits import spatial_codes, split_codes
+from kmip_data.pipelines.city_splits import (
+    DROPPED,
+    CitySplitParams,
+    city_split,
+    drop_buffer,
+    spatial_codes,
+    split_codes,
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,6 +102,77 @@ def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
     codes = spatial_codes(town, 0, float(proposed))
     assert set(codes.tolist()) == {0, 1, 2}
     assert int(proposed) == 250  # the largest of the list: 500 leaves nine blocks
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(3, 14), st.integers(0, 5), st.data())
+def test_the_buffer_parts_the_parts(n: int, hops: int, data) -> None:
+    """Against breadth-first search in NetworkX, node by node; and no node is dropped in vain."""
+    node = st.integers(0, n - 1)
+    streets = data.draw(st.lists(st.tuples(node, node), max_size=2 * n))
+    blocks = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.uint8)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(streets)
+    pairs = [pair for a, b in graph.edges for pair in ((a, b), (b, a))]
+    kept = drop_buffer(blocks, np.array(pairs, np.int64).reshape(-1, 2).T, hops)
+    balls = [nx.single_source_shortest_path_length(graph, v, cutoff=hops) for v in range(n)]
+    around = [{int(kept[u]) for u in ball} - {DROPPED} for ball in balls]
+    for v in range(n):
+        if kept[v] == DROPPED:
+            assert blocks[v] != 0, "train is whole"
+            assert min(around[v], default=9) < blocks[v], "what is dropped is near to an earlier part"
+        else:
+            assert kept[v] == blocks[v]
+            assert around[v] == {kept[v]}
+
+
+def grid(side: int, metres: float) -> Records:
+    """``side`` × ``side`` crossings near the equator, each joined to its four neighbours."""
+    number = np.arange(side * side).reshape(side, side)
+    pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
+    there = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
+    columns = {
+        "node/x": np.stack(np.divmod(number.ravel(), side), 1).astype(np.float32) * (metres / 111_195),
+        "edge/index": np.concatenate([there, there[::-1]], axis=1),
+    }
+    sizes = np.array([side * side]), np.array([2 * there.shape[1]])
+    return Records(["town"], *sizes, np.zeros((1, 0), np.int64), None, columns.__getitem__)
+
+
+def spatial(records: Records, **asked) -> Split:
+    return city_split(records, CitySplitParams(split="spatial", **asked))
+
+
+@pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (25, "250m"), (100, "1000m")])
+def test_blocks_fit_the_city(metres: float, side: str) -> None:
+    """Towns of 600 m, 1.5 km and 6 km; train and val are near a tenth in each."""
+    split = spatial(grid(61, metres))
+    assert split.name == f"spatial-{side}-buffer1-seed0"
+    train, val, test = np.bincount(split.node_code, minlength=256)[:3] / 61**2
+    assert 0.1 <= train <= 0.15
+    assert 0.05 < val <= 0.15
+    assert test > 0.5
+    dropped = np.count_nonzero(split.node_code == DROPPED)
+    assert f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part" in split.note
+
+
+def test_a_buffer_that_leaves_nothing_is_refused() -> None:
+    town = grid(61, 25)
+    with pytest.raises(UsageError, match="A buffer of 40 hops leaves no intersection for val") as caught:
+        spatial(town, buffer=40)
+    assert caught.value.parts["next"] == "a larger --block-size, or a smaller --buffer"
+    touching = spatial(town, buffer=0)
+    assert touching.name == "spatial-250m-seed0"
+    assert "in no part" not in touching.note
+    assert not (touching.node_code == DROPPED).any()
+
+
+def test_what_is_asked_of_a_random_split_says_nothing_of_blocks() -> None:
+    assert CitySplitParams().asked() == {"split": "random", "split_seed": 0}
+    assert CitySplitParams(split="spatial").asked() == {
+        "split": "spatial", "split_seed": 0, "block_size": None, "buffer": 1,
+    }  # fmt: skip
 
 
 def tensors(**changes) -> CityTensors:

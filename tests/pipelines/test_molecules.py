@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from ogb.utils import smiles2graph
 from rdkit import Chem, rdBase
 from support.small_graphs import real_rows
 
-from kmip_data.errors import UsageError
 from kmip_data.pipelines import molecules
 from kmip_data.pipelines._molecule_kernel import read_molecule
 from kmip_data.pipelines.molecules import (
@@ -19,7 +17,6 @@ from kmip_data.pipelines.molecules import (
     ask_rdkit,
     read_binary,
     read_smiles,
-    require_rdkit,
 )
 
 NAMES = ("x", "edge_index", "edge_attr")
@@ -174,10 +171,3 @@ def test_refused_smiles_say_why(smiles, reason, capfd):
     with pytest.raises(RefusedSmilesError, match=reason):
         read_smiles(smiles)
     assert capfd.readouterr().err == ""
-
-
-def test_without_rdkit_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rdkit", None)
-    with pytest.raises(UsageError) as caught:
-        require_rdkit()
-    assert 'pip install "kmip-data[chem]"' in str(caught.value)

@@ -32,7 +32,7 @@ def test_the_map_is_the_build(build, city):
         assert values.tolist() == data.x[:, number].tolist()
     assert city.columns["osm_id"].tolist() == data.osm_id.tolist()
     masks = [data.train_mask, data.val_mask, data.test_mask]
-    assert set(city.splits) == set(build.card.splits) == {"random-seed0", "spatial-150m-seed0"}
+    assert set(city.splits) == set(build.card.splits) == {"random-seed0", "spatial-150m-buffer1-seed0"}
     codes = city.splits[build.card.default_split]
     assert all((codes == number).tolist() == mask.tolist() for number, mask in enumerate(masks))
 
@@ -89,9 +89,12 @@ def test_layers_of_a_city(city):
     assert classes.labels[3].startswith("3: ")
     assert isinstance(eccentricity, Scale)
     assert eccentricity.unit == "m"
-    assert [random.name, spatial.name] == ["split random-seed0", "split spatial-150m-seed0"]
+    assert [random.name, spatial.name] == ["split random-seed0", "split spatial-150m-buffer1-seed0"]
     assert random.counts == [252, 252, 2022]
     assert random.labels == ("train", "val", "test"), "no word of a part that nobody is in"
+    assert spatial.labels == ("train", "val", "test", "dropped by the buffer")
+    assert len(set(spatial.colors)) == 4
+    assert spatial.counts[3] == (city.splits[spatial.note] == 3).sum() > 0
     assert len(set(class_colors(10))) == 10
 
 
@@ -111,6 +114,10 @@ def test_right_and_wrong(city):
     test = seen == 2
     assert f"test {(guess == city.classes)[test].mean():.1%}" in drawn.note
     assert said.codes.tolist() == guess.tolist()
+    buffered, _ = prediction_layers(city, Prediction("mine", guess, "spatial-150m-buffer1-seed0"))
+    dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
+    assert buffered.labels == (*labels, "dropped by the buffer"), "what was dropped is not called a test node"
+    assert ((buffered.codes == 4) == dropped).all()
     elsewhere, _ = prediction_layers(city, Prediction("mine", guess, None))
     assert elsewhere.labels == ("right", "wrong")
     assert elsewhere.counts[0] == (guess == city.classes).sum()

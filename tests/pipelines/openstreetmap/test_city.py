@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -90,6 +91,22 @@ def test_formats_and_orders_give_the_same_city(home, tmp_path):
     assert np.array_equal(city.node_ids, built["node/osm_id"])
 
 
+def test_a_map_that_was_drawn_and_never_uploaded(home, tmp_path):
+    """As JOSM saves it: numbers below 0, no versions; the same city, and the card says so."""
+    text = convert(helsinki(), tmp_path / "copy.osm").read_text("utf-8")
+    text = re.sub(r' (id|ref)="(\d+)"', r' \1="-\2"', text).replace(' version="1"', "")
+    drawn = tmp_path / "drawn.osm"
+    drawn.write_text(text, "utf-8")
+    build = build_city("drawn", CitySource(osm_file=drawn), home=home, **OPTIONS)
+    ours, theirs = columns(build), columns(build_dataset("helsinki", home=home, **OPTIONS))
+    assert np.array_equal(ours.pop("node/osm_id"), -theirs.pop("node/osm_id"))
+    for key, column in theirs.items():
+        assert np.array_equal(ours[key], column), key
+    count = text.count(' id="-')
+    assert build.card.statistics["city"]["never_uploaded"] == count
+    assert any(f"{count:,} elements of the file were never uploaded" in note for note in build.card.notes)
+
+
 def test_a_map_without_streets_is_refused(tmp_path):
     bare = write_map(tmp_path / "bare.osm.pbf", [(1, 10.0, 50.0)], [])
     with pytest.raises(DamagedInput, match=r"bare\.osm\.pbf has no connected streets"):
@@ -151,7 +168,7 @@ def test_options_make_other_builds(home):
     )  # fmt: skip
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
-    assert "spatial-60m-seed0" in other.card.splits
+    assert "spatial-60m-buffer1-seed0" in other.card.splits
     found = columns(other)
     assert found["node/y"].max() == 3
     again = build_city("centre", CitySource(osm_file=osm_file), parameters=small, home=home, **OPTIONS)

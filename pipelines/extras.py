@@ -1,0 +1,37 @@
+"""Packages that only some pipelines need: asked for before anything is fetched, copied or unpacked."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from kmip_data.errors import UsageError
+
+#: Extra of the package -> what must be importable with it.
+MODULES: Final = {
+    "chem": ("rdkit.Chem",),
+    "images": ("skimage", "PIL"),
+    "points": ("laspy",),
+    "distributed": ("dask", "distributed"),
+}
+
+
+def require_extra(extra: str | None, what: str) -> None:
+    """Refuse ``what`` unless the packages of its extra are installed; without an extra there are none.
+
+    Raises
+    ------
+    UsageError
+        With the command that installs them.
+    """
+    for module in MODULES[extra] if extra is not None else ():
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise UsageError(
+                f"{what} needs the package {module.partition('.')[0]}, which is not installed here.",
+                expected=f"the extra {extra!r}",
+                found=str(error),
+                left="nothing was changed",
+                next=f"pip install 'kmip-data[{extra}]'",
+            ) from error

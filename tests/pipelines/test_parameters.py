@@ -1,0 +1,72 @@
+"""Values of parameters that would build nonsense are refused, for every dataset and before any work."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from support.cli import kmip
+
+from kmip_data.cli.parameters import _plain_type
+from kmip_data.errors import UsageError
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.parameters import check_params
+
+#: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks touch".
+ZERO = {"split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
+
+
+def numbers() -> list[tuple[str, type[BaseModel], str, type]]:
+    found = []
+    for dataset in dataset_names():
+        pipeline = load_pipeline(load_manifest(dataset))
+        for model in (pipeline.Params, pipeline.SplitParams):
+            for name, field in model.model_fields.items():
+                if (kind := _plain_type(field.annotation)[0]) in (int, float):
+                    found.append((dataset, model, name, kind))
+    return found
+
+
+@pytest.mark.parametrize(("dataset", "model", "name", "kind"), numbers())
+def test_numbers_are_in_their_range(dataset, model, name, kind) -> None:
+    wrong = [-1, math.nan, math.inf, -math.inf]
+    wrong += [] if name in ZERO else [0]
+    wrong += [] if name in {"limit", "block", "block_size", "block_seed"} else [10**30]
+    for value in wrong:
+        with pytest.raises(UsageError, match="not valid"):
+            check_params(model, {name: value}, dataset)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "values"),
+    [
+        ("helsinki", {"hops": 0}),
+        ("superpixels", {"superpixels": 1}),
+        ("superpixels", {"classes": 1}),
+        ("superpixels", {"compactness": 1e-300}),
+        ("points", {"classes": 1}),
+        ("points", {"class_name": ("ground",)}),
+    ],
+)
+def test_what_says_nothing_is_refused(dataset, values) -> None:
+    with pytest.raises((UsageError, ValidationError)):
+        check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
+
+
+def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
+    done = kmip("build", "helsinki", "--hops", 0, "--offline", "--home", tmp_path)
+    assert done.code == 2
+    assert "found: hops = 0: without a hop every eccentricity is 0" in done.err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["helsinki", "paris", "city"])
+def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
+    """It used to build the whole city under the name of a part."""
+    source = ["--name", "x", "--osm-file", tmp_path / "no such file"] if name == "city" else []
+    done = kmip("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
+    assert done.code == 2
+    assert "--limit is the size of a sample" in done.err
+    assert not any(tmp_path.iterdir())
