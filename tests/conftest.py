@@ -1,6 +1,16 @@
-"""Settings that must stand before torch is loaded."""
+"""Settings that must stand before torch is loaded, and what is printed at the end."""
 
 import os
 
+import pytest
+from support.tallies import Tallies, torture_count
+
+__all__ = ["torture_count"]
+
 # As the command line does: threads of several test processes on few cores must not spin (ADR 0163).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sum up over all tests."""
+    config.pluginmanager.register(Tallies(), "tallies")

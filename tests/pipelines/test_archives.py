@@ -415,9 +415,10 @@ def test_random_damage(tmp_path, change):
 
 @pytest.mark.torture
 @pytest.mark.parametrize("block", range(20))
-@pytest.mark.parametrize("change", [_flip, _cut])
-def test_torture_random_damage(tmp_path, change, block):
+@pytest.mark.parametrize(("change", "kind"), [(_flip, "bit flips"), (_cut, "truncations")])
+def test_torture_random_damage(tmp_path, change, kind, block, torture_count):
     _mutations(tmp_path, range(1000 * block, 1000 * block + 300), change)
+    torture_count(kind, 300)
 
 
 def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):

@@ -680,13 +680,14 @@ def test_an_interrupted_download_goes_on(server, target):
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.95])
-def test_torture_killed_downloads(server, target, share, seed):
+def test_torture_killed_downloads(server, target, share, seed, torture_count):
     kill_and_resume(server, target, share * random.Random(seed).uniform(0.9, 1.0), signal.SIGKILL)
+    torture_count("kills")
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100))
-def test_torture_any_sequence_of_bad_answers(server, target, seed):
+def test_torture_any_sequence_of_bad_answers(server, target, seed, torture_count):
     rng = random.Random(seed)
     makers = [
         lambda: File(DATA, cut=rng.randrange(SIZE)),
@@ -701,6 +702,7 @@ def test_torture_any_sequence_of_bad_answers(server, target, seed):
     steps = [rng.choice(makers)() for _ in range(6)]
     url = server.route("/toy.zip", *steps, File(DATA))
     wanted = source(url, sha256=SHA)
+    torture_count("hostile servers")
     for _ in range(10):
         with contextlib.suppress(SourceUnavailable):
             fetch(wanted, target)

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -138,8 +139,11 @@ def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], poin
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in CHOSEN], ids=str)
-def test_killed_at_every_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
+def test_killed_at_every_point(
+    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+) -> None:
     _kill_at(tmp_path, reference, point)
+    torture_count("kills")
 
 
 def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
@@ -198,8 +202,9 @@ def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixt
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(900)
-def test_interrupted_at_random_moments(tmp_path: Path, reference: dict[str, str]) -> None:
+def test_interrupted_at_random_moments(
+    tmp_path: Path, reference: dict[str, str], torture_count: Callable[..., None]
+) -> None:
     rng = random.Random(0)
     write_raw(tmp_path / "raw", GRAPHS)
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -222,6 +227,7 @@ def test_interrupted_at_random_moments(tmp_path: Path, reference: dict[str, str]
             for path in sorted((tmp_path / "built").rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
     assert landed > 10
+    torture_count("interrupts", landed)
     assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
 
 

@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,11 @@ def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], poin
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [point for point in _points() if point not in CHOSEN], ids=str)
-def test_killed_at_every_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
+def test_killed_at_every_point(
+    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+) -> None:
     _kill_at(tmp_path, reference, point)
+    torture_count("kills")
 
 
 class _Chain:
@@ -198,14 +202,15 @@ class _Chain:
         _resume(self.folder, self.reference, jobs=self.jobs)
 
 
-def _random_kills(folder: Path, kills: int, seed: int) -> None:
+def _random_kills(folder: Path, kills: int, seed: int) -> int:
     chain = _Chain(folder, seed)
     landed = sum(chain.disturb({signal.SIGKILL: -signal.SIGKILL}, group=True) for _ in range(kills))
     chain.finish()
     assert landed > kills // 2
+    return landed
 
 
-def _random_interrupts(folder: Path, count: int, seed: int) -> None:
+def _random_interrupts(folder: Path, count: int, seed: int) -> int:
     chain = _Chain(folder, seed)
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
     landed = 0
@@ -214,6 +219,7 @@ def _random_interrupts(folder: Path, count: int, seed: int) -> None:
         assert not list((folder / "built").rglob("*.partial"))
     chain.finish()
     assert landed > count // 2
+    return landed
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
@@ -225,13 +231,13 @@ def test_interrupted_at_random_moments(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_killed_at_random_moments_many_times(tmp_path: Path, seed: int) -> None:
-    _random_kills(tmp_path, 50, seed=seed)
+def test_killed_at_random_moments_many_times(
+    tmp_path: Path, seed: int, torture_count: Callable[..., None]
+) -> None:
+    torture_count("kills", _random_kills(tmp_path, 50, seed=seed))
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1800)
-def test_interrupted_at_random_moments_many_times(tmp_path: Path) -> None:
-    _random_interrupts(tmp_path, 50, seed=1)
+def test_interrupted_at_random_moments_many_times(tmp_path: Path, torture_count: Callable[..., None]) -> None:
+    torture_count("interrupts", _random_interrupts(tmp_path, 50, seed=1))
