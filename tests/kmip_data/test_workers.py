@@ -37,7 +37,7 @@ def test_workers_give_what_one_process_gives(tmp_path, workers, method, compress
         batch_size=5,
         num_workers=workers,
         multiprocessing_context=method if workers else None,
-        timeout=120 if workers else 0,
+        timeout=600 if workers else 0,
     )
     for batch, other in zip(loader, wanted, strict=True):
         assert_same(batch, other)
@@ -70,9 +70,9 @@ def test_ranks_share_the_graphs_out(tmp_path):
     ]
     for process in processes:
         process.start()
-    found = dict(sorted(queue.get(timeout=120) for _ in processes))
+    found = dict(sorted(queue.get(timeout=600) for _ in processes))
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
         assert process.exitcode == 0
     for number, case in enumerate(cases):
         lengths = [found[rank][number][0] for rank in range(ranks)]

@@ -259,14 +259,13 @@ from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.archive_entries import Limits
 from kmip_data.pipelines.archives import extract, open_archive
-begun = time.monotonic()
 try:
     extract(open_archive(Path(sys.argv[1])), CONTENT, Path(sys.argv[2]))
     end = "accepted"
 except DamagedInput:
     end = "refused"
 peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-print(json.dumps([end, peak, time.monotonic() - begun]))
+print(json.dumps([end, peak, time.process_time()]))
 """
 HEAVY = [
     name for name in ATTACKS if any(word in name for word in ("bomb", "million", "huge", "pax h", "count"))

@@ -25,7 +25,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def _check_failure(child: subprocess.Popen[str], folder: Path, reference: dict[str, str]) -> None:
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == 6, err
     assert out == ""
     assert "Traceback" not in err

@@ -108,7 +108,7 @@ def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
             log = folder / "calls"
             fault = Fault(str(folder / "built"), role, "", 0, how="count", log=str(log), within=place)  # type: ignore[arg-type]
             child = crash_points.start_build(folder, jobs=1, fault=fault)
-            _, err = child.communicate(timeout=60)
+            _, err = child.communicate(timeout=600)
             assert child.returncode == 0, err
             assert Counter(log.read_text().split()) == {
                 c: n for r, p, c, n in CALLS if (r, p) == (role, place)
@@ -125,7 +125,7 @@ def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
     how = "kill" if role == "worker" else "kill-group"
     fault = Fault(str(folder / "built"), role, call, n, when, how, within=place)  # type: ignore[arg-type]
     child = crash_points.start_build(folder, jobs=1, fault=fault)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at a
     # later one the new worker gets through (exit 0). The builder is gone with its group.
     codes = {"builder": [-signal.SIGKILL], "worker": [6] if n == 1 or place == "/prepared/" else [0, 6]}
@@ -176,7 +176,7 @@ class _Chain:
         landed = child.poll() is None
         if landed:
             (os.killpg if group and self.rng.random() < 0.5 else os.kill)(child.pid, number)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=600)
         # A process that has printed its result is on its way out and dies of a signal as any other.
         assert child.returncode in (0, signals[number], *([-number] if out else [])), err
         assert "Traceback" not in err

@@ -358,7 +358,7 @@ except DamagedInput as error:
 """
     root = Path(__file__).resolve().parents[3]
     command = [sys.executable, "-c", code, str(path)]
-    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=600).stdout
     assert "is damaged in node/x" in output
     assert int(output.split()[0]) < 200
 
