@@ -11,6 +11,11 @@ __all__ = ["torture_count"]
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``make check`` has this."""
+    parser.addoption("--core", action="store_true", help="of each test run the first case alone")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sum up over all tests."""
     config.pluginmanager.register(Tallies(), "tallies")

@@ -56,3 +56,10 @@ def test_what_is_left_out_says_how_to_get_it(tmp_path: Path, processes: list[str
     assert "\n 3 left out: torture (`make torture` has them)\n" in found
     assert "\n 1 left out: slow (`make test` has them)\n" in found
     assert "faults injected" not in found
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["alone", "over processes"])
+def test_the_core_has_the_first_case_of_each_test(tmp_path: Path, processes: list[str]) -> None:
+    found = ending(tmp_path, *processes, "-m", "not torture", "--core")
+    assert "2 passed, 1 skipped" in found
+    assert "\n 3 left out: further cases of one test (`make test` has them)\n" in found

@@ -10,8 +10,9 @@ import pytest
 
 TORTURE = "torture"  #: the name under which a report carries ``(kind, number)``
 LEFT_OUT = "left_out"  #: the name under which an xdist worker hands over what it deselected
-#: Marker of tests that a target leaves out, and the target that has them.
-TARGETS = {"torture": "make torture", "slow": "make test"}
+CASES = "further cases of one test"
+#: Tests that a target leaves out, and the target that has them.
+TARGETS = {"torture": "make torture", "slow": "make test", CASES: "make test"}
 
 
 @pytest.fixture
@@ -34,6 +35,19 @@ class Tallies:
         self.faults: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
+
+    @pytest.hookimpl(trylast=True)  # of what markers have left
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """With ``--core`` keep the first case of each test."""
+        if config.getoption("--core"):
+            first: dict[str, pytest.Item] = {}
+            for item in items:
+                first.setdefault(item.nodeid.partition("[")[0], item)
+            kept = set(first.values())
+            further = [item for item in items if item not in kept]
+            self.left_out[CASES] = len(further)
+            items[:] = first.values()
+            config.hook.pytest_deselected(items=further)
 
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
         """Count tests of this process that the command leaves out, by the marker that says where they run."""
