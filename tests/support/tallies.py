@@ -31,7 +31,8 @@ def torture_count(record_property: Callable[[str, object], None]) -> Callable[..
 class Tallies:
     """Collects counts from the reports of all processes, and prints them."""
 
-    def __init__(self) -> None:
+    def __init__(self, markers: str) -> None:
+        self.markers = markers  # the expression of ``-m``
         self.faults: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
@@ -50,9 +51,10 @@ class Tallies:
             config.hook.pytest_deselected(items=further)
 
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
-        """Count tests of this process that the command leaves out, by the marker that says where they run."""
+        """Count what ``-m`` leaves out in this process, by the marker that says where it runs."""
+        asked = [mark for mark in TARGETS if f"not {mark}" in self.markers]
         for item in items:
-            self.left_out.update(mark for mark in TARGETS if item.get_closest_marker(mark))
+            self.left_out.update(mark for mark in asked if item.get_closest_marker(mark))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand the counts of a worker to the process that prints."""
