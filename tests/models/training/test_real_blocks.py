@@ -24,6 +24,7 @@ from kmip_data.shards.writer import write_file
 pytestmark = pytest.mark.slow
 
 SMALL = [
+    "model.parameter_budget=none",
     "model.layers=1",
     "model.hidden_dim=64",
     "model.heads=2",
