@@ -13,7 +13,12 @@ from kmip_data.sharded import ShardedDataset
 
 @pytest.mark.parametrize(
     ("workers", "method", "compression"),
-    [(4, "fork", None), (1, "fork", "gzip"), (1, "spawn", None), (1, "forkserver", "gzip")],
+    [
+        (4, "fork", None),
+        (1, "fork", "gzip"),
+        pytest.param(1, "spawn", None, marks=pytest.mark.slow),
+        pytest.param(1, "forkserver", "gzip", marks=pytest.mark.slow),
+    ],
 )
 def test_workers_give_what_one_process_gives(tmp_path, workers, method, compression):
     build = write_build(
@@ -48,6 +53,7 @@ BY_NODES = {"max_nodes": 60, "bucket": 12, "shuffle": True}
 EVEN = {"batch_size": 8, "even": True}
 
 
+@pytest.mark.slow
 def test_ranks_share_the_graphs_out(tmp_path):
     graphs, ranks, cases = 33, 2, [SHUFFLED, BY_NODES, EVEN]
     build = numbered_build(tmp_path / "b", graphs)

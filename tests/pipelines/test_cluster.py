@@ -91,6 +91,7 @@ def until(condition: object, seconds: float = 600) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_loses_nothing(
     tmp_path: Path, reference: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,7 +223,7 @@ def _random_interrupts(folder: Path, count: int, seed: int) -> int:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    _random_kills(tmp_path, 20, seed=0)
+    _random_kills(tmp_path, 8, seed=0)  # the torture has 200
 
 
 def test_interrupted_at_random_moments(tmp_path: Path) -> None:
