@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TYPED := build/typed
 WORKERS ?= auto
+PYTHONS ?= 3.11 3.12 3.13
+TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo test lint bench torture wheel clean
+.PHONY: help venv demo check test test-pythons lint bench torture wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 $(STAMP): setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,11 +28,22 @@ venv: $(STAMP)  ## make .venv with everything installed, editable
 demo: $(STAMP)  ## a real city to a trained model, offline, in a few minutes
 	$(BIN)/kmip-data demo
 
-test: $(STAMP)  ## all tests but mass fault injection
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not torture'
+check: $(STAMP)  ## the core of the tests, in two minutes: the first case of each that is not slow
+	$(TEST) -m 'not torture and not slow' --core
 
-torture: $(STAMP)  ## mass fault injection: kills, bit flips, truncations, hostile servers
-	$(BIN)/python -m pytest -n $(WORKERS) -m torture
+test: $(STAMP)  ## all tests but mass fault injection
+	$(TEST) -m 'not torture'
+
+test-pythons:  ## the tests on each of Python 3.11 to 3.13 that is here, each in its own .venv-3.X
+	@for version in $(PYTHONS); do \
+	  python$$version -c '' 2>/dev/null || { missing="$$missing $$version"; continue; }; \
+	  $(MAKE) --no-print-directory test PYTHON=python$$version VENV=.venv-$$version \
+	    && passed="$$passed $$version" || failed="$$failed $$version"; \
+	done; \
+	echo "Python: passed on$${passed:- none}, failed on$${failed:- none}, not here$${missing:- none}"; [ -z "$$failed" ]
+
+torture: $(STAMP)  ## mass fault injection: kills, bit flips, truncations, hostile servers; counts by kind
+	$(TEST) -m torture
 
 bench: $(STAMP)  ## the speed table; prints ratios measured in one run
 	$(BIN)/kmip-data bench all
@@ -47,4 +60,4 @@ wheel: $(STAMP)  ## wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:  ## remove what was built
-	rm -rf build dist *.egg-info $(VENV)
+	rm -rf build dist *.egg-info $(VENV) .venv-3.*

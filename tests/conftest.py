@@ -1,6 +1,26 @@
-"""Settings that must stand before torch is loaded."""
+"""Settings that must stand before torch is loaded, and what is printed at the end."""
 
 import os
+from pathlib import Path
+
+import pytest
+from support.tallies import Tallies, torture_count
+
+__all__ = ["torture_count"]
 
 # As the command line does: threads of several test processes on few cores must not spin (ADR 0163).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Kernels for GPUs are compiled once a checkout; the machine code of numba lies beside its source as ever.
+os.environ.setdefault(
+    "TRITON_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "triton")
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``make check`` has this."""
+    parser.addoption("--core", action="store_true", help="of each test run the first case alone")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sum up over all tests."""
+    config.pluginmanager.register(Tallies(config.option.markexpr), "tallies")

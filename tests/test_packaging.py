@@ -59,7 +59,7 @@ def test_versions_agree():
 
 def test_every_requirement_is_pinned_and_has_its_reason():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = {line.split("==")[0].lower().replace("_", "-") for line in lines}
+    pins = {re.split("[=<>]", line)[0].lower().replace("_", "-") for line in lines}
     table = (ROOT / "README.md").read_text("utf-8").split("## What it needs")[1].split("\n## ")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
     named = set(re.findall(r"[\w-]+", " ".join(rows)))

@@ -10,7 +10,7 @@ from support.cli import kmip
 
 from kmip_data.cli import demo
 
-SMALL = ("model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
+SMALL = ("model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
 
 
 def run(monkeypatch, home: Path, what: str, **changes: object):
@@ -25,7 +25,7 @@ def run(monkeypatch, home: Path, what: str, **changes: object):
 
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
-    settings = (*SMALL, "model.parameter_budget=none", "schedule.warmup_epochs=0")
+    settings = (*SMALL, "schedule.warmup_epochs=0")
     outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings)
     assert outcome.json["sample"] is False
     assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err

@@ -18,6 +18,8 @@ QUICK = [
     "cpu",
     "--quiet",
     "--set",
+    "model.parameter_budget=none",
+    "--set",
     "model.layers=1",
     "--set",
     "model.hidden_dim=8",

@@ -12,6 +12,13 @@ from kmip_data import buffers
 FLOAT = np.dtype(np.float32)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def imported_modules_are_not_searched():
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_kept():
     gc.collect()

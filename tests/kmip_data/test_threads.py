@@ -78,7 +78,7 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
         "    os._exit(0 if names <= {'kmip-data_0', 'kmip-data_1'} else 3)\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False, env=dict(os.environ))
+    done = subprocess.run([sys.executable, "-c", code], timeout=600, check=False, env=dict(os.environ))
     assert done.returncode == 0
 
 

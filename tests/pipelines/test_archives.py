@@ -276,14 +276,13 @@ from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.archive_entries import Limits
 from kmip_data.pipelines.archives import extract, open_archive
-begun = time.monotonic()
 try:
     extract(open_archive(Path(sys.argv[1])), CONTENT, Path(sys.argv[2]))
     end = "accepted"
 except DamagedInput:
     end = "refused"
 peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-print(json.dumps([end, peak, time.monotonic() - begun]))
+print(json.dumps([end, peak, time.process_time()]))
 """
 HEAVY = [
     name for name in ATTACKS if any(word in name for word in ("bomb", "million", "huge", "pax h", "count"))
@@ -432,9 +431,10 @@ def test_random_damage(tmp_path, change):
 
 @pytest.mark.torture
 @pytest.mark.parametrize("block", range(20))
-@pytest.mark.parametrize("change", [_flip, _cut])
-def test_torture_random_damage(tmp_path, change, block):
+@pytest.mark.parametrize(("change", "kind"), [(_flip, "bit flips"), (_cut, "truncations")])
+def test_torture_random_damage(tmp_path, change, kind, block, torture_count):
     _mutations(tmp_path, range(1000 * block, 1000 * block + 300), change)
+    torture_count(kind, 300)
 
 
 def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):

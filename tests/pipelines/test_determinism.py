@@ -91,7 +91,7 @@ def test_any_surroundings(
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert child.returncode == 0, child.stderr

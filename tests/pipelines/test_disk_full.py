@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def _check_failure(child: subprocess.Popen[str], folder: Path, reference: dict[str, str]) -> None:
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert child.returncode == 6, err
     assert out == ""
     assert "Traceback" not in err
@@ -62,14 +62,20 @@ def test_no_space_at_a_write(tmp_path: Path, reference: dict[str, str], role: st
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("role", "n"), [point for point in POINTS if point not in CHOSEN])
-def test_no_space_at_every_write(tmp_path: Path, reference: dict[str, str], role: str, n: int) -> None:
+def test_no_space_at_every_write(
+    tmp_path: Path, reference: dict[str, str], role: str, n: int, torture_count: Callable[..., None]
+) -> None:
     _full_at(tmp_path, reference, role, n)
+    torture_count("full disks")
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("role", "n"), [("worker", 2), ("builder", 4), ("builder", 9)])
-def test_an_error_while_syncing(tmp_path: Path, reference: dict[str, str], role: str, n: int) -> None:
+def test_an_error_while_syncing(
+    tmp_path: Path, reference: dict[str, str], role: str, n: int, torture_count: Callable[..., None]
+) -> None:
     _full_at(tmp_path, reference, role, n, call="fsync")
+    torture_count("full disks")
 
 
 @pytest.mark.parametrize("limit", [30, 1_000, 9_000])

@@ -208,13 +208,11 @@ def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
 def test_an_interrupt_ends_workers_and_keeps_finished_shards(
     tmp_path: Path, number: signal.Signals, code: int, group: bool
 ) -> None:
-    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(6, 30), "sleep=60"))
+    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(6, 30), "sleep=7200"))
     child = crash_points.start_build(tmp_path)
     _until(lambda: _journaled(tmp_path) == 2 and len(built_units(tmp_path)) == 4)
     (os.killpg if group else os.kill)(child.pid, number)
-    start = time.monotonic()
-    _, err = child.communicate(timeout=20)
-    assert time.monotonic() - start < 10  # the units would sleep for minutes
+    _, err = child.communicate(timeout=600)  # the units would sleep for hours
     assert child.returncode == code
     # The line of the second shard is visible before the journal is synced and the shard counted.
     assert re.search("interrupted: [12] of 10 shards are finished and stay", err)
@@ -225,11 +223,11 @@ def test_an_interrupt_ends_workers_and_keeps_finished_shards(
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=60"))
+    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=7200"))
     child = crash_points.start_build(tmp_path)
     _until(lambda: len(built_units(tmp_path)) == 2)
     child.kill()
-    child.communicate(timeout=20)
+    child.communicate(timeout=600)
     _until(lambda: not _group(child.pid))
 
 
@@ -281,7 +279,7 @@ def _journaled(folder: Path) -> int:
     return text.count('{"unit":')
 
 
-def _until(condition: object, seconds: float = 30) -> None:
+def _until(condition: object, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end, "waited too long"

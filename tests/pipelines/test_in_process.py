@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -126,7 +127,7 @@ def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     fault = Fault(str(tmp_path / "built"), "builder", "", 0, how="count", log=str(log))
     child = crash_points.start_build(tmp_path, fault=fault, one_unit=True)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == 0, err
     assert Counter(log.read_text().split()) == CALLS
 
@@ -138,8 +139,11 @@ def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], poin
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in CHOSEN], ids=str)
-def test_killed_at_every_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
+def test_killed_at_every_point(
+    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+) -> None:
     _kill_at(tmp_path, reference, point)
+    torture_count("kills")
 
 
 def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
@@ -147,7 +151,7 @@ def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
     write_raw(folder / "raw", GRAPHS)
     fault = Fault(str(folder / "built"), "builder", call, n, when)  # type: ignore[arg-type]
     child = crash_points.start_build(folder, fault=fault, one_unit=True)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == -signal.SIGKILL, err
     for build in (folder / "built").glob("toy-*"):
         for name, digest in digests(build).items():
@@ -159,14 +163,12 @@ def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
 def test_an_interrupt_ends_the_build_at_once(
     tmp_path: Path, reference: dict[str, str], number: signal.Signals, code: int
 ) -> None:
-    write_raw(tmp_path / "raw", GRAPHS, orders={3: "sleep=60"})
+    write_raw(tmp_path / "raw", GRAPHS, orders={3: "sleep=7200"})
     child = crash_points.start_build(tmp_path, one_unit=True)
     _until_built(tmp_path, child.pid)
     assert not psutil.Process(child.pid).children()
     os.kill(child.pid, number)
-    start = time.monotonic()
-    _, err = child.communicate(timeout=20)
-    assert time.monotonic() - start < 10  # the record would sleep for a minute
+    _, err = child.communicate(timeout=600)  # the record would sleep for hours
     assert child.returncode == code
     assert "interrupted: 0 of 1 shards are finished and stay" in err
     assert "Traceback" not in err
@@ -198,8 +200,9 @@ def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixt
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(900)
-def test_interrupted_at_random_moments(tmp_path: Path, reference: dict[str, str]) -> None:
+def test_interrupted_at_random_moments(
+    tmp_path: Path, reference: dict[str, str], torture_count: Callable[..., None]
+) -> None:
     rng = random.Random(0)
     write_raw(tmp_path / "raw", GRAPHS)
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -211,7 +214,7 @@ def test_interrupted_at_random_moments(tmp_path: Path, reference: dict[str, str]
         time.sleep(rng.uniform(0, 0.1))
         number = rng.choice(list(codes))
         child.send_signal(number)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=600)
         landed += child.returncode == codes[number]
         assert child.returncode in {0, codes[number], *([-number] if out else [])}, err
         assert "Traceback" not in err
@@ -222,6 +225,7 @@ def test_interrupted_at_random_moments(tmp_path: Path, reference: dict[str, str]
             for path in sorted((tmp_path / "built").rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
     assert landed > 10
+    torture_count("interrupts", landed)
     assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
 
 
@@ -231,7 +235,7 @@ def _owner(folder: Path) -> str:
 
 def _until_built(folder: Path, pid: int) -> None:
     """Wait until the child has begun its unit."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while not (folder / "log").exists() or "0" not in (folder / "log").read_text().split():
         assert time.monotonic() < end
         assert psutil.pid_exists(pid)

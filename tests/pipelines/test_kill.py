@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
             log = folder / "calls"
             fault = Fault(str(folder / "built"), role, "", 0, how="count", log=str(log), within=place)  # type: ignore[arg-type]
             child = crash_points.start_build(folder, jobs=1, fault=fault)
-            _, err = child.communicate(timeout=60)
+            _, err = child.communicate(timeout=600)
             assert child.returncode == 0, err
             assert Counter(log.read_text().split()) == {
                 c: n for r, p, c, n in CALLS if (r, p) == (role, place)
@@ -124,7 +125,7 @@ def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
     how = "kill" if role == "worker" else "kill-group"
     fault = Fault(str(folder / "built"), role, call, n, when, how, within=place)  # type: ignore[arg-type]
     child = crash_points.start_build(folder, jobs=1, fault=fault)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at a
     # later one the new worker gets through (exit 0). The builder is gone with its group.
     codes = {"builder": [-signal.SIGKILL], "worker": [6] if n == 1 or place == "/prepared/" else [0, 6]}
@@ -141,8 +142,11 @@ def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], poin
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [point for point in _points() if point not in CHOSEN], ids=str)
-def test_killed_at_every_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
+def test_killed_at_every_point(
+    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+) -> None:
     _kill_at(tmp_path, reference, point)
+    torture_count("kills")
 
 
 class _Chain:
@@ -172,7 +176,7 @@ class _Chain:
         landed = child.poll() is None
         if landed:
             (os.killpg if group and self.rng.random() < 0.5 else os.kill)(child.pid, number)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=600)
         # A process that has printed its result is on its way out and dies of a signal as any other.
         assert child.returncode in (0, signals[number], *([-number] if out else [])), err
         assert "Traceback" not in err
@@ -198,14 +202,15 @@ class _Chain:
         _resume(self.folder, self.reference, jobs=self.jobs)
 
 
-def _random_kills(folder: Path, kills: int, seed: int) -> None:
+def _random_kills(folder: Path, kills: int, seed: int) -> int:
     chain = _Chain(folder, seed)
     landed = sum(chain.disturb({signal.SIGKILL: -signal.SIGKILL}, group=True) for _ in range(kills))
     chain.finish()
     assert landed > kills // 2
+    return landed
 
 
-def _random_interrupts(folder: Path, count: int, seed: int) -> None:
+def _random_interrupts(folder: Path, count: int, seed: int) -> int:
     chain = _Chain(folder, seed)
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
     landed = 0
@@ -214,10 +219,11 @@ def _random_interrupts(folder: Path, count: int, seed: int) -> None:
         assert not list((folder / "built").rglob("*.partial"))
     chain.finish()
     assert landed > count // 2
+    return landed
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    _random_kills(tmp_path, 20, seed=0)
+    _random_kills(tmp_path, 8, seed=0)  # the torture has 200
 
 
 def test_interrupted_at_random_moments(tmp_path: Path) -> None:
@@ -225,13 +231,13 @@ def test_interrupted_at_random_moments(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_killed_at_random_moments_many_times(tmp_path: Path, seed: int) -> None:
-    _random_kills(tmp_path, 50, seed=seed)
+def test_killed_at_random_moments_many_times(
+    tmp_path: Path, seed: int, torture_count: Callable[..., None]
+) -> None:
+    torture_count("kills", _random_kills(tmp_path, 50, seed=seed))
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1800)
-def test_interrupted_at_random_moments_many_times(tmp_path: Path) -> None:
-    _random_interrupts(tmp_path, 50, seed=1)
+def test_interrupted_at_random_moments_many_times(tmp_path: Path, torture_count: Callable[..., None]) -> None:
+    torture_count("interrupts", _random_interrupts(tmp_path, 50, seed=1))

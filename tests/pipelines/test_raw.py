@@ -694,10 +694,11 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
 
 @pytest.mark.torture
 @pytest.mark.parametrize("call", ["write", "fsync", "replace", "rename", "open", "mkdir"])
-def test_torture_killed_imports(home, tmp_path, call):
+def test_torture_killed_imports(home, tmp_path, call, torture_count):
     archive = small_s3dis(tmp_path / "a.zip")
     for moment in range(1, 51):
         if not kill_at(home, archive, call, moment):
             break
+        torture_count("kills")
     fetch_dataset(load_manifest("s3dis"), home, archives=[archive], quiet=True)
     assert len(list_copies(home.raw / "s3dis")) == 1

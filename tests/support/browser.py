@@ -80,6 +80,6 @@ def _chromium(page: Path, folder: Path, size: tuple[int, int], *options: str) ->
     profile = f"--user-data-dir={folder / 'profile'}"
     window = f"--window-size={size[0]},{size[1]}"
     command = [browser(), *OPTIONS, profile, window, *options, page.absolute().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

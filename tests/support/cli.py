@@ -38,7 +38,7 @@ def kmip(*args: object) -> Outcome:
     return outcome
 
 
-def kmip_process(*args: object, timeout: float = 120, **environment: str) -> Outcome:
+def kmip_process(*args: object, timeout: float = 600, **environment: str) -> Outcome:
     """Run ``python -m kmip_data ARGS`` as a process."""
     done = subprocess.run(
         [sys.executable, "-m", "kmip_data", *map(str, args)],

@@ -16,6 +16,10 @@ def shared_data(*parts: str) -> Path:
     The folder is ``$KMIP_DATA_TEST_FILES``, else ``../shared/data`` beside the checkout.
     """
     folder = Path(os.environ.get("KMIP_DATA_TEST_FILES") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(
+            "the small real files are absent: ../shared/data, or the folder that $KMIP_DATA_TEST_FILES names"
+        )
     path = folder.joinpath(*parts)
     if not path.exists():
         pytest.skip(f"real test files are not here: {path}")

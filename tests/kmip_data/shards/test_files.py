@@ -355,7 +355,7 @@ except OutOfResources as error:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert run.returncode == 6
     assert run.stderr == ""
@@ -386,7 +386,7 @@ write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
         path = tmp_path / "a.h5"
         path.write_bytes(b"old")
         command = [sys.executable, "-c", code, str(tmp_path), name, str(turn)]
-        assert subprocess.run(command, cwd=root, check=False, timeout=60).returncode == -9
+        assert subprocess.run(command, cwd=root, check=False, timeout=600).returncode == -9
         assert path.read_bytes() == (b"new" * 1000 if (name, turn) == ("fsync", 2) else b"old")
         write_file(path, b"newer")
         assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]

@@ -126,10 +126,10 @@ def test_bit_flips_are_found(build):
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
-def test_bit_flips_at_length(build, seed):
+def test_bit_flips_at_length(build, seed, torture_count):
     assert undetected_flips(build, 300, 1 + seed) == []
+    torture_count("bit flips", 300)
 
 
 def test_every_bit_of_the_card_counts(points):

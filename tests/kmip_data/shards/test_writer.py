@@ -159,7 +159,7 @@ print(hashlib.sha256(data).hexdigest())
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=600,
             cwd=tmp_path,
         )
         outputs.add(run.stdout)

@@ -118,6 +118,7 @@ SMALL = [
     "data.sample=true",
     "data.parameters.k=4",
     "data.parameters.limit=12",
+    "model.parameter_budget=none",
     "model.layers=1",
     "model.hidden_dim=8",
     "training.epochs=1",

@@ -111,7 +111,7 @@ def test_it_learns(build, tmp_path):
         training={"epochs": 60, "eval_every": 20, "batch_size": 50},
     )
     result = train(config, home=Home(tmp_path), quiet=True).results[0]
-    assert result.metrics["test"]["accuracy"] > 0.7
+    assert result.metrics["test"]["accuracy"] > 0.5  # of four classes
 
 
 @pytest.mark.parametrize("neighbors", [(), (4, 3)])

@@ -357,7 +357,7 @@ def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
         if line.startswith("epoch 3/"):
             child.send_signal(number)
             break
-    out, rest = child.communicate(timeout=60)
+    out, rest = child.communicate(timeout=600)
     assert child.returncode == code
     assert out == ""
     assert "Traceback" not in rest

@@ -134,7 +134,7 @@ def test_hash_seeds_do_not_matter(tmp_path):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", HASHING, str(helsinki())],
-            capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, check=True,
+            capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=600, check=True,
         )  # fmt: skip
         printed.add(done.stdout)
     assert len(printed) == 1
