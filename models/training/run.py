@@ -8,7 +8,6 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Home
-from kmip_data.models.search.registry import check_backend
 from kmip_data.models.training.checkpoint import LAST
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
@@ -62,7 +61,7 @@ def train(
     tell = teller(quiet)
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
-    check_backend(config.model.search, device.kind)
+    config.model.attention.check_device(device.kind)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
@@ -131,7 +130,7 @@ def resume(
         )
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
-    check_backend(config.model.search, device.kind)
+    config.model.attention.check_device(device.kind)
     data = open_data(config, home=home, quiet=quiet, **build_options)
     config = data.pinned(config)
     memory = check(config, data, device)
