@@ -38,11 +38,12 @@ class Graphs:
         return self.edge_index + first
 
 
+@dataclass(frozen=True)
 class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
     A subclass is one module of ``kmip_data.graphs.encodings``, named by ``ENCODING``, and found by being
-    there. Its only field is the parameter.
+    there.
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
@@ -51,20 +52,20 @@ class Encoding(ABC):
     metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is none, the usual one first
 
+    parameter: Any
+
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Make it from a name; None where the name is another's."""
         text = name.removeprefix(cls.stem)
         number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MOST
-        if text == name or not (number or text in cls.choices):
-            return None
-        make: Any = cls
-        return make(int(text) if number else text)  # type: ignore[no-any-return]
+        fits = text != name and (number or text in cls.choices)
+        return cls(int(text) if number else text) if fits else None
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """Name of the added column: its folder, and what ``columns=[…]`` takes."""
+        return f"{self.stem}{self.parameter}"
 
     @property
     @abstractmethod

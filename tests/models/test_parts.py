@@ -14,6 +14,7 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv
 
+import kmip_data.models
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
@@ -258,3 +259,29 @@ def test_a_module_in_the_folder_is_a_kind_with_keys_in_every_place(tmp_path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+NAMES = {
+    "GPSLayer",
+    "KMIPAttention",
+    "KMIPMultiheadAttention",
+    "ModelConfig",
+    "backend_status",
+    "build_model",
+    "kmip_attention",
+    "load_preset",
+    "topk_inner_product",
+}
+
+
+def test_public_names_load_torch_only_where_they_need_it() -> None:
+    assert set(kmip_data.models.__all__) >= NAMES
+    for name in kmip_data.models.__all__:
+        assert getattr(kmip_data.models, name) is not None
+    code = (
+        "import sys, kmip_data.models as models\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "models.load_preset('s3dis'), models.ModelConfig(positional='rwse', attention='none')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from kmip_data.graphs.degree_profile import FIELDS, DegreeProfile, local_degree_profile
+from kmip_data.graphs.degree_profile import FIELDS, local_degree_profile
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.schema import Column
 
 
-@dataclass(frozen=True)
 class Profile(Encoding):
     """The local degree profile by one of its two rules."""
 
@@ -21,17 +19,10 @@ class Profile(Encoding):
     choices = ("2.0", "2.8")
     help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
 
-    rule: DegreeProfile = "2.0"
-
-    @property
-    def name(self) -> str:
-        """``degree-profile-2.0``."""
-        return f"degree-profile-{self.rule}"
-
     @property
     def definition(self) -> str:
         """For the card."""
-        return f"local degree profile as PyTorch Geometric {self.rule} has it"
+        return f"local degree profile as PyTorch Geometric {self.parameter} has it"
 
     def columns(self) -> tuple[Column, ...]:
         """``degree_profile`` (N, 5)."""
@@ -51,7 +42,7 @@ class Profile(Encoding):
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """All graphs at once."""
         check()
-        profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.rule)
+        profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
         return {"node/degree_profile": profile}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,26 +14,18 @@ from kmip_data.graphs.laplacian import laplacian_encoding
 from kmip_data.schema import Column
 
 
-@dataclass(frozen=True)
 class Laplacian(Encoding):
-    """LapPE: the ``count`` smallest eigenpairs of the Laplacian."""
+    """LapPE: the K smallest eigenpairs of the Laplacian."""
 
     stem = "lappe"
     metavar = "K"
     help = "The K smallest eigenpairs of the Laplacian."
 
-    count: int
-
-    @property
-    def name(self) -> str:
-        """``lappe10``."""
-        return f"lappe{self.count}"
-
     @property
     def definition(self) -> str:
         """For the card."""
         return (
-            f"{self.count} smallest eigenpairs of D - A of the simple, undirected graph, "
+            f"{self.parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
             "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
         )
 
@@ -43,7 +34,7 @@ class Laplacian(Encoding):
         wanted: dict[str, Any] = {
             "stored": "float32",
             "presented": "float32",
-            "shape": (self.count,),
+            "shape": (self.parameter,),
             "finite": False,
             "doc": self.definition,
         }
@@ -54,13 +45,13 @@ class Laplacian(Encoding):
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Graph by graph."""
-        values = np.empty((len(graphs.node_ptr) - 1, self.count), np.float32)
-        vectors = np.empty((int(graphs.node_ptr[-1]), self.count), np.float32)
+        values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
+        vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
         ends = zip(pairwise(graphs.node_ptr.tolist()), pairwise(graphs.edge_ptr.tolist()), strict=True)
         for g, ((a, b), (start, stop)) in enumerate(ends):
             check()
             edges = graphs.edge_index[:, start:stop]
-            values[g], vectors[a:b] = laplacian_encoding(edges, b - a, self.count)
+            values[g], vectors[a:b] = laplacian_encoding(edges, b - a, self.parameter)
         return {"graph/lappe_values": values, "node/lappe_vectors": vectors}
 
 

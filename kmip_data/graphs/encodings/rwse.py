@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,25 +12,17 @@ from kmip_data.graphs.random_walk import random_walk_encoding
 from kmip_data.schema import Column
 
 
-@dataclass(frozen=True)
 class RandomWalk(Encoding):
-    """RWSE: return probabilities of ``steps`` steps of a random walk."""
+    """RWSE: return probabilities of T steps of a random walk."""
 
     stem = "rwse"
     metavar = "T"
     help = "Return probabilities of T steps of a random walk."
 
-    steps: int
-
-    @property
-    def name(self) -> str:
-        """``rwse20``."""
-        return f"rwse{self.steps}"
-
     @property
     def definition(self) -> str:
         """For the card."""
-        return f"diagonals of P, P², … to the power {self.steps}; P = D⁻¹A of the stored edges"
+        return f"diagonals of P, P², … to the power {self.parameter}; P = D⁻¹A of the stored edges"
 
     def columns(self) -> tuple[Column, ...]:
         """``rwse`` (N, T)."""
@@ -41,7 +32,7 @@ class RandomWalk(Encoding):
                 attribute="rwse",
                 stored="float32",
                 presented="float32",
-                shape=(self.steps,),
+                shape=(self.parameter,),
                 doc=self.definition,
                 low=0.0,
             ),
@@ -52,7 +43,9 @@ class RandomWalk(Encoding):
         check()
         nodes = int(graphs.node_ptr[-1])
         return {
-            "node/rwse": random_walk_encoding(graphs.joined(), nodes, self.steps, node_ptr=graphs.node_ptr)
+            "node/rwse": random_walk_encoding(
+                graphs.joined(), nodes, self.parameter, node_ptr=graphs.node_ptr
+            )
         }
 
 
