@@ -69,6 +69,7 @@ setup(
         "kmip_data.maps": ["assets/*"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
+        "kmip_data.manifests.models": ["*.toml"],
         "kmip_data.manifests.results": ["*.toml"],
     },
     include_package_data=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,10 +17,28 @@ from kmip_data.cli.options import (
 )
 from kmip_data.cli.output import facts, print_json
 from kmip_data.errors import UsageError
+from kmip_data.graphs.encodings import ENCODINGS, parse_encoding
 from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kmip_data.graphs.encoding import Encoding
     from kmip_data.home import Home
+
+
+def _flag(kind: type[Encoding]) -> str:
+    return kind.stem.rstrip("-")
+
+
+def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add a flag for each encoding there is."""
+    for kind in ENCODINGS:
+        options: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": kind.metavar}
+        if kind.choices:
+            options = {"type": click.Choice(kind.choices), "is_flag": False, "flag_value": kind.choices[0]}
+        function = click.option(f"--{_flag(kind)}", help=kind.help, **options)(function)
+    return function
 
 
 @click.command(
@@ -32,22 +50,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("target", shell_complete=complete_dataset)
-@click.option(
-    "--rwse",
-    type=click.IntRange(min=1),
-    metavar="T",
-    help="Return probabilities of T steps of a random walk.",
-)
-@click.option(
-    "--lappe", type=click.IntRange(min=1), metavar="K", help="The K smallest eigenpairs of the Laplacian."
-)
-@click.option(
-    "--degree-profile",
-    type=click.Choice(["2.0", "2.8"]),
-    is_flag=False,
-    flag_value="2.0",
-    help="Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]",
-)
+@encoding_options
 @sample_option
 @jobs_option
 @engine_options
@@ -56,9 +59,6 @@ if TYPE_CHECKING:
 @quiet_option
 def command(
     target: str,
-    rwse: int | None,
-    lappe: int | None,
-    degree_profile: str | None,
     sample: bool,
     jobs: int | None,
     engine: Literal["processes", "dask"],
@@ -66,6 +66,7 @@ def command(
     home: Home,
     as_json: bool,
     quiet: bool,
+    **parameters: Any,
 ) -> None:
     """Add positional encodings to a build.
 
@@ -74,15 +75,14 @@ def command(
     at once.
     """
     from kmip_data.columns import column_facts
-    from kmip_data.graphs.encodings import parse_encoding
     from kmip_data.pipelines.encode import encode_build
 
-    given = {"rwse": rwse, "lappe": lappe, "degree-profile-": degree_profile}
-    encodings = [parse_encoding(f"{name}{value}") for name, value in given.items() if value is not None]
+    given = [(kind.stem, parameters[_flag(kind).replace("-", "_")]) for kind in reversed(ENCODINGS)]
+    encodings = [parse_encoding(f"{stem}{value}") for stem, value in given if value is not None]
     if not encodings:
         raise UsageError(
             "There is nothing to add.",
-            expected="--rwse T, --lappe K or --degree-profile",
+            expected=" or ".join(f"--{_flag(kind)} {kind.metavar}".rstrip() for kind in ENCODINGS),
             found="none of them",
             left="nothing was changed",
             next="kmip-data encode --help",

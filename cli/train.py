@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,17 +220,17 @@ def _refuse_changes() -> None:
 
 
 #: Options of the line to the key of the configuration that they set.
-KEYS = {
+KEYS: dict[str, tuple[str, ...]] = {
     "sample": ("data", "sample"),
     "precision": ("training", "precision"),
     "device": ("system", "device"),
     "devices": ("system", "devices"),
     "compiled": ("system", "compile"),
     "logger": ("system", "logger"),
-    "search": ("model", "search"),
+    "search": ("model", "attention", "search"),
     "coordinates": ("data", "coordinates"),
     "neighbors": ("training", "neighbors"),
-    "attention_k": ("model", "k"),
+    "attention_k": ("model", "attention", "k"),
     "k_schedule": ("training", "k_schedule"),
 }
 
@@ -279,8 +281,8 @@ def configuration(
     options["attention_k"] = None if attention_k is None else layer_numbers(attention_k)
     for name, value in options.items():
         if value not in (None, False):
-            section, key = KEYS[name]
-            values[section][key] = value
+            *sections, key = KEYS[name]
+            functools.reduce(operator.getitem, sections, values)[key] = value
     config = config_from_mapping(values, "the command line")
     if epochs is not None:
         config = with_epochs(config, epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import torch
 from torch import nn
@@ -30,7 +31,7 @@ def fit_hidden_dim(
 ) -> ModelConfig:
     """Choose ``hidden_dim`` as upstream ``main.py:find_max_hidden_dim`` does.
 
-    A binary search over 32 … 512, each candidate rounded up to a multiple of the heads, for the
+    A binary search over 32 … 512, each candidate rounded up to what the parts divide it by, for the
     largest count within the budget. As there, 32 is the answer when even that is too large; here it
     is logged. Candidates are counted without memory and without drawing random numbers, so the
     weights of the model built afterwards do not depend on the search (upstream's do).
@@ -56,8 +57,10 @@ def fit_hidden_dim(
     if budget is None:
         return config
 
+    multiple = math.lcm(config.attention.multiple, config.local.multiple)
+
     def candidate(dim: int) -> ModelConfig:
-        rounded = -(-dim // config.heads) * config.heads
+        rounded = -(-dim // multiple) * multiple
         return config.model_copy(update={"hidden_dim": rounded, "parameter_budget": None})
 
     def count(dim: int) -> int:

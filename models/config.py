@@ -2,20 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from kmip_data.manifest import unknown_name
+from kmip_data.models.parts import Part, Section
+from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, POSITIONAL, models
+
+if TYPE_CHECKING:
+    AnyAttention = AnyMessagePassing = Part
+    AnyPositional = str
+else:
+    AnyPositional = Literal[tuple(POSITIONAL)]
+    AnyAttention = Annotated[Union[tuple(ATTENTION.values())], Field(discriminator="kind")]  # noqa: UP007
+    AnyMessagePassing = Annotated[
+        Union[tuple(MESSAGE_PASSING.values())], Field(discriminator="kind")  # noqa: UP007
+    ]
 
 USUAL_DIM = 56  #: hidden_dim where nobody chose one
-Positive = Annotated[int, Field(ge=1)]
+#: Keys of ``model`` as they were called before parts had sections of their own: old run folders have them.
+OLD_NAMES = {
+    "heads": "attention.heads",
+    "k": "attention.k",
+    "key_dim": "attention.key_dim",
+    "value_dim": "attention.value_dim",
+    "output_projection": "attention.output_projection",
+    "attention_dropout": "attention.dropout",
+    "legacy_padding": "attention.legacy_padding",
+    "warm_start": "attention.warm_start",
+    "search": "attention.search",
+    "local": "local.kind",
+    "local_residual": "local.residual",
+}
 
 
-class ModelConfig(BaseModel):
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``changes``, tables key by key; a table of another kind takes the place of one."""
+    found = dict(base)
+    for key, value in changes.items():
+        old = found.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        alike = both and value.get("kind", old.get("kind")) == old.get("kind")
+        found[key] = merged(old, value) if alike else value
+    return found
+
+
+def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys by their present names; a section given as a word is its kind."""
+    found = dict(given)
+    for section in ("attention", "local"):
+        if isinstance(found.get(section), str):
+            found[section] = {"kind": found[section]}
+    for old in (OLD_NAMES.keys() - {"local"}) & given.keys():
+        section, _, key = OLD_NAMES[old].partition(".")
+        value, place = found.pop(old), found.get(section, {})
+        if not isinstance(place, Mapping) or place.get(key, value) != value:
+            msg = f"{old} is the old name of {OLD_NAMES[old]}, and both are given"
+            raise ValueError(msg)
+        found[section] = {**place, key: value}
+    return found
+
+
+class ModelConfig(Section):
     """Architecture of a GPS network. The defaults are the paper's S3DIS network, as its code ran it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    name: str = Field(default="gps-kmip", description="architecture, one of the names of the model registry")
+    name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
     layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
     hidden_dim: int = Field(
         default=USUAL_DIM, ge=1, description="channels of nodes and edges between the layers"
@@ -26,47 +79,21 @@ class ModelConfig(BaseModel):
         description="largest number of parameters: hidden_dim becomes the widest that fits; a hidden_dim of"
         " one's own switches it off",
     )
-    heads: int = Field(default=4, ge=1, description="attention heads")
-    k: Positive | tuple[Positive, ...] = Field(
-        default=10, description="keys that a query attends to, or a list with one number a layer"
+    attention: AnyAttention = Field(
+        default_factory=ATTENTION["k-mip"], description="attention of a layer; none: no such branch"
     )
-    key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
-    value_dim: int | None = Field(
-        default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
+    local: AnyMessagePassing = Field(
+        default_factory=MESSAGE_PASSING["gated-gcn"],
+        description="message passing beside the attention; none: no such branch",
     )
-    output_projection: bool = Field(
-        default=False,
-        description="linear layer after the heads (W_O of the paper's Algorithm 1; its code has none)",
-    )
-    attention_dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="dropout of attention weights (the paper names 0.5; its code ignored it for k-MIP)",
-    )
-    legacy_padding: bool = Field(
-        default=False,
-        description="attend zero padding up to the largest graph of the batch, as the paper's code did",
-    )
-    warm_start: bool = Field(
-        default=False,
-        description="begin each search with the pairs of the step before, where the shape is the same: for"
-        " training on one graph; same result",
-    )
-    search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
-    local: Literal["gated-gcn"] = Field(
-        default="gated-gcn", description="message passing beside the attention"
-    )
-    local_residual: Literal["none", "inside", "outside"] = Field(
-        default="none",
-        description="residual connection of the local branch: none (the paper's code), inside the"
-        " message-passing layer (thesis, Exphormer) or after it (LRGB); for gated-gcn the last two are equal",
-    )
-    norm: Literal["batch", "graph-layer", "layer", "graph"] = Field(
+    norm: Literal["batch", "graph-layer", "layer", "graph", "none"] = Field(
         default="batch",
         description="batch; graph-layer (one mean and variance a graph: the code's layer norm); layer"
-        " (a node: the paper's word); graph (a graph and channel)",
+        " (a node: the paper's word); graph (a graph and channel); none",
+    )
+    feed_forward: bool = Field(
+        default=True, description="two linear layers after the branches; false: stacks of message passing"
     )
     ffn_activation: Literal["relu", "gelu"] = Field(
         default="relu",
@@ -98,7 +125,7 @@ class ModelConfig(BaseModel):
         description="dummy: one learned vector for all edges; linear: of edge_attr; bond: embeddings of OGB's"
         " three integers; voc, coco: standardised, then linear",
     )
-    positional: Literal["none", "lappe", "rwse", "equivstable"] = Field(
+    positional: AnyPositional = Field(
         default="none",
         description="positional encoding: beside the node features Laplacian eigenvectors (lappe, 16"
         " channels) or return probabilities of random walks (rwse, 28); equivstable: gates of message passing"
@@ -116,55 +143,40 @@ class ModelConfig(BaseModel):
         " for about a third more time, same result; none: training does so where memory asks for it",
     )
 
-    @model_validator(mode="after")
-    def _position_leaves_room(self) -> Self:
-        width = {"lappe": 16, "rwse": 28}.get(self.positional, 0)
-        if width >= self.hidden_dim and self.parameter_budget is None:
-            msg = (
-                f"hidden_dim = {self.hidden_dim} leaves no room beside the {width} channels of"
-                f" {self.positional}"
-            )
-            raise ValueError(msg)
-        return self
-
-    @property
-    def k_of_layers(self) -> tuple[int, ...]:
-        """Keys that a query attends to, for each layer."""
-        return (self.k,) * self.layers if isinstance(self.k, int) else self.k
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """Take old names, and what the model's file says where nothing was given."""
+        if not isinstance(given, Mapping):
+            return given
+        found = _with_present_names(given)
+        name = str(found.get("name", cls.model_fields["name"].default))
+        if name not in models():
+            raise ValueError(unknown_name("model", name, list(models())).what)
+        return merged(models()[name], found)
 
     @model_validator(mode="after")
-    def _a_number_for_each_layer(self) -> Self:
-        if len(self.k_of_layers) != self.layers:
-            msg = f"k lists {len(self.k_of_layers)} numbers, and there are {self.layers} layers"
-            raise ValueError(msg)
-        return self
-
-    @model_validator(mode="after")
-    def _one_of_width_and_budget(self) -> Self:
-        if self.parameter_budget is not None and self.hidden_dim != USUAL_DIM:
+    def _parts_go_together(self) -> Self:
+        free = self.parameter_budget is not None  # to choose hidden_dim
+        for part in (self.attention, self.local):
+            part.check(self.layers, None if free else self.hidden_dim)
+        position, msg = POSITIONAL[self.positional], ""
+        if free and self.hidden_dim != USUAL_DIM:
             msg = (
                 f"parameter_budget = {self.parameter_budget} would replace hidden_dim = {self.hidden_dim};"
                 " leave one of them out"
             )
-            raise ValueError(msg)
-        return self
-
-    @model_validator(mode="after")
-    def _heads_fill_hidden_dim(self) -> Self:
-        if self.value_dim is None and self.hidden_dim % self.heads and self.parameter_budget is None:
-            msg = f"hidden_dim = {self.hidden_dim} is no multiple of heads = {self.heads}; or set value_dim"
-            raise ValueError(msg)
-        if self.value_dim is not None and self.parameter_budget is not None:
-            msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
-            raise ValueError(msg)
-        if (
-            self.value_dim is not None
-            and not self.output_projection
-            and self.heads * self.value_dim != self.hidden_dim
-        ):
+        elif self.attention.kind == self.local.kind == "none":
+            msg = "attention and local are both none: layers need one of them"
+        elif position.distances and not self.local.reads_distances:
             msg = (
-                f"heads · value_dim = {self.heads * self.value_dim} must be hidden_dim = {self.hidden_dim}"
-                " unless output_projection is on"
+                f"{position.name} scales the gates of message passing, and local = {self.local.kind} has none"
             )
+        elif position.width >= self.hidden_dim and not free:
+            msg = (
+                f"hidden_dim = {self.hidden_dim} leaves no room beside the {position.width} channels of"
+                f" {position.name}"
+            )
+        if msg:
             raise ValueError(msg)
         return self

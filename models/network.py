@@ -1,4 +1,4 @@
-"""The GPS network, and ``build_model`` which makes any registered network from its configuration."""
+"""The GPS network, and ``build_model`` which makes it from a configuration."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.heads import HEADS
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.recompute import recomputed
-from kmip_data.models.positional import POSITIONAL, READS, WIDTHS, StablePosition, WithPositional
-from kmip_data.models.registry import builder, register_model
-from kmip_data.models.search.registry import get_backend
+from kmip_data.models.parts import Place
+from kmip_data.models.positional import WithPositional
+from kmip_data.models.registry import POSITIONAL
 
 
 class GPSNetwork(nn.Module):
@@ -42,12 +40,13 @@ class GPSNetwork(nn.Module):
         dim = config.hidden_dim
         self.node_encoder = _node_encoder(config, in_channels)
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
-        self.position = StablePosition(dim) if config.positional == "equivstable" else None
+        position, parts = POSITIONAL[config.positional], (config.local, config.attention)
+        self.reads_edges = any(part.reads_edges for part in parts)
+        # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
+        self.edge_encoder.requires_grad_(self.reads_edges)
+        self.position = None if position.width else position.build(dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
-        self.layers = nn.ModuleList(
-            _gps_layer(config, k=k, last=number == config.layers - 1)
-            for number, k in enumerate(config.k_of_layers)
-        )
+        self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = HEADS[config.head or "node"](
             dim,
@@ -58,7 +57,7 @@ class GPSNetwork(nn.Module):
             activation=config.head_activation,
             pooling=config.pooling,
         )
-        self.reads = READS[config.positional]
+        self.reads = (*position.reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any) -> Tensor:
         """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs.
@@ -68,7 +67,8 @@ class GPSNetwork(nn.Module):
         graphs = read_batch(batch, self.reads)
         if self.position is not None:
             graphs = self.position(graphs)
-        x, e = self.input(self.node_encoder(graphs)), self.edge_encoder(graphs)
+        x = self.input(self.node_encoder(graphs))
+        e = self.edge_encoder(graphs) if self.reads_edges else None
         for layer in self.layers:
             if self.checkpoint_layers and self.training:
                 x, e = recomputed(layer, x, e, graphs)
@@ -91,50 +91,30 @@ class InputBlock(nn.Module):
 
 
 def _node_encoder(config: ModelConfig, in_channels: int) -> nn.Module:
-    encoder = NODE_ENCODERS[config.node_encoder](in_channels, config.hidden_dim - WIDTHS[config.positional])
-    if config.positional not in POSITIONAL:
-        return encoder
-    return WithPositional(encoder, POSITIONAL[config.positional]())
+    position, dim = POSITIONAL[config.positional], config.hidden_dim
+    encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - position.width)
+    beside = position.build(dim) if position.width else None
+    return encoder if beside is None else WithPositional(encoder, beside)
 
 
-def _gps_layer(config: ModelConfig, *, k: int, last: bool) -> GPSLayer:
-    local = GatedGCN(
+def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
+    place = Place(
         config.hidden_dim,
         dropout=config.dropout,
-        residual=config.local_residual == "inside",
-        update_edges=not last,
-        by_distance=config.positional == "equivstable",
-    )
-    attention = KMIPAttention(
-        config.hidden_dim,
-        heads=config.heads,
-        key_dim=config.key_dim,
-        k=k,
-        value_dim=config.value_dim,
-        output_projection=config.output_projection,
-        dropout=config.attention_dropout,
-        backend=config.search,
-        legacy_padding=config.legacy_padding,
-        warm_start=config.warm_start,
+        layer=number,
+        layers=config.layers,
+        distances=POSITIONAL[config.positional].distances,
     )
     return GPSLayer(
-        config.hidden_dim,
-        local=local,
-        attention=attention,
+        config.local.build(place),
+        config.attention.build(place),
+        dim=config.hidden_dim,
         dropout=config.dropout,
         norm=config.norm,
         activation=config.ffn_activation,
-        add_local_input=config.local_residual == "outside",
+        feed_forward=config.feed_forward,
+        add_local_input=config.local.adds_input,
     )
-
-
-@register_model("gps-kmip")
-def _gps_kmip(
-    config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None
-) -> nn.Module:
-    if config.search != "auto":
-        get_backend(config.search)  # an unknown name is told now, not at the first batch
-    return GPSNetwork(config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels)
 
 
 def build_model(
@@ -159,7 +139,7 @@ def build_model(
     Raises
     ------
     UsageError
-        An unknown model or search backend, or options that do not go together.
+        An unknown search backend, or parts that do not go together.
     """
     if config.parameter_budget is not None:
         from kmip_data.models.budget import fit_hidden_dim
@@ -167,6 +147,4 @@ def build_model(
         config = fit_hidden_dim(
             config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
         )
-    return builder(config.name)(
-        config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
-    )
+    return GPSNetwork(config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels)

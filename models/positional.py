@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +10,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
-
-#: Attributes of a batch: eigenvectors (N, K) and the eigenvalues (G, K) of each graph, NaN where a graph has
-#: fewer than K nodes; (N, T) return probabilities of random walks.
-LAPPE_VECTORS: Final = "lappe_vectors"
-LAPPE_VALUES: Final = "lappe_values"
-RWSE: Final = "rwse"
+from kmip_data.models.parts import Positional
 
 
 class LapPE(nn.Module):
@@ -27,21 +20,19 @@ class LapPE(nn.Module):
     that a graph does not have are left out of the sum. In training the sign of each eigenvector is
     drawn anew, because it means nothing: one sign a frequency for the whole batch, as upstream.
 
+    It reads eigenvectors (N, K) and eigenvalues (G, K), NaN where a graph has fewer than K nodes.
+
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
-    dim: ClassVar[int] = 16
-    reads: ClassVar[tuple[str, ...]] = (LAPPE_VECTORS, LAPPE_VALUES)
-
-    def __init__(self) -> None:
+    def __init__(self, position: Positional) -> None:
         super().__init__()
-        self.each = nn.Sequential(
-            nn.Linear(2, 2 * self.dim), nn.ReLU(), nn.Linear(2 * self.dim, self.dim), nn.ReLU()
-        )
+        dim, self.position = position.width, position
+        self.each = nn.Sequential(nn.Linear(2, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim), nn.ReLU())
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 16)."""
-        vectors, values = (_column(batch, name, "lappe10") for name in self.reads)
+        values, vectors = _columns(batch, self.position)
         if len(values) == batch.num_graphs:
             values = values[batch.graph]
         values = values.reshape(vectors.shape)  # of the nodes, as transforms of PyTorch Geometric give them
@@ -56,18 +47,16 @@ class LapPE(nn.Module):
 class RandomWalkSE(nn.Module):
     """Return probabilities of random walks: batch norm, then a linear map (upstream ``RWSE``, ``Linear``)."""
 
-    dim: ClassVar[int] = 28
-    reads: ClassVar[tuple[str, ...]] = (RWSE,)
-    steps: ClassVar[int] = 20
-
-    def __init__(self) -> None:
+    def __init__(self, position: Positional, steps: int) -> None:
         super().__init__()
-        self.norm = BatchNorm(self.steps)
-        self.linear = nn.Linear(self.steps, self.dim)
+        self.position = position
+        self.norm = BatchNorm(steps)
+        self.linear = nn.Linear(steps, position.width)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 28)."""
-        return self.linear(self.norm(_column(batch, RWSE, "rwse20")))  # type: ignore[no-any-return]
+        (rows,) = _columns(batch, self.position)
+        return self.linear(self.norm(rows))  # type: ignore[no-any-return]
 
 
 class StablePosition(nn.Module):
@@ -82,20 +71,20 @@ class StablePosition(nn.Module):
 
     Parameters
     ----------
+    frequencies
+        Number of eigenvectors.
     dim
         Coordinates of a position: the channels of the network.
     """
 
-    reads: ClassVar[tuple[str, ...]] = (LAPPE_VECTORS,)
-    frequencies: ClassVar[int] = 8
-
-    def __init__(self, dim: int) -> None:
+    def __init__(self, position: Positional, frequencies: int, dim: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(self.frequencies, dim)
+        self.position = position
+        self.linear = nn.Linear(frequencies, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
         """The batch, its edges with their distances."""
-        vectors = _column(batch, LAPPE_VECTORS, COLUMNS["equivstable"])
+        (vectors,) = _columns(batch, self.position)
         position = self.linear(vectors.nan_to_num())
         edges = batch.edges
         apart = edges.at_source(position) - edges.at_target(position)
@@ -115,30 +104,16 @@ class WithPositional(nn.Module):
         return torch.cat([self.features(batch), self.position(batch)], dim=1)
 
 
-def _column(batch: GraphBatch, name: str, column: str) -> Tensor:
-    found = batch.added.get(name)
-    if found is None:
-        raise UsageError(
-            "the network reads a positional encoding that the data do not have",
-            expected=f"{name} (the added column {column})",
-            found="none",
-            next=f"kmip-data encode TARGET adds {column}; or --set model.positional=none",
-        )
-    return found
-
-
-POSITIONAL: dict[str, Callable[[], nn.Module]] = {"lappe": LapPE, "rwse": RandomWalkSE}
-#: Channels that an encoding takes from those of the node encoder.
-WIDTHS: dict[str, int] = {"none": 0, "lappe": LapPE.dim, "rwse": RandomWalkSE.dim, "equivstable": 0}
-#: Names under which ``kmip-data encode`` adds what the encoders read.
-COLUMNS: dict[str, str] = {
-    "lappe": "lappe10",
-    "rwse": f"rwse{RandomWalkSE.steps}",
-    "equivstable": f"lappe{StablePosition.frequencies}",
-}
-READS: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "lappe": LapPE.reads,
-    "rwse": RandomWalkSE.reads,
-    "equivstable": StablePosition.reads,
-}
+def _columns(batch: GraphBatch, position: Positional) -> list[Tensor]:
+    """What the encoding added, in the order of its columns."""
+    assert position.encoding is not None
+    column = position.encoding.name
+    for name in position.reads:
+        if name not in batch.added:
+            raise UsageError(
+                "the network reads a positional encoding that the data do not have",
+                expected=f"{name} (the added column {column})",
+                found="none",
+                next=f"kmip-data encode TARGET adds {column}; or --set model.positional=none",
+            )
+    return [batch.added[name] for name in position.reads]

@@ -1,56 +1,38 @@
-"""Names of architectures: which there are, and how each is made from a configuration."""
+"""What a network can be made of, found by being there: parts, positional encodings, models by name."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from typing import Protocol
+import functools
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from types import ModuleType
+from typing import Any
 
-from torch import nn
-
-from kmip_data.errors import UsageError
-from kmip_data.models.config import ModelConfig
-
-
-class Builder(Protocol):
-    """Makes a network whose ``forward(batch)`` gives logits (ΣN, C)."""
-
-    def __call__(
-        self, config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None
-    ) -> nn.Module:
-        """Make it."""
-        ...
+from kmip_data.models import encodings
+from kmip_data.models.attention import kinds as attentions
+from kmip_data.models.layers import kinds as message_passing
+from kmip_data.models.parts import Part, Positional
+from kmip_data.presence import modules_in
 
 
-_builders: dict[str, Builder] = {}
+def _parts(package: ModuleType) -> dict[str, type[Part]]:
+    parts: list[type[Part]] = [module.PART for module in modules_in(package)]
+    return {part.model_fields["kind"].default: part for part in parts}
 
 
-def register_model(name: str) -> Callable[[Builder], Builder]:
-    """Decorator that makes a builder known as ``name``."""
+ATTENTION = _parts(attentions)  #: by ``model.attention.kind``
+MESSAGE_PASSING = _parts(message_passing)  #: by ``model.local.kind``
 
-    def register(builder: Builder) -> Builder:
-        _builders[name] = builder
-        return builder
-
-    return register
+_POSITIONAL: list[Positional] = [module.POSITIONAL for module in modules_in(encodings)]
+POSITIONAL = {position.name: position for position in _POSITIONAL}  #: by ``model.positional``
 
 
-def model_names() -> tuple[str, ...]:
-    """All known architectures."""
-    from kmip_data.models import network  # noqa: F401 -- importing it registers them
-
-    return tuple(sorted(_builders))
-
-
-def builder(name: str) -> Builder:
-    """The builder of that name; an unknown one is an error that names the nearest."""
-    names = model_names()
-    if name not in names:
-        near = difflib.get_close_matches(name, names, 1)
-        raise UsageError(
-            f"no model is called {name!r}",
-            expected="one of " + ", ".join(names),
-            found=name,
-            next=f"did you mean {near[0]!r}?" if near else None,
-        )
-    return _builders[name]
+@functools.cache
+def models() -> Mapping[str, dict[str, Any]]:
+    """Keys of every model by name, as its file in ``manifests/models`` has them."""
+    folder = resources.files("kmip_data.manifests.models")
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda f: f.name
+    )
+    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8")) for file in files}

@@ -156,7 +156,9 @@ def _open(build: Build, folder: Path, overrides: list[str]) -> tuple[RunData, Ru
 
 
 def _with_search(config: RunConfig, name: str) -> RunConfig:
-    return config.model_copy(update={"model": config.model.model_copy(update={"search": name})})
+    from kmip_data.models.training.overrides import apply_overrides
+
+    return apply_overrides(config, [f"model.attention.search={name}"])
 
 
 def _epoch(data: RunData, config: RunConfig, *, together: bool) -> None:

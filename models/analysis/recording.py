@@ -16,6 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.home import Home
 from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.layers.batch import GraphBatch
 
 Layer = tuple[Tensor, Tensor, Tensor]
 
@@ -83,7 +84,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     UsageError
         The model has no k-MIP attention.
     """
-    attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
+    attentions = _attentions(model)
     if not attentions:
         raise UsageError(
             "The model has no k-MIP attention to record.",
@@ -99,6 +100,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
         assert isinstance(module, KMIPAttention)
         x = args[0] if args else options["x"]
         ptr = args[1] if len(args) > 1 else options.get("ptr")
+        ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         ptr = (0, len(x)) if ptr is None else ptr.tolist() if isinstance(ptr, Tensor) else ptr
         queries, keys, values = (
             linear(x).detach().view(len(x), module.heads, -1).transpose(0, 1)
@@ -112,6 +114,10 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _attentions(model: nn.Module) -> list[KMIPAttention]:
+    return [module for module in model.modules() if isinstance(module, KMIPAttention)]
 
 
 def record_run(
@@ -171,17 +177,17 @@ def record_run(
                 module.model(batch.to(where))
                 if len(recorder.sizes) >= graphs:
                     break
-    card = data.build.card
+    card, attentions = data.build.card, _attentions(module.model)
     return recorder.projections(
         graphs,
         run=str(opened.folder),
         model=opened.result.model,
-        k=max(config.model.k_of_layers),
+        k=max(attention.k for attention in attentions),
         dataset=card.dataset,
         sample=card.sample,
         complete=card.complete,
         build_key=card.key,
         split=data.split_name,
         part=part,
-        legacy_padding=config.model.legacy_padding,
+        legacy_padding=attentions[0].legacy_padding,
     )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention, fuses
 from kmip_data.models.attention.operators import attend, search
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
 
 Pointers = Tensor | Sequence[int]
@@ -230,7 +231,7 @@ class KMIPAttention(nn.Module):
         self.value = nn.Linear(dim, heads * value_dim)
         self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
-    def forward(self, x: Tensor, ptr: Pointers | None = None) -> Tensor:
+    def forward(self, x: Tensor, ptr: Pointers | GraphBatch | None = None) -> Tensor:
         """Attend within each graph.
 
         Parameters
@@ -238,13 +239,14 @@ class KMIPAttention(nn.Module):
         x
             (N, dim), the nodes of all graphs.
         ptr
-            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; None: one graph.
+            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
 
         Returns
         -------
         Tensor
             (N, dim).
         """
+        ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
         operands = (self._split(self.query(x)), self._split(self.key(rows)), self._split(self.value(rows)))
         k = self.k if self.training_k is None or not self.training else self.training_k

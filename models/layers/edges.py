@@ -30,6 +30,11 @@ class Edges(Protocol):
         """Squared distance of the positions of each edge's ends: edge values with one channel, or None."""
         ...
 
+    @property
+    def index(self) -> Tensor:
+        """(2, E) sources and targets, as PyTorch Geometric's layers take them."""
+        ...
+
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → edge values, newly allocated."""
         ...
@@ -62,6 +67,11 @@ class EdgeList:
     num_nodes: int
     distance: Tensor | None = None
 
+    @property
+    def index(self) -> Tensor:
+        """(2, E)."""
+        return torch.stack([self.source, self.target])
+
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (E, d)."""
         return x.index_select(0, self.source)
@@ -90,6 +100,12 @@ class NeighborTable:
 
     neighbor: Tensor
     distance: Tensor | None = None
+
+    @property
+    def index(self) -> Tensor:
+        """(2, N · k), the edges of a target one after the other."""
+        targets = torch.arange(len(self.neighbor), device=self.neighbor.device)[:, None]
+        return torch.stack([self.neighbor.long(), targets.expand_as(self.neighbor)]).flatten(1)
 
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (N, k, d)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges, NeighborTable
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.relu_dropout import relu_dropout
@@ -59,7 +60,7 @@ class GatedGCN(nn.Module):
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
 
-    def forward(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor]:
         """One layer.
 
         Parameters
@@ -67,16 +68,17 @@ class GatedGCN(nn.Module):
         x
             (N, d).
         e
-            Edge features in the form of ``edges``: (E, d) or (N, k, d); (1, d) when all edges share
+            Edge features in the form of the edges: (E, d) or (N, k, d); (1, d) when all edges share
             one vector.
-        edges
-            Who is connected to whom, and with ``by_distance`` how far the ends are apart.
+        batch
+            Who is connected to whom, and with ``by_distance`` how far the ends are apart; or its edges.
 
         Returns
         -------
         tuple
-            Nodes (N, d) and edge features in the form of ``edges``.
+            Nodes (N, d) and edge features in the form of the edges.
         """
+        edges = batch.edges if isinstance(batch, GraphBatch) else batch
         if isinstance(edges, NeighborTable) and self._takes(x, e, edges):
             messages, gates, e_new = self._sums_compiled(x, e, edges)
         else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.errors import UsageError
+from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.norms import NORMS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
@@ -16,54 +17,75 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu
 class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
-    local: ``norm(local(x))``, global: ``norm(x + dropout(attention(x)))``, their sum h, then
-    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``.
+    local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their sum h, then
+    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out.
 
     Parameters
     ----------
+    conv
+        Any module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the form of
+        ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its own dropout.
+    attention
+        Any module called as ``attention(x, batch) -> x``.
     dim
         Channels d.
-    local
-        Called as ``local(x, e, edges) -> (x, e)``; does its own dropout.
-    attention
-        Called as ``attention(x, ptr)``.
     dropout
         Probability, after attention and twice in the feed-forward block.
     norm
         Name in :data:`~kmip_data.models.layers.norms.NORMS`.
     activation
         Of the feed-forward block.
+    feed_forward
+        False: the layer ends with h.
     add_local_input
-        Add x to what ``local`` gives before its norm.
+        Add x to what ``conv`` gives before its norm.
+
+    Raises
+    ------
+    UsageError
+        There is neither.
     """
 
     def __init__(
         self,
-        dim: int,
+        conv: nn.Module | None,
+        attention: nn.Module | None,
         *,
-        local: nn.Module,
-        attention: nn.Module,
-        dropout: float,
-        norm: str,
+        dim: int,
+        dropout: float = 0.0,
+        norm: str = "batch",
         activation: Literal["relu", "gelu"] = "relu",
+        feed_forward: bool = True,
         add_local_input: bool = False,
     ) -> None:
         super().__init__()
-        self.local, self.attention = local, attention
-        self.norm_local, self.norm_global, self.norm_out = (NORMS[norm](dim) for _ in range(3))
-        self.linear_in = nn.Linear(dim, 2 * dim)
-        self.linear_out = nn.Linear(2 * dim, dim)
+        if conv is None and attention is None:
+            raise UsageError("a GPS layer needs a part", expected="conv, attention or both", found="neither")
+        self.local, self.attention = conv, attention
+        self.norm_local = None if conv is None else NORMS[norm](dim)
+        self.norm_global = None if attention is None else NORMS[norm](dim)
+        self.norm_out = NORMS[norm](dim) if feed_forward else None
+        self.linear_in = nn.Linear(dim, 2 * dim) if feed_forward else None
+        self.linear_out = nn.Linear(2 * dim, dim) if feed_forward else None
         self.dropout = nn.Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
         self.add_local_input = add_local_input
 
-    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Nodes (N, d) and edge features to the same."""
+    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Any) -> tuple[Tensor, Tensor | None]:
+        """Nodes (N, d) and edge features to the same; ``batch`` may be one of PyTorch Geometric's, too."""
+        batch = batch if isinstance(batch, GraphBatch) else read_batch(batch)
         graphs = batch.graph, batch.num_graphs
-        local, e = self.local(x, e, batch.edges)
-        if self.add_local_input:
-            local = local + x
-        attended = x + self.dropout(self.attention(x, batch.ptr))
-        h = self.norm_local(local, *graphs) + self.norm_global(attended, *graphs)
+        h: Tensor | None = None
+        if self.local is not None and self.norm_local is not None:
+            local, e = self.local(x, e, batch)
+            if self.add_local_input:
+                local = local + x
+            h = self.norm_local(local, *graphs)
+        if self.attention is not None and self.norm_global is not None:
+            attended = self.norm_global(x + self.dropout(self.attention(x, batch)), *graphs)
+            h = attended if h is None else h + attended
+        assert h is not None
+        if self.norm_out is None or self.linear_in is None or self.linear_out is None:
+            return h, e
         feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
         return self.norm_out(h + self.dropout(feed), *graphs), e

@@ -78,9 +78,21 @@ def _layer_norm(dim: int) -> nn.Module:
     return LayerNorm(dim, mode="node")  # type: ignore[no-any-return]
 
 
+class NoNorm(nn.Module):
+    """Leaves rows as they are."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, graph: Tensor | None = None, num_graphs: int | None = None) -> Tensor:
+        """(N, dim) to the same."""
+        return x
+
+
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,  # point clouds
     "graph-layer": _graph_layer_norm,  # LRGB and cities: one mean and variance a graph, all channels
     "layer": _layer_norm,  # one mean and variance a node: what the paper's word means
     "graph": GraphNorm,  # one mean and variance a graph and channel: the thesis and Exphormer
+    "none": NoNorm,  # stacks of message passing
 }

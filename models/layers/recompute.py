@@ -13,7 +13,9 @@ from kmip_data.models.layers.norms import unchanged_statistics
 from kmip_data.models.search.kept import KeptSearches
 
 
-def recomputed(layer: nn.Module, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+def recomputed(
+    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch
+) -> tuple[Tensor, Tensor | None]:
     """``layer(x, e, batch)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and takes over the
@@ -29,5 +31,7 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor, batch: GraphBatch) -> tup
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return searches.recording(), again()
 
-    result: tuple[Tensor, Tensor] = checkpoint(layer, x, e, batch, use_reentrant=False, context_fn=contexts)
+    result: tuple[Tensor, Tensor | None] = checkpoint(
+        layer, x, e, batch, use_reentrant=False, context_fn=contexts
+    )
     return result

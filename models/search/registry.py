@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import logging
-import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,7 @@ import torch
 from kmip_data.errors import UsageError
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.presence import modules_in
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +45,7 @@ class BackendStatus:
 @functools.cache
 def all_backends() -> dict[str, Any]:
     """Modules of all backends by name."""
-    modules = [
-        importlib.import_module(f"{backends.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(backends.__path__)
-    ]
-    return {module.NAME: module for module in modules}
+    return {module.NAME: module for module in modules_in(backends)}
 
 
 def backend_names() -> tuple[str, ...]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.parts import Section
 from kmip_data.models.training.k_schedule import KSchedule
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which graphs, and which of them to learn from."""
 
     dataset: str = Field(description="name of a dataset, or a build folder")
@@ -41,14 +38,14 @@ class DataConfig(_Section):
     )
 
 
-class OptimiserConfig(_Section):
+class OptimiserConfig(Section):
     """AdamW with PyTorch's default betas."""
 
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
 
 
-class ScheduleConfig(_Section):
+class ScheduleConfig(Section):
     """How the learning rate moves, once an epoch."""
 
     kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
@@ -67,7 +64,7 @@ def _k_schedule(text: str) -> str:
     return text
 
 
-class TrainingConfig(_Section):
+class TrainingConfig(Section):
     """The loop."""
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
@@ -108,7 +105,7 @@ class TrainingConfig(_Section):
     k_schedule: Annotated[str, AfterValidator(_k_schedule)] = Field(
         default="",
         description="how k moves in training, such as cosine:50:5 or linear:50:5, from the first epoch to the"
-        " last; evaluations take model.k, where it ends",
+        " last; evaluations take model.attention.k, where it ends",
     )
     eval_every: int = Field(
         default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
@@ -119,7 +116,7 @@ class TrainingConfig(_Section):
     )
 
 
-class SystemConfig(_Section):
+class SystemConfig(Section):
     """What the run uses of the machine. Changing it never changes what is learned, up to rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
@@ -136,7 +133,7 @@ class SystemConfig(_Section):
     )
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """Everything that defines a run; written as ``config.toml`` into its folder."""
 
     version: Literal[1] = Field(default=1, description="version of this file's layout")
@@ -156,8 +153,9 @@ class RunConfig(_Section):
     @model_validator(mode="after")
     def _k_ends_where_it_is_evaluated(self) -> Self:
         text = self.training.k_schedule
-        if text and self.model.k != (last := KSchedule.parse(text).last):
-            msg = f"training.k_schedule ends at {last}, and model.k is {self.model.k}; make them equal"
+        k = getattr(self.model.attention, "k", None)
+        if text and k != (last := KSchedule.parse(text).last):
+            msg = f"training.k_schedule ends at {last}, and model.attention.k is {k}; make them equal"
             raise ValueError(msg)
         return self
 

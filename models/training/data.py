@@ -8,7 +8,7 @@ from typing import Any
 
 from kmip_data.home import Build, Home, list_builds, open_target
 from kmip_data.manifest import dataset_names
-from kmip_data.models.positional import COLUMNS
+from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config import DataConfig, RunConfig
 from kmip_data.models.training.many_graphs import ManyGraphs
 from kmip_data.models.training.one_graph import OneGraph
@@ -39,9 +39,9 @@ def open_data(
     """
     build, name = _obtain(config.data, home, **build_options)
     check_columns(build, config)
-    added = COLUMNS.get(config.model.positional)
-    if added is not None and build_options.pop("build", True):
-        obtain_columns(build, [added], **build_options)
+    encoding = POSITIONAL[config.model.positional].encoding
+    if encoding is not None and build_options.pop("build", True):
+        obtain_columns(build, [encoding.name], **build_options)
     split = read_split(build.path / build.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(build, name, config, required)

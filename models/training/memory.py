@@ -3,7 +3,7 @@
 A GPU raises an error when its memory ends, which :mod:`.machine` explains. On a CPU the system kills
 the process instead. So what a forward pass keeps for its backward pass is counted, layer by layer,
 on a few hundred nodes, and scaled to the largest batch: that holds for any encoder, layer or
-attention, and whoever changes one of them need not change a formula here (ADR 0160).
+attention (ADR 0160). What a small cut does not show, the parts of a layer say themselves.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources
 from kmip_data.models.network import build_model
-from kmip_data.models.search.kept import PAIR_BYTES
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Device, Size, autocast
 from kmip_data.models.training.returned_memory import returns_memory
 from kmip_data.models.training.run_data import RunData
 
 CUT = 512  #: nodes that are counted
-EDGE_WORK, NODE_WORK = 1, 4  #: (edges, d) and (nodes, d) tensors alive at once while a layer goes back
-EDGE_HOLES, NODE_HOLES = 3, 4  #: as much as these stays with the allocator, in holes (ADR 0226)
+#: (nodes, d) tensors of a layer alive at once while it goes back, and as many as stay with the allocator, in
+#: holes (ADR 0226); its parts add their own.
+NODE_WORK, NODE_HOLES = 4, 4
 COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far
 MARGIN = 0.85  #: of the estimate must fit
 
@@ -127,16 +127,19 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     scale = size.nodes / cut.num_nodes
     layers = counter.bytes[1:-1] or [0]
     middle = layers[len(layers) // 2]
-    node, edge = (count * config.model.hidden_dim * 4 for count in (size.nodes, size.edges))
-    pairs = size.nodes * config.model.heads * max(config.model.k_of_layers)
+    node = size.nodes * config.model.hidden_dim * 4
+    parts = [
+        part.footprint(size, config.model.hidden_dim) for part in (config.model.local, config.model.attention)
+    ]
+    beyond = sum(part.kept for part in parts)
     return Kept(
-        layer=int(middle * scale),
-        layers=int(sum(layers) * scale),
+        layer=int(middle * scale) + beyond,
+        layers=int(sum(layers) * scale) + beyond * len(layers),
         outside=int((counter.bytes[0] + counter.bytes[-1]) * scale) + 3 * size.nodes * data.num_classes * 4,
         search=int(counter.integers * scale),
-        inputs=node + edge + pairs * PAIR_BYTES,
-        work=EDGE_WORK * edge + NODE_WORK * node,
-        holes=EDGE_HOLES * edge + NODE_HOLES * node,
+        inputs=node + sum(part.inputs for part in parts),
+        work=NODE_WORK * node + sum(part.work for part in parts),
+        holes=NODE_HOLES * node + sum(part.holes for part in parts),
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         number=len(layers),
     )

@@ -6,15 +6,18 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import unknown_name
+from kmip_data.models.config import OLD_NAMES
+from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config import RunConfig
 from kmip_data.small_files import read_small
 
@@ -29,18 +32,31 @@ class Key:
     type: str
     default: str  #: as TOML; empty where the key must be given
     doc: str
+    kind: str = ""  #: of the section, where it has the key for one kind only
 
 
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
     found: list[Key] = []
     for name, field, path in _fields(model, prefix):
-        section = _section(field)
+        section, kinds = _section(field), _kinds(field)
         if section is not None:
             found += documented_keys(section, f"{path}.")
             continue
-        default = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-        found.append(Key(path, _type_name(field), default, field.description or name))
+        default = "" if field.is_required() else field.get_default(call_default_factory=True)
+        if kinds:
+            doc = field.description or name
+            found.append(Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), doc))
+            for kind, part in kinds.items():
+                keys = documented_keys(part, f"{path}.")
+                found += [
+                    replace(key, kind=kind, doc=f"{kind}: {key.doc}")
+                    for key in keys
+                    if key.name != f"{path}.kind"
+                ]
+            continue
+        shown = default if field.is_required() else _shown(default)
+        found.append(Key(path, _type_name(field), shown, field.description or name))
     return found
 
 
@@ -71,7 +87,7 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
                 left="nothing was changed",
                 next=HELP,
             )
-        _assign(values, path.strip(), text.strip())
+        _assign(values, present_path(path.strip()), text.strip())
     return config_from_mapping(values, "the overrides")
 
 
@@ -130,6 +146,12 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+def present_path(path: str) -> str:
+    """Return the dotted key that ``path`` is an old name of, or ``path``."""
+    section, _, key = path.partition(".")
+    return f"model.{OLD_NAMES[key]}" if section == "model" and key in OLD_NAMES else path
+
+
 def _assign(values: dict[str, Any], path: str, text: str) -> None:
     parts = path.split(".")
     model: type[BaseModel] = RunConfig
@@ -138,8 +160,14 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
         field = model.model_fields.get(part)
         if field is None:
             raise _unknown(path)
-        section = _section(field)
-        rest = parts[depth + 1 :]
+        rest, kinds = parts[depth + 1 :], _kinds(field)
+        if kinds and rest == ["kind"]:
+            if text not in kinds:
+                raise unknown_name(f"kind of {path.removesuffix('.kind')}", text, list(kinds), command=HELP)
+            if text != place[part]["kind"]:  # its other keys mean something else, if anything
+                place[part] = {"kind": text}
+            return
+        section = kinds[place[part]["kind"]] if kinds else _section(field)
         if section is None:
             if rest and isinstance(place[part], dict) and len(rest) == 1:
                 place[part] = {**place[part], rest[0]: _toml_value(text)}
@@ -193,14 +221,21 @@ def _toml_value(text: str) -> Any:
 
 def _unknown(path: str) -> UsageError:
     names = [key.name for key in documented_keys()]
-    close = _nearest(path, names)
+    wrong = _wrong_kind(path)
+    close = None if wrong else _nearest(path, names)
     return UsageError(
-        f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}",
+        wrong or f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}",
         expected=close or ", ".join(names),
         found=path,
         left="nothing was changed",
         next=HELP,
     )
+
+
+def _wrong_kind(path: str) -> str:
+    """Say which kinds have a key that the one asked for has not; empty where none has it."""
+    kinds = [key.kind for key in documented_keys() if key.name == path and key.kind]
+    return f"{path} is a key of {path.rpartition('.')[0]}.kind = {' or '.join(kinds)} alone" if kinds else ""
 
 
 def _nearest(path: str, names: Sequence[str]) -> str | None:
@@ -214,8 +249,11 @@ def _nearest(path: str, names: Sequence[str]) -> str | None:
 
 
 def _fault(entry: ErrorDetails) -> str:
-    path = ".".join(str(part) for part in entry["loc"])
+    # The kind of a section stands in the place of an error, and is no part of a key.
+    path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
     if entry["type"] == "extra_forbidden":
+        if wrong := _wrong_kind(path):
+            return wrong
         close = _nearest(path, [key.name for key in documented_keys()])
         return f"{path}: unknown key{f', did you mean {close!r}?' if close else ''}"
     return f"{path}: {_in_words(entry)}"
@@ -251,10 +289,17 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
+def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Sections that a key may hold by their kinds; empty where it holds one or a value."""
+    if field.discriminator is None:
+        return {}
+    return {section.model_fields["kind"].default: section for section in get_args(field.annotation)}
+
+
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
     from types import NoneType, UnionType
-    from typing import Annotated, Literal, Union, get_args, get_origin
+    from typing import Annotated, Literal, Union, get_origin
 
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
@@ -281,7 +326,7 @@ def _shown(value: Any) -> str:
 def key_value(config: RunConfig, path: str) -> Any:
     """Return the value at a dotted key."""
     value: Any = config
-    for part in path.split("."):
+    for part in present_path(path).split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part)
     return value
 

@@ -15,6 +15,7 @@ from kmip_data.cities import is_city
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Home, list_builds
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.models.config import merged
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.overrides import apply_overrides, config_from_mapping, key_value
 
@@ -97,12 +98,13 @@ class Preset(_Strict):
 
     def on(self, base: Preset) -> Preset:
         """Return this preset with everything that ``base`` says and it does not."""
-        code = {
-            section: {**base.code.get(section, {}), **self.code.get(section, {})}
-            for section in {**base.code, **self.code}
+        together = {
+            "code": merged(base.code, self.code),
+            "text": base.text + self.text,
+            "variant": {**base.variant, **self.variant},
+            "note": base.note + self.note,
         }
-        merged = {"code": code, "text": base.text + self.text, "note": base.note + self.note}
-        return self.model_copy(update={**merged, "variant": {**base.variant, **self.variant}})
+        return self.model_copy(update=together)
 
 
 def preset_names() -> list[str]:
@@ -261,12 +263,13 @@ def differences(config: RunConfig) -> list[str]:
     changes = preset.changes(config.variant)
     if not preset.text:
         return [f"preset {preset.name}, not the paper's: {preset.source}"]
+    as_code = load_preset(preset.dataset, preset.model)
     other = "code" if config.variant == "text" else "text"
     lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
     width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
-        section, key = difference.key.split(".")
-        code, text, run = preset.code[section][key], difference.value, key_value(config, difference.key)
+        code, run = (key_value(which, difference.key) for which in (as_code, config))
+        text = difference.value
         changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
         lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines

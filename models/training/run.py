@@ -10,7 +10,6 @@ from typing import Any
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Home
 from kmip_data.locking import build_lock
-from kmip_data.models.search.registry import check_backend
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.fitting import check, fit
@@ -66,7 +65,7 @@ def train(
     tell = teller(quiet)
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
-    check_backend(config.model.search, device.kind)
+    config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
@@ -140,7 +139,7 @@ def resume(
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         device = choose_device(config.system.device, config.system.devices)
         check_precision(config.training.precision, device)
-        check_backend(config.model.search, device.kind)
+        config.model.attention.check_device(device.kind)
         check_logger(config.system.logger)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)

@@ -13,7 +13,7 @@ from kmip_data.columns import added_names
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
 from kmip_data.models.budget import fit_hidden_dim
-from kmip_data.models.positional import COLUMNS
+from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.machine import Size
 from kmip_data.models.training.result import SplitUsed
@@ -209,8 +209,8 @@ def columns_read(build: Build, config: RunConfig) -> list[str]:
         names.remove("edge_attr")
     if config.data.features == DEGREE_PROFILE:
         names.remove("x")
-    added = COLUMNS.get(config.model.positional)
-    joined = [added] if added in added_names(build.path) else []
+    encoding = POSITIONAL[config.model.positional].encoding
+    joined = [encoding.name] if encoding and encoding.name in added_names(build.path) else []
     return [name for name in names if name in stored] + ["edge_index", *joined]
 
 

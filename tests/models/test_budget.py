@@ -60,8 +60,8 @@ def test_widest_that_fits(budget: int) -> None:
         model = build_model(config.model_copy(update={"hidden_dim": dim}), in_channels=9, num_classes=13)
         return count_parameters(model)
 
-    assert config.hidden_dim % config.heads == 0
-    assert count(config.hidden_dim) <= budget < count(config.hidden_dim + config.heads)
+    assert config.hidden_dim % config.attention.heads == 0
+    assert count(config.hidden_dim) <= budget < count(config.hidden_dim + config.attention.heads)
 
 
 def test_building_within_a_budget_draws_the_same_weights_as_building_at_that_width() -> None:

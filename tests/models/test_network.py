@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.network import build_model
-from kmip_data.models.registry import model_names
+from kmip_data.models.registry import models
 
 SMALL = {"layers": 2, "hidden_dim": 8, "heads": 2, "key_dim": 3, "k": 4}
 
@@ -173,10 +173,10 @@ def test_edge_features() -> None:
 
 
 def test_names() -> None:
-    assert "gps-kmip" in model_names()
-    with pytest.raises(UsageError, match="gps-kmop") as caught:
+    assert "gps-kmip" in models()
+    with pytest.raises(ValidationError, match="gps-kmop") as caught:
         network(name="gps-kmop")
-    assert "did you mean 'gps-kmip'" in str(caught.value)
+    assert "Did you mean 'gps-kmip'" in str(caught.value)
     with pytest.raises(UsageError, match="did you mean 'dense'"):
         network(search="dens")
 

@@ -11,16 +11,10 @@ from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.edges import EdgeList
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.positional import (
-    LAPPE_VALUES,
-    LAPPE_VECTORS,
-    POSITIONAL,
-    READS,
-    RWSE,
-    StablePosition,
-)
+from kmip_data.models.registry import POSITIONAL
 
 K, STEPS = 10, 20
+LAPPE_VECTORS, LAPPE_VALUES, RWSE = "lappe_vectors", "lappe_values", "rwse"
 
 
 def batch() -> Data:
@@ -33,9 +27,9 @@ def batch() -> Data:
 
 
 def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
-    encoder = POSITIONAL["lappe"]().eval()
+    encoder = POSITIONAL["lappe"].build(8).eval()
     data = batch()
-    found = encoder(read_batch(data, READS["lappe"]))
+    found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
     for node in range(7):
         total = torch.zeros(16)
         for k in range(10 if node < 3 else 6):
@@ -44,33 +38,35 @@ def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
 
 
 def test_eigenvalues_may_come_once_a_graph() -> None:
-    encoder, data = POSITIONAL["lappe"]().eval(), batch()
+    encoder, data = POSITIONAL["lappe"].build(8).eval(), batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
-    found = encoder(read_batch(data, READS["lappe"]))
+    found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
     data[LAPPE_VALUES] = values[data.batch]
-    torch.testing.assert_close(found, encoder(read_batch(data, READS["lappe"])))
+    torch.testing.assert_close(found, encoder(read_batch(data, POSITIONAL["lappe"].reads)))
 
 
 def test_signs_are_drawn_in_training_one_a_frequency() -> None:
-    encoder, data = POSITIONAL["lappe"](), batch()
-    graphs = read_batch(data, READS["lappe"])
+    encoder, data = POSITIONAL["lappe"].build(8), batch()
+    graphs = read_batch(data, POSITIONAL["lappe"].reads)
     torch.manual_seed(3)
     signs = torch.randint(0, 2, (1, K)) * 2 - 1
     torch.manual_seed(3)
     found = encoder(graphs)
     data[LAPPE_VECTORS] = data[LAPPE_VECTORS] * signs
-    torch.testing.assert_close(found, encoder.eval()(read_batch(data, READS["lappe"])))
+    torch.testing.assert_close(found, encoder.eval()(read_batch(data, POSITIONAL["lappe"].reads)))
     assert not torch.equal(found, encoder(graphs))
 
 
 def test_rwse_is_normalised_and_mapped() -> None:
-    encoder, data = POSITIONAL["rwse"](), batch()
+    encoder, data = POSITIONAL["rwse"].build(8), batch()
     rows = data[RWSE]
     scaled = (rows - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt()
     expected = scaled @ encoder.linear.weight.T + encoder.linear.bias
-    torch.testing.assert_close(encoder(read_batch(data, READS["rwse"])), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        encoder(read_batch(data, POSITIONAL["rwse"].reads)), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
@@ -104,22 +100,26 @@ def eight(data: Data) -> Data:
 
 
 def test_stable_positions_are_distances_of_mapped_eigenvectors() -> None:
-    data, encoder = eight(batch()), StablePosition(5)
-    found = encoder(read_batch(data, READS["equivstable"])).edges.distance
+    data, encoder = eight(batch()), POSITIONAL["equivstable"].build(5)
+    found = encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
     for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
         ends = [encoder.linear(data[LAPPE_VECTORS][node].nan_to_num()) for node in (source, target)]
         torch.testing.assert_close(found[edge], (ends[0] - ends[1]).square().sum()[None])
     data.neighbor = torch.tensor([[1], [2], [0], [4], [5], [6], [3]])
-    table = encoder(read_batch(data, READS["equivstable"])).edges.distance
+    table = encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
     data.neighbor, data.edge_index = None, torch.stack([data.neighbor[:, 0], torch.arange(7)])
     assert table.shape == (7, 1, 1)
-    torch.testing.assert_close(table[:, 0], encoder(read_batch(data, READS["equivstable"])).edges.distance)
+    torch.testing.assert_close(
+        table[:, 0], encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
+    )
 
 
 def test_stable_positions_know_no_direction() -> None:
     torch.manual_seed(0)
     model = build_model(equivstable(), in_channels=4, num_classes=3).eval()
     data = eight(batch())
+    # Two edges to a node: the gate of a single one cancels out.
+    data.edge_index = torch.tensor([[0, 1, 0, 3, 4, 3], [1, 2, 2, 4, 5, 5]])
     found = model(data)
     # Of the distances: with one edge a node its gates are divided by themselves, and the output hardly moves.
     distances = [

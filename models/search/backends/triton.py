@@ -78,5 +78,5 @@ def out_of_memory(problem: SearchProblem) -> OutOfResources:
         found="less",
         left="what was saved before is kept",
         next="lower k or the number of heads, take fewer graphs a batch,"
-        " or --set model.search=dense, which works in tiles of bounded memory",
+        " or --set model.attention.search=dense, which works in tiles of bounded memory",
     )

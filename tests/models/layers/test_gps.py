@@ -21,14 +21,14 @@ D = 6
 class Twice(nn.Module):
     """Stands for message passing: doubles nodes and edges."""
 
-    def forward(self, x, e, edges):
+    def forward(self, x, e, batch):
         return 2 * x, 2 * e
 
 
 class Shift(nn.Module):
     """Stands for attention."""
 
-    def forward(self, x, ptr):
+    def forward(self, x, batch):
         return x.roll(1, 1)
 
 
@@ -40,7 +40,7 @@ def batch():
 
 def layer(local: nn.Module, **options) -> GPSLayer:
     torch.manual_seed(0)
-    return GPSLayer(D, local=local, attention=Shift(), **{"dropout": 0.0, "norm": "layer", **options})
+    return GPSLayer(local, Shift(), dim=D, **{"dropout": 0.0, "norm": "layer", **options})
 
 
 @pytest.mark.parametrize(("activation", "function"), [("relu", torch.relu), ("gelu", nn.functional.gelu)])

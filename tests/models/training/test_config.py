@@ -8,6 +8,7 @@ import pytest
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config import RunConfig
 from kmip_data.models.training.losses import LOSSES
 from kmip_data.models.training.metrics import METRICS
@@ -40,7 +41,9 @@ def test_every_choice_has_its_implementation():
 
 def test_every_key_is_documented():
     keys = documented_keys()
-    assert {"optimiser.lr", "model.k", "data.parameters", "system.device"} <= {key.name for key in keys}
+    assert {"optimiser.lr", "model.attention.k", "data.parameters", "system.device"} <= {
+        key.name for key in keys
+    }
     for key in keys:
         assert key.doc, key.name
         assert key.doc != key.name.rsplit(".", 1)[-1], f"{key.name} has no description"
@@ -156,12 +159,116 @@ def test_keys_that_may_be_unset_are_unset_by_default():
     def walk(model):
         for field in model.model_fields.values():
             annotation = field.annotation
-            if hasattr(annotation, "model_fields"):
+            if field.discriminator:
+                for section in annotation.__args__:
+                    walk(section)
+            elif hasattr(annotation, "model_fields"):
                 walk(annotation)
             elif type(None) in getattr(annotation, "__args__", ()):
                 assert field.default is None
 
     walk(RunConfig)
+
+
+OLD = """
+version = 1
+preset = "s3dis/gps-kmip"
+variant = "text"
+[data]
+dataset = "s3dis"
+[model]
+name = "gps-kmip"
+layers = 2
+hidden_dim = 24
+heads = 2
+k = [3, 4]
+key_dim = 7
+value_dim = 5
+output_projection = true
+attention_dropout = 0.25
+legacy_padding = true
+warm_start = true
+search = "dense"
+local = "gated-gcn"
+local_residual = "inside"
+"""
+#: What each key of the model is called that was called otherwise before parts had sections, and its value.
+MOVED = {
+    "heads": ("attention.heads", 2),
+    "k": ("attention.k", (3, 4)),
+    "key_dim": ("attention.key_dim", 7),
+    "value_dim": ("attention.value_dim", 5),
+    "output_projection": ("attention.output_projection", True),
+    "attention_dropout": ("attention.dropout", 0.25),
+    "legacy_padding": ("attention.legacy_padding", True),
+    "warm_start": ("attention.warm_start", True),
+    "search": ("attention.search", "dense"),
+    "local": ("local.kind", "gated-gcn"),
+    "local_residual": ("local.residual", "inside"),
+}
+
+
+def test_configurations_of_old_run_folders_are_read_by_their_old_names(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(OLD, encoding="utf-8")
+    found = read_config(path)
+    assert {old: new for old, (new, _) in MOVED.items()} == OLD_NAMES
+    for old, (new, value) in MOVED.items():
+        assert key_value(found, f"model.{new}") == key_value(found, f"model.{old}") == value, old
+    path.write_text(to_toml(found), encoding="utf-8")
+    assert "attention_dropout" not in path.read_text("utf-8")
+    assert read_config(path) == found
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_overrides_take_old_names(old):
+    new, value = MOVED[old]
+    text = str(list(value) if isinstance(value, tuple) else value).lower()
+    first = apply_overrides(config(), ["model.layers=2", "model.output_projection=true"])
+    found = apply_overrides(first, [f"model.{old}={text}"])
+    assert key_value(found, f"model.{new}") == value
+    assert found == apply_overrides(first, [f"model.{new}={text}"])
+
+
+def test_an_old_name_and_its_new_one_may_not_differ():
+    with pytest.raises(UsageError, match=r"k is the old name of attention\.k, and both are given"):
+        config(model={"k": 3, "attention": {"k": 4}})
+    assert config(model={"k": 4, "attention": {"k": 4}}).model.attention.k == 4
+
+
+def test_another_kind_begins_with_its_own_keys():
+    first = config(model={"k": 7, "local_residual": "inside"})
+    none = apply_overrides(first, ["model.attention.kind=none"])
+    assert none.model.attention.model_dump() == {"kind": "none"}
+    assert none.model.local == first.model.local
+    again = apply_overrides(none, ["model.attention.kind=k-mip", "model.attention.heads=2"])
+    assert (again.model.attention.k, again.model.attention.heads) == (10, 2)
+    assert apply_overrides(first, ["model.attention.kind=k-mip"]) == first
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
+        (["model.attention.kind=none", "model.attention.k=3"], "a key of model.attention.kind = k-mip alone"),
+        (["model.attention.kind=none", "model.k=3"], "a key of model.attention.kind = k-mip alone"),
+        (["model.attention.hads=3"], "'model.attention.heads'"),
+        (["model.attention=k-mip"], "section, not a key"),
+        (["model.attention.k=0"], "model.attention.k cannot be '0'"),
+        (["model.attention.kind=none", "model.local=none"], "both none"),
+    ],
+)
+def test_wrong_keys_of_parts_are_named(items, message):
+    with pytest.raises(UsageError) as caught:
+        apply_overrides(config(), items)
+    assert message in str(caught.value)
+
+
+def test_wrong_keys_of_parts_in_files_are_named():
+    with pytest.raises(UsageError) as caught:
+        config(model={"attention": {"kind": "none", "k": 3}, "local": {"residual": "sideways"}})
+    assert "model.attention.k is a key of model.attention.kind = k-mip alone" in str(caught.value)
+    assert "model.local.residual: " in str(caught.value)
 
 
 @pytest.mark.parametrize(("epochs", "warmup"), [(5, 0), (10, 0), (11, 10), (40, 10), (300, 10)])

@@ -11,7 +11,7 @@ from support.training_data import tiny_config
 from kmip_data.columns import added_names
 from kmip_data.errors import UsageError
 from kmip_data.home import Home
-from kmip_data.models.positional import COLUMNS
+from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.data import open_data
 from kmip_data.models.training.evaluate import evaluate
 from kmip_data.models.training.run import train
@@ -164,5 +164,5 @@ def test_a_missing_encoding_is_added_first(tmp_path, positional):
         train(config, home=Home(tmp_path), quiet=True, build=False)
     assert added_names(build.path) == []
     summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
-    assert added_names(build.path) == [COLUMNS[positional]]
+    assert added_names(build.path) == [POSITIONAL[positional].encoding.name]
     assert evaluate(summary.runs[0], home=Home(tmp_path)).same

@@ -65,11 +65,11 @@ def options(**more):
 
 def test_on_the_command_line(tmp_path) -> None:
     config = options(k_schedule="cosine:50:5")
-    assert (config.model.k, config.training.k_schedule) == (5, "cosine:50:5")
+    assert (config.model.attention.k, config.training.k_schedule) == (5, "cosine:50:5")
     assert config.data.parameters.get("k") != 5
-    assert options(attention_k="7").model.k == 7
-    assert options(attention_k="1,2,3,4,5,6,7,8").model.k == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert options(overrides=["model.k=[8,7,6,5,4,3,2,1]"]).model.k_of_layers == (8, 7, 6, 5, 4, 3, 2, 1)
+    assert options(attention_k="7").model.attention.k == 7
+    assert options(attention_k="1,2,3,4,5,6,7,8").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert options(overrides=["model.k=[8,7,6,5,4,3,2,1]"]).model.attention.k == (8, 7, 6, 5, 4, 3, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_on_the_command_line(tmp_path) -> None:
     [
         ({"attention_k": "0"}, "--attention-k 5"),
         ({"attention_k": "3,4"}, "there are 8 layers"),
-        ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.k is 7"),
+        ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.attention.k is 7"),
         ({"k_schedule": "cosine:50:x"}, "no schedule of k"),
     ],
 )
@@ -94,4 +94,4 @@ def test_a_number_for_each_layer(tmp_path) -> None:
     build = learnable_build(tmp_path / "build", graphs=6)
     run = tiny_config(build, model={"layers": 2, "k": [3, 4]}, training={"epochs": 1})
     found = train(run, home=Home(tmp_path / "home"), quiet=True).runs[0]
-    assert read_config(found / "config.toml").model.k == (3, 4)
+    assert read_config(found / "config.toml").model.attention.k == (3, 4)

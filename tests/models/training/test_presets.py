@@ -93,14 +93,14 @@ KEYS = {
     "train.eval_period": ("training.eval_every", int),
     "train.shuffle": ("training.shuffle", bool),
     "gt.layers": ("model.layers", int),
-    "gt.n_heads": ("model.heads", int),
+    "gt.n_heads": ("model.attention.heads", int),
     "gt.dim_hidden": ("model.hidden_dim", int),
     "gt.dropout": ("model.dropout", float),
-    "gt.attn_dropout": ("model.attention_dropout", float),
+    "gt.attn_dropout": ("model.attention.dropout", float),
     "gt.layer_norm": ("model.norm", lambda on: "graph-layer" if on else "batch"),
-    "gt.sparse.k": ("model.k", lambda k: 10 if str(k).startswith("swept") else k),
-    "gt.sparse.kq_dim": ("model.key_dim", int),
-    "gt.sparse.head_agg": ("model.output_projection", lambda name: name != "none"),
+    "gt.sparse.k": ("model.attention.k", lambda k: 10 if str(k).startswith("swept") else k),
+    "gt.sparse.kq_dim": ("model.attention.key_dim", int),
+    "gt.sparse.head_agg": ("model.attention.output_projection", lambda name: name != "none"),
     "gnn.layers_post_mp": ("model.head_layers", int),
     "gnn.act": ("model.ffn_activation", str),
     "dataset.node_encoder_name": (
@@ -148,7 +148,7 @@ def test_presets_equal_upstream_configs(dataset, variant):
         if theirs not in left_out | (BUDGETED if budgeted else set()) | (IGNORED if other else set()):
             assert key_value(preset, ours) == read(upstream[theirs]), f"{theirs} -> {ours}"
     if "gt.sparse.head_agg" not in upstream:
-        assert preset.model.output_projection
+        assert preset.model.attention.output_projection
     if other:
         assert preset.model.input_layers == upstream["gnn.layers_pre_mp"]
     graph = upstream["dataset.task"] == "graph" and upstream["gnn.head"] != "inductive_node"
@@ -161,13 +161,15 @@ def test_presets_equal_upstream_configs(dataset, variant):
         assert preset.model.head_activation == (upstream["gnn.act"] if mlp else "relu")
     assert preset.model.parameter_budget == (upstream["model.param_budget"] if budgeted else None)
     if not budgeted:
-        value_dim = preset.model.value_dim or preset.model.hidden_dim // preset.model.heads
+        value_dim = (
+            preset.model.attention.value_dim or preset.model.hidden_dim // preset.model.attention.heads
+        )
         assert upstream["gt.sparse.val_dim"] == value_dim
     loss = upstream["model.loss_fun"]
     if upstream["dataset.task_type"] == "classification_multilabel":
         loss = {"cross_entropy": "binary_cross_entropy"}[loss]  # as upstream's cross_entropy decides itself
     assert preset.training.loss == loss
-    assert preset.model.attention_dropout == 0.0
+    assert preset.model.attention.dropout == 0.0
     assert preset.model.ffn_activation == "relu"
     assert upstream["gt.layer_type"] == "CustomGatedGCN+SparseAttention"
     assert upstream["optim.optimizer"] == "adamW"
@@ -205,7 +207,7 @@ def test_where_text_and_code_part_on_point_clouds():
     text = load_preset("s3dis", as_="text")
     assert (text.training.batch_size, text.training.accumulate) == (8, 1)
     assert text.data.features == "position-color"
-    assert text.model.output_projection
+    assert text.model.attention.output_projection
     assert text.model.ffn_activation == "relu"  # the point cloud table says ReLU, like the code
     assert text.training.epochs == 200
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import tomli_w
 import torch
 from safetensors.torch import load_file
 from support.shared import ROOT
@@ -17,8 +18,10 @@ from support.training_data import learnable_build, tiny_config
 
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.home import Home
+from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.evaluate import evaluate
+from kmip_data.models.training.overrides import read_config
 from kmip_data.models.training.recorder import read_history
 from kmip_data.models.training.result import RESULT_NAME, read_result
 from kmip_data.models.training.run import resume, train
@@ -128,6 +131,51 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, whole)
+
+
+def with_old_names(config):
+    """The text of a ``config.toml`` from before attention and message passing had sections of their own."""
+    values = config.model_dump(mode="json", exclude_none=True)
+    model = values["model"]
+    sections = {name: model.pop(name) for name in ("attention", "local")}
+    del model["feed_forward"]
+    for old, path in OLD_NAMES.items():
+        section, _, key = path.partition(".")
+        if key in sections[section]:
+            model[old] = sections[section][key]
+    return tomli_w.dumps(values)
+
+
+def test_a_run_folder_with_old_names_evaluates_and_resumes_to_the_same_weights(
+    build, options, whole, tmp_path, monkeypatch
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=1, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    old = with_old_names(read_config(run / "config.toml"))
+    assert 'local = "gated-gcn"' in old
+    assert "attention]" not in old
+    (run / "config.toml").write_text(old, encoding="utf-8")
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+    assert evaluate(run, home=home).metrics == read_result(whole).metrics
+
+
+def test_weights_have_the_names_that_published_files_have(whole):
+    part = {f"{name}.{end}" for name in "ABCDE" for end in ("weight", "bias")}
+    norm = {f"norm_{name}.{end}" for name in "xe" for end in ("weight", "bias")}
+    statistics = {"running_mean", "running_var", "num_batches_tracked"}
+    norm |= {f"norm_{name}.{end}" for name in "xe" for end in statistics}
+    names = {f"local.{name}" for name in part | norm}
+    names |= {f"attention.{name}.{end}" for name in ("query", "key", "value") for end in ("weight", "bias")}
+    names |= {f"linear_{name}.{end}" for name in ("in", "out") for end in ("weight", "bias")}
+    ends = {"weight", "bias"} | statistics
+    names |= {f"norm_{name}.{end}" for name in ("local", "global", "out") for end in ends}
+    found = {name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name}
+    assert found == names
 
 
 def test_a_finished_run_is_returned_as_it_is(whole):

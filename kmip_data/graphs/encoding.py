@@ -1,0 +1,81 @@
+"""What an encoding that can be added to a build is: its name, its columns, how it is computed."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.schema import Column
+
+MOST: Final = 1024  #: eigenvectors or steps
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The edges of some graphs, one after the other.
+
+    Attributes
+    ----------
+    node_ptr, edge_ptr
+        int64 (G + 1), where the nodes and edges of each begin.
+    edge_index
+        (2, ΣE), nodes numbered inside each graph.
+    """
+
+    node_ptr: NDArray[np.int64]
+    edge_ptr: NDArray[np.int64]
+    edge_index: NDArray[np.integer[Any]]
+
+    def joined(self) -> NDArray[np.int64]:
+        """Edges with nodes numbered over all graphs, int64 (2, ΣE)."""
+        first = np.repeat(self.node_ptr[:-1], np.diff(self.edge_ptr))
+        return self.edge_index + first
+
+
+@dataclass(frozen=True)
+class Encoding(ABC):
+    """One encoding with its parameter. Equal encodings have equal names.
+
+    A subclass is one module of ``kmip_data.graphs.encodings``, named by ``ENCODING``, and found by being
+    there.
+    """
+
+    version: ClassVar[int] = 1  #: raise it whenever the bytes change
+    stem: ClassVar[str]  #: of its name, before the parameter; and of its flag of ``kmip-data encode``
+    help: ClassVar[str]  #: of that flag
+    metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
+    choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is none, the usual one first
+
+    parameter: Any
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Make it from a name; None where the name is another's."""
+        text = name.removeprefix(cls.stem)
+        number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MOST
+        fits = text != name and (number or text in cls.choices)
+        return cls(int(text) if number else text) if fits else None
+
+    @property
+    def name(self) -> str:
+        """Name of the added column: its folder, and what ``columns=[…]`` takes."""
+        return f"{self.stem}{self.parameter}"
+
+    @property
+    @abstractmethod
+    def definition(self) -> str:
+        """One sentence for the card."""
+
+    @abstractmethod
+    def columns(self) -> tuple[Column, ...]:
+        """The arrays it fills."""
+
+    @abstractmethod
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+        """Fill the columns for some graphs; ``check`` is called now and then, to stop by an exception."""

@@ -1,0 +1,49 @@
+"""Local degree profile: five numbers of the degrees around a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kmip_data.graphs.degree_profile import FIELDS, local_degree_profile
+from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.schema import Column
+
+
+class Profile(Encoding):
+    """The local degree profile by one of its two rules."""
+
+    stem = "degree-profile-"
+    choices = ("2.0", "2.8")
+    help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
+
+    @property
+    def definition(self) -> str:
+        """For the card."""
+        return f"local degree profile as PyTorch Geometric {self.parameter} has it"
+
+    def columns(self) -> tuple[Column, ...]:
+        """``degree_profile`` (N, 5)."""
+        return (
+            Column(
+                key="node/degree_profile",
+                attribute="degree_profile",
+                stored="float32",
+                presented="float32",
+                shape=(len(FIELDS),),
+                fields=FIELDS,
+                doc=self.definition,
+                low=0.0,
+            ),
+        )
+
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+        """All graphs at once."""
+        check()
+        profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
+        return {"node/degree_profile": profile}
+
+
+ENCODING = Profile

@@ -1,0 +1,58 @@
+"""LapPE: eigenvectors and eigenvalues of the Laplacian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.laplacian import laplacian_encoding
+from kmip_data.schema import Column
+
+
+class Laplacian(Encoding):
+    """LapPE: the K smallest eigenpairs of the Laplacian."""
+
+    stem = "lappe"
+    metavar = "K"
+    help = "The K smallest eigenpairs of the Laplacian."
+
+    @property
+    def definition(self) -> str:
+        """For the card."""
+        return (
+            f"{self.parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
+            "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
+        )
+
+    def columns(self) -> tuple[Column, ...]:
+        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) a graph."""
+        wanted: dict[str, Any] = {
+            "stored": "float32",
+            "presented": "float32",
+            "shape": (self.parameter,),
+            "finite": False,
+            "doc": self.definition,
+        }
+        return (
+            Column(key="graph/lappe_values", attribute="lappe_values", low=0.0, **wanted),
+            Column(key="node/lappe_vectors", attribute="lappe_vectors", low=-1.0001, high=1.0001, **wanted),
+        )
+
+    def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
+        """Graph by graph."""
+        values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
+        vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
+        ends = zip(pairwise(graphs.node_ptr.tolist()), pairwise(graphs.edge_ptr.tolist()), strict=True)
+        for g, ((a, b), (start, stop)) in enumerate(ends):
+            check()
+            edges = graphs.edge_index[:, start:stop]
+            values[g], vectors[a:b] = laplacian_encoding(edges, b - a, self.parameter)
+        return {"graph/lappe_values": values, "node/lappe_vectors": vectors}
+
+
+ENCODING = Laplacian

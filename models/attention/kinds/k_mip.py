@@ -1,0 +1,113 @@
+"""k-MIP attention as a kind of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import Footprint, Part, Place
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from kmip_data.models.training.machine import Size
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class KMIPPart(Part):
+    """Each node attends to the k nodes of its graph with the largest inner product."""
+
+    kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
+    heads: int = Field(default=4, ge=1, description="attention heads")
+    k: Positive | tuple[Positive, ...] = Field(
+        default=10, description="keys that a query attends to, or a list with one number a layer"
+    )
+    key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
+    value_dim: int | None = Field(
+        default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
+    )
+    output_projection: bool = Field(
+        default=False,
+        description="linear layer after the heads (W_O of the paper's Algorithm 1; its code has none)",
+    )
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="dropout of attention weights (the paper names 0.5; its code ignored it for k-MIP)",
+    )
+    legacy_padding: bool = Field(
+        default=False,
+        description="attend zero padding up to the largest graph of the batch, as the paper's code did",
+    )
+    warm_start: bool = Field(
+        default=False,
+        description="begin each search with the pairs of the step before, where the shape is the same: for"
+        " training on one graph; same result",
+    )
+    search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
+
+    @property
+    def multiple(self) -> int:
+        """The heads share the channels."""
+        return self.heads
+
+    def k_of(self, layer: int) -> int:
+        """Keys that a query attends to in a layer."""
+        return self.k if isinstance(self.k, int) else self.k[layer]
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """Every layer must have its k, and the heads fill the channels."""
+        heads, value_dim, msg = self.heads, self.value_dim, ""
+        if not isinstance(self.k, int) and len(self.k) != layers:
+            msg = f"k lists {len(self.k)} numbers, and there are {layers} layers"
+        elif value_dim is None:
+            if dim is not None and dim % heads:
+                msg = f"hidden_dim = {dim} is not a multiple of heads = {heads}; or set value_dim"
+        elif dim is None:
+            msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
+        elif not self.output_projection and heads * value_dim != dim:
+            msg = (
+                f"heads · value_dim = {heads * value_dim} must be hidden_dim = {dim}"
+                " unless output_projection is on"
+            )
+        if msg:
+            raise ValueError(msg)
+
+    def check_device(self, device: str) -> None:
+        """The search backend must run there."""
+        from kmip_data.models.search.registry import check_backend
+
+        check_backend(self.search, device)
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
+        from kmip_data.models.attention.kmip import KMIPAttention
+        from kmip_data.models.search.registry import get_backend
+
+        if self.search != "auto":
+            get_backend(self.search)  # an unknown name is told now, not at the first batch
+        return KMIPAttention(
+            place.dim,
+            heads=self.heads,
+            key_dim=self.key_dim,
+            k=self.k_of(place.layer),
+            value_dim=self.value_dim,
+            output_projection=self.output_projection,
+            dropout=self.dropout,
+            backend=self.search,
+            legacy_padding=self.legacy_padding,
+            warm_start=self.warm_start,
+        )
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """A recomputed layer keeps the pairs that its search chose."""
+        from kmip_data.models.search.kept import PAIR_BYTES
+
+        largest = self.k if isinstance(self.k, int) else max(self.k)
+        return Footprint(inputs=size.nodes * self.heads * largest * PAIR_BYTES)
+
+
+PART = KMIPPart

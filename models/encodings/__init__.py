@@ -1,0 +1,1 @@
+"""How a network reads positional encodings, one a module: see :mod:`kmip_data.models.parts`."""

@@ -1,0 +1,7 @@
+"""No positional encoding."""
+
+from __future__ import annotations
+
+from kmip_data.models.parts import Positional
+
+POSITIONAL = Positional("none")

@@ -1,0 +1,21 @@
+"""No message passing: a layer is attention alone, and edges are not read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kmip_data.models.parts import Part, Place
+
+
+class NoMessagePassing(Part):
+    """Layers without message passing."""
+
+    kind: Literal["none"] = Field(default="none", description="no message passing")
+
+    def build(self, place: Place) -> None:
+        """Nothing."""
+
+
+PART = NoMessagePassing
