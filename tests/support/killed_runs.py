@@ -107,10 +107,11 @@ class _Counter:
                 function(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
             if due and case.when != "after":
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = function(*arguments, **options)
-            if due:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+            try:
+                return function(*arguments, **options)
+            finally:  # `mkdir` of a folder that is there raises, too
+                if due:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
 from kmip_data.models.training.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.evaluate import evaluate
-from kmip_data.models.training.folders import find_run, make_run_folder
+from kmip_data.models.training.folders import find_run, new_run
 from kmip_data.models.training.losses import weighted_cross_entropy
 from kmip_data.models.training.module import TrainingModule
 from kmip_data.models.training.overrides import read_config
@@ -376,7 +377,9 @@ def test_names_of_runs(done, build, home, tmp_path):
     assert "--resume" in str(caught.value)
     with pytest.raises(UsageError, match="not a name for a run"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
-    folders = [make_run_folder(Home(tmp_path), "d", "m", "same", exact=False) for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        runs = [new_run(Home(tmp_path), "d", "m", "same", exact=False) for _ in range(3)]
+        folders = [stack.enter_context(run) for run in runs]
     assert [folder.name for folder in folders] == ["same", "same-2", "same-3"]
     with pytest.raises(UsageError, match="Did you mean 'clouds-sample/gps-kmip/three-seed1'"):
         find_run("three-sed1", home)
