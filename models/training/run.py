@@ -77,7 +77,7 @@ def train(
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
         budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
-        if budget is not None and not runs:
+        if budget is not None and seed == seeds[0]:
             tell(
                 f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
                 f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
