@@ -53,10 +53,10 @@ def probe_sources(manifests: Iterable[Manifest], patience: Patience = PATIENCE) 
         for mirror in source.mirrors
     ]
     with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
-        return list(pool.map(lambda job: _probe(*job, patience), asked))
+        return list(pool.map(lambda job: _probe(*job, patience=patience), asked))
 
 
-def _probe(dataset: str, source: Source, mirror: Mirror, patience: Patience) -> Probe:
+def _probe(dataset: str, source: Source, mirror: Mirror, *, patience: Patience) -> Probe:
     headers = {"Accept-Encoding": "identity", "Range": "bytes=0-0"}
     status: int | None = None
     try:

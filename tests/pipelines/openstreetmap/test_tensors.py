@@ -11,7 +11,7 @@ import osmnx
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.osm_maps import helsinki, with_sorted_values, write_map
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
@@ -146,6 +146,7 @@ def test_anothers_vocabulary_gives_its_columns(city, tmp_path):
     assert "highway" in other.warnings[-1]
 
 
+@settings(deadline=None)
 @given(
     st.one_of(
         st.sampled_from(
