@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,8 +34,8 @@ from kmip_data.pipelines.engine import (
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
-from kmip_data.pipelines.journal import journal_entries
 from kmip_data.pipelines.locking import build_lock
+from kmip_data.pipelines.output_folders import check_output, other_build
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.pipelines.raw_copies import list_copies, remove_copy
 from kmip_data.pipelines.repair import repair_build
@@ -225,7 +224,7 @@ def build_raw(
     given = output is not None and Path(output).expanduser().exists()
     if output is not None:
         folder = Path(output).expanduser().absolute()
-        _check_output(folder, key)
+        check_output(folder, key)
     with signals.terminable(), build_lock(folder, quiet=quiet):
         try:
             card = run_build(
@@ -305,7 +304,7 @@ def _find(
         build = Build(folder, card)
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
-            raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
+            raise other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
     if build is None or not _is_current(build.card, pipeline):
         return None
     _check_files(build)
@@ -334,49 +333,6 @@ def _check_files(build: Build) -> None:
 def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
     made = card.pipeline, card.pipeline_version, card.format_version
     return made == (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION)
-
-
-def _check_output(folder: Path, key: str) -> None:
-    """Refuse a folder that holds anything but this build, finished or not."""
-    if (card := finished_card(folder)) is not None:
-        if card.key != key:
-            raise _other_build(folder, f"build key {key}", f"build key {card.key}")
-        return
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise _other_build(folder, "a folder", "a file")
-    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    journal = folder / WORK / JOURNAL
-    if names and journal_entries(journal, key) is None and not _is_of(folder, key) and not _is_begun(folder):
-        if journal_entries(journal) is not None:
-            raise _other_build(folder, f"build key {key}", "an unfinished build with other parameters")
-        raise _other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
-
-
-def _is_of(folder: Path, key: str) -> bool:
-    """Whether a shard of a folder whose card is damaged carries this build key."""
-    from kmip_data.shards.reader import Shard
-
-    for path in (folder / "shards").glob("*.h5"):
-        with contextlib.suppress(DamagedInput):
-            return Shard(path).build_key == key
-    return False
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether nothing but the empty folders of a build is there: it was stopped before its journal was."""
-    return {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*"))
-
-
-def _other_build(folder: Path, expected: str, found: str) -> UsageError:
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="nothing was changed",
-        next="give another --output folder",
-    )
 
 
 def _add_split(
