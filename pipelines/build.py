@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +37,7 @@ from kmip_data.pipelines.extras import require_extra
 from kmip_data.pipelines.finish import read_records, write_card, write_split
 from kmip_data.pipelines.first_use import pin_first
 from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
-from kmip_data.pipelines.journal import journal_entries
+from kmip_data.pipelines.output_folders import check_output, other_build
 from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw_copies import list_copies, remove_copy
 from kmip_data.pipelines.repair import repair_build
@@ -233,7 +232,7 @@ def build_raw(
         folder = Path(output).expanduser().absolute()
     with signals.terminable(), build_lock(folder, quiet=quiet):
         if output is not None:
-            _check_output(folder, key)  # only now: another process may have built there
+            check_output(folder, key)  # only now: another process may have built there
         try:
             card = run_build(
                 pipeline,
@@ -312,7 +311,7 @@ def _find(
         build = Build(folder, card)
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
-            raise _other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
+            raise other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
     if build is None or not _is_current(build.card, pipeline) or _is_superseded(build.card, pipeline, home):
         return None
     _check_files(build)
@@ -352,49 +351,6 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
 def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
     made = card.pipeline, card.pipeline_version, card.format_version
     return made == (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION)
-
-
-def _check_output(folder: Path, key: str) -> None:
-    """Refuse a folder that holds anything but this build, finished or not."""
-    if (card := finished_card(folder)) is not None:
-        if card.key != key:
-            raise _other_build(folder, f"build key {key}", f"build key {card.key}")
-        return
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise _other_build(folder, "a folder", "a file")
-    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    journal = folder / WORK / JOURNAL
-    if names and journal_entries(journal, key) is None and not _is_of(folder, key) and not _is_begun(folder):
-        if journal_entries(journal) is not None:
-            raise _other_build(folder, f"build key {key}", "an unfinished build with other parameters")
-        raise _other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
-
-
-def _is_of(folder: Path, key: str) -> bool:
-    """Whether a shard of a folder whose card is damaged carries this build key."""
-    from kmip_data.shards.reader import Shard
-
-    for path in (folder / "shards").glob("*.h5"):
-        with contextlib.suppress(DamagedInput):
-            return Shard(path).build_key == key
-    return False
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether nothing but the empty folders of a build is there: it was stopped before its journal was."""
-    return {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*"))
-
-
-def _other_build(folder: Path, expected: str, found: str) -> UsageError:
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="nothing was changed",
-        next="give another --output folder",
-    )
 
 
 def _add_split(
