@@ -22,16 +22,19 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 -- of the descriptor that is looked at
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             msg = f"not a regular file: {stat.filemode(status.st_mode)}"
             raise OSError(msg)
-        data = file.read(most + 1) if status.st_size <= most else b""
-        if max(status.st_size, len(data)) > most:
-            msg = f"{max(status.st_size, len(data)):,} bytes, which is more than the {most:,} that are read"
-            raise OSError(msg)
-        return data
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(most + 1) if status.st_size <= most else b""
+    finally:
+        os.close(descriptor)
+    if (size := max(status.st_size, len(data))) > most:
+        msg = f"{size:,} bytes, which is more than the {most:,} that are read"
+        raise OSError(msg)
+    return data
 
 
 def first_fault(error: Exception) -> str:

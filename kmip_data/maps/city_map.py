@@ -83,7 +83,10 @@ def read_city_map(build: Build) -> CityMap:
         A shard or split is missing or damaged.
     """
     card = build.card
-    if not is_city(card) or card.counts["graphs"] != 1:
+    schema = card.schema_
+    drawn = {"node/y", "node/eccentricity"} <= {column.key for column in schema.columns}
+    one = card.counts["graphs"] == len(card.shards) == 1
+    if not (is_city(card) and one and drawn and schema.edges == "index"):
         raise UsageError(
             f"{card.dataset} is no city.",
             expected="a build of one graph of streets",
@@ -93,7 +96,7 @@ def read_city_map(build: Build) -> CityMap:
         )
     bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
     store = open_store(build)
-    shard, schema = store.shards[0], card.schema_
+    shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
     features = shard.read("node/x", 0, shard.nodes)
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)

@@ -58,7 +58,7 @@ _changes = st.one_of(
 CASES = st.tuples(
     st.integers(0, 2),
     st.lists(_changes, min_size=1, max_size=3),
-    st.lists(st.integers(0, 11), min_size=3, max_size=4, unique=True),
+    st.lists(st.integers(0, 11), min_size=2, max_size=3, unique=True),
 )
 
 
