@@ -20,6 +20,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.restricted_pickle import (
     BROKEN,
     MARK,
+    MAX_STACK,
     Allowed,
     Global,
     PickleMachine,
@@ -115,6 +116,9 @@ class _ListReader(PickleMachine):
                 position += 4
             elif code == _MARK:
                 stack.append(MARK)
+                if len(stack) > MAX_STACK:
+                    msg = f"more than {MAX_STACK:,} values that wait for a container"
+                    raise RefusedError(msg)
             elif code == _REDUCE:
                 arguments, called = stack.pop(), stack.pop()
                 if type(called) is not Global or type(arguments) is not tuple:
@@ -122,13 +126,15 @@ class _ListReader(PickleMachine):
                     raise RefusedError(msg)
                 stack.append(called.call(*arguments))
             elif code == _TUPLE:
-                parts = self._since_mark()
-                stack.append(tuple(parts))
+                parts = tuple(self._since_mark())
+                stack.append(self.nested(parts, parts))
             elif code == _TUPLE1:
-                stack.append((stack.pop(),))
+                parts = (stack.pop(),)
+                stack.append(self.nested(parts, parts))
             elif code == _TUPLE2:
                 last = stack.pop()
-                stack.append((stack.pop(), last))
+                parts = (stack.pop(), last)
+                stack.append(self.nested(parts, parts))
             elif code == _INT2:
                 stack.append(data[position] | data[position + 1] << 8)
                 position += 2
@@ -146,7 +152,8 @@ class _ListReader(PickleMachine):
                 long = position - start >= _LONG
                 stack.append(view[start:position] if long else bytes(view[start:position]))
             elif code == _TUPLE3:
-                stack[-3:] = [tuple(stack[-3:])]
+                parts = tuple(stack[-3:])
+                stack[-3:] = [self.nested(parts, parts)]
             elif code == _INT4:
                 stack.append(int.from_bytes(view[position : position + 4], "little", signed=True))
                 position += 4
@@ -198,6 +205,7 @@ class _ListReader(PickleMachine):
         )
         kept = list(itertools.islice(shared, _SHARED))  # the earliest
         memo.clear()
+        self._levels.clear()
         memo.update(kept)
         (outer,) = self._stack
         items = [ready(item) for item in (*outer, *items)]

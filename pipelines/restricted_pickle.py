@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, Final
 
 from kmip_data.errors import DamagedInput
@@ -31,6 +31,9 @@ _EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
     "EMPTY_SET": set,
 }
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+MAX_LEVELS: Final = 64  #: containers in each other
+MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
+_CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
 MARK: Final = object()
 BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 
@@ -112,6 +115,23 @@ class PickleMachine:
         self._persistent = persistent
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._levels: dict[int, int] = {}  # of containers by id, where they are more than one
+
+    def nested(self, container: Any, items: Iterable[Any], *, new: bool = True) -> Any:
+        """Return ``container``, which gets ``items``, unless that makes too many levels."""
+        levels = self._levels
+        level = 1 if new else levels.get(id(container), 1)
+        for item in items:
+            if type(item) in _CONTAINERS:
+                level = max(level, 1 + levels.get(id(item), 1))
+        if level > MAX_LEVELS:
+            msg = f"more than {MAX_LEVELS} containers in each other"
+            raise RefusedError(msg)
+        if level > 1:
+            levels[id(container)] = level
+        else:
+            levels.pop(id(container), None)
+        return container
 
     def result(self) -> Any:
         """Return what the pickle holds."""
@@ -121,17 +141,21 @@ class PickleMachine:
     def step(self, opcode: str, argument: Any) -> None:  # noqa: C901, PLR0912 -- one branch a kind of opcode
         """Carry out one opcode."""
         stack = self._stack
+        if len(stack) > MAX_STACK:
+            msg = f"more than {MAX_STACK:,} values that wait for a container"
+            raise RefusedError(msg)
         if opcode in _VALUES:
             stack.append(argument)
         elif opcode in _CONSTANTS:
             stack.append(_CONSTANTS[opcode])
         elif opcode in _EMPTY:
-            stack.append(_EMPTY[opcode]())
+            stack.append(self.nested(_EMPTY[opcode](), ()))
         elif opcode in _TUPLES:
             count = _TUPLES[opcode]
             if len(stack) < count:
                 raise IndexError(opcode)
-            stack[-count:] = [tuple(stack[-count:])]
+            parts = tuple(stack[-count:])
+            stack[-count:] = [self.nested(parts, parts)]
         elif opcode in {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}:
             self._memo[len(self._memo) if opcode == "MEMOIZE" else argument] = stack[-1]
         elif opcode in {"GET", "BINGET", "LONG_BINGET"}:
@@ -198,19 +222,19 @@ class PickleMachine:
         """Put items into the container on the stack, or make a new one of them."""
         stack = self._stack
         if opcode == "LIST":
-            stack.append(items)
+            stack.append(self.nested(items, items))
         elif opcode == "TUPLE":
-            stack.append(tuple(items))
+            stack.append(self.nested(tuple(items), items))
         elif opcode == "FROZENSET":
             stack.append(frozenset(map(_plain_key, items)))
         elif opcode in {"DICT", "SETITEMS"}:
             pairs = dict(zip(map(_plain_key, items[::2]), items[1::2], strict=True))
             if opcode == "DICT":
-                stack.append(pairs)
+                stack.append(self.nested(pairs, items))
             else:
-                _of_type(stack[-1], dict).update(pairs)
+                self.nested(_of_type(stack[-1], dict), items, new=False).update(pairs)
         elif opcode == "APPENDS":
-            _of_type(stack[-1], list).extend(items)
+            self.nested(_of_type(stack[-1], list), items, new=False).extend(items)
         elif opcode == "ADDITEMS":
             _of_type(stack[-1], set).update(map(_plain_key, items))
 

@@ -208,3 +208,13 @@ def test_memory_does_not_grow_with_the_list(tmp_path, protocol):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [b"(" * 10_000 + b"t" * 10_000, b")" + b"\x85" * 10_000, b")" + b"N\x86" * 10_000, b"]" * 99 + b"a" * 98],
+    ids=["marks", "one", "two", "lists"],
+)
+def test_nesting_is_refused(tmp_path, nested):
+    with pytest.raises(DamagedInput, match="was not run"):
+        stream(tmp_path / "nested.pickle", b"\x80\x04](" + nested + b"e.")

@@ -204,8 +204,31 @@ def test_a_memo_of_four_billion_entries_takes_no_memory():
     assert read(b"I1\nr" + struct.pack("<I", 2**32 - 1) + b".") == 1
 
 
-def test_nested_tuples_are_read_without_recursion():
-    assert read(b"(" * 5_000 + b"t" * 5_000 + b".") is not None
+def test_containers_in_each_other_are_read_up_to_a_depth():
+    assert read(b"(" * 60 + b"t" * 60 + b".") is not None
+
+
+MILLIONS = 2_500_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"(" * MILLIONS + b"t" * MILLIONS,
+        b")" + b"\x85" * MILLIONS,
+        b")" + b"N\x86" * MILLIONS,
+        b"N" + b"]\x94(" * MILLIONS,
+        b"]" * 1_000 + b"a" * MILLIONS,
+        b"}" + b"I1\n}" * 1_000 + b"s" * MILLIONS,
+        b"(" * 1_000 + b"l" * MILLIONS,
+    ],
+    ids=["marks", "one", "two", "lists", "appended", "dicts", "old lists"],
+)
+def test_nesting_is_refused_at_once(data):
+    file = io.BytesIO(data + b".")
+    with pytest.raises(DamagedInput, match="was not run"):
+        read_pickle(file, NUMPY, name="raw.pkl")
+    assert file.tell() < 1_000_000
 
 
 def test_persistent_ids_go_to_the_caller():
