@@ -132,11 +132,12 @@ def _dataset_of(target: str, home: str | None) -> str | None:
 def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
     """Return the shipped manifest that a card names, if it is one of ``dataset``."""
     from kmip_data.manifest import dataset_names
+    from kmip_data.small_files import read_small
 
     try:
-        card = json.loads(path.read_bytes())
+        card = json.loads(read_small(path))
         found = card["manifest"] if dataset in (None, card["dataset"]) else None
-    except (ValueError, OSError, KeyError, TypeError):
+    except (ValueError, OSError, KeyError, TypeError, RecursionError):
         return None  # no card, or something wrong in it, which the command itself says
     return found if found in dataset_names() else None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kmip_data.card import CARD_NAME, Card, read_card
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.small_files import read_small
 from kmip_data.wording import as_options
 
 ENVIRONMENT = "KMIP_DATA_HOME"
@@ -134,7 +135,7 @@ def _refuse_newer(home: Home, means: Callable[[str, bool, Mapping[str, Any]], bo
         except DamagedInput:
             continue
         except UsageError:
-            card = json.loads(card_path.read_bytes())
+            card = json.loads(read_small(card_path))
             parameters = card.get("parameters")
             found = parameters if isinstance(parameters, dict) else {}
             if means(card.get("dataset", ""), card.get("sample", False), found):

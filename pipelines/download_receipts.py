@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kmip_data.card import Receipt
 from kmip_data.pipelines.disk import sha256_file, writing
+from kmip_data.small_files import read_small
 
 
 class DownloadReceipt(BaseModel):
@@ -32,7 +33,7 @@ def receipt_path(target: Path) -> Path:
 def read_receipt(target: Path) -> Receipt | None:
     """Return the receipt of a finished download; ``None`` without a valid one."""
     try:
-        entry = DownloadReceipt.model_validate_json(receipt_path(target).read_bytes())
+        entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
     except (OSError, ValidationError, ValueError):
         return None
     return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)

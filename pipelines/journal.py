@@ -17,8 +17,10 @@ from typing import Any, Self
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.pipelines.disk import writing
+from kmip_data.small_files import read_small
 
 JOURNAL_VERSION = 1
+MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 
 
 class Journal:
@@ -46,7 +48,16 @@ class Journal:
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
         self.entries: list[dict[str, Any]] = []
-        text = path.read_bytes() if path.exists() else b""
+        try:
+            text = read_small(path, MAX_JOURNAL_BYTES) if os.path.lexists(path) else b""
+        except OSError as error:
+            raise UsageError(
+                f"{path} is not the journal of a build.",
+                expected=f"a file of at most {MAX_JOURNAL_BYTES:,} bytes",
+                found=str(error),
+                left="nothing was changed",
+                next="give another --output folder",
+            ) from error
         whole = text[: text.rfind(b"\n") + 1]
         lines = [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
         if lines and lines[0].get("key") not in (None, key):
@@ -112,6 +123,6 @@ class Journal:
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

@@ -12,6 +12,7 @@ from kmip_data.errors import LicenseNotAccepted
 from kmip_data.home import Home
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.disk import write_json, writing
+from kmip_data.small_files import read_small
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licences.json"
@@ -27,8 +28,8 @@ def show_licence(manifest: Manifest) -> None:
 def accepted_licences(home: Home) -> dict[str, dict[str, Any]]:
     """Dataset name to what was agreed to and how; empty when nothing is on record."""
     try:
-        record = json.loads((home.root / RECORD_NAME).read_bytes())
-    except (OSError, ValueError):
+        record = json.loads(read_small(home.root / RECORD_NAME))
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(record, dict):
         return {}

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.pipelines.disk import writing
+from kmip_data.small_files import read_small
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
 LEASE_SECONDS = 30.0
@@ -118,10 +119,10 @@ def _acquire(path: Path, owner: Path, name: str, *, quiet: bool) -> Any:
 def describe_owner(owner: Path) -> str:
     """Who holds the lock, as far as its side file says: process id, host and age."""
     try:
-        entry = json.loads(owner.read_bytes())
+        entry = json.loads(read_small(owner))
         age = max(0, round(time.time() - float(entry["started"])))
         return f"process {int(entry['pid'])} on {entry['host']} (since {age} s)"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return "another process"
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from kmip_data.errors import UsageError
 from kmip_data.manifest import Mirror
 from kmip_data.pipelines.disk import CHUNK, human_bytes, write_all, write_json, writing
+from kmip_data.small_files import read_small
 
 
 class PartialState(BaseModel):
@@ -66,7 +67,7 @@ class Partial:
 
     def _load_state(self) -> PartialState | None:
         with contextlib.suppress(OSError, ValidationError, ValueError):
-            return PartialState.model_validate_json(self._state_path.read_bytes())
+            return PartialState.model_validate_json(read_small(self._state_path))
         return None
 
     def _open(self) -> None:

@@ -24,6 +24,7 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.disk import CHUNK, fsync_path, write_json, writing
 from kmip_data.pipelines.identity import content_digest
 from kmip_data.pipelines.locking import build_lock
+from kmip_data.small_files import read_small
 
 RECEIPT_NAME = "receipt.json"
 _PREFIX = "members-"
@@ -116,7 +117,7 @@ def list_copies(folder: Path) -> list[RawCopy]:
     copies = []
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, ValidationError, ValueError):
-            copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(path.read_bytes())))
+            copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(read_small(path))))
     return copies
 
 

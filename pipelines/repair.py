@@ -22,6 +22,7 @@ from kmip_data.pipelines.identity import build_key
 from kmip_data.pipelines.locking import build_lock
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.schema import FORMAT_VERSION
+from kmip_data.small_files import read_small
 
 if TYPE_CHECKING:
     from kmip_data.shards.verify import VerifyReport
@@ -189,7 +190,7 @@ def _remove_strays(path: Path, report: VerifyReport, *, quiet: bool) -> None:
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
     """Whether the card itself was changed: its counts may only seem wrong because a shard is another."""
-    if (path / CARD_NAME).read_bytes() != card.to_json().encode():
+    if read_small(path / CARD_NAME) != card.to_json().encode():
         return True
     wrong = {problem.file for problem in report.problems}
     return CARD_NAME in wrong and wrong.isdisjoint(

@@ -10,6 +10,8 @@ from pathlib import Path
 from kmip_data.card import CARD_NAME
 from kmip_data.home import Home
 from kmip_data.pipelines.engine import JOURNAL, WORK
+from kmip_data.pipelines.journal import MAX_JOURNAL_BYTES
+from kmip_data.small_files import read_small
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 
 def _planned(folder: Path) -> int | None:
     """Read the number of units from the journal, which may be in the hands of a running build."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in (folder / WORK / JOURNAL).read_bytes().splitlines():
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        for line in read_small(folder / WORK / JOURNAL, MAX_JOURNAL_BYTES).splitlines():
             if b'"units"' in line:
                 return int(json.loads(line)["units"])
     return None

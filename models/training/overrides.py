@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config import RunConfig
+from kmip_data.small_files import read_small
 
 HELP = "docs/training.md lists every key"
 
@@ -102,7 +103,7 @@ def read_config(path: Path) -> RunConfig:
         It is, but not a configuration.
     """
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = tomllib.loads(read_small(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DamagedInput(
             f"{path} cannot be read.",

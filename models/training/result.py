@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kmip_data.errors import DamagedInput
+from kmip_data.small_files import first_fault, read_small
 
 RESULT_NAME = "result.json"
 PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
@@ -89,7 +90,7 @@ def read_result(run: Path) -> RunResult:
     """
     path = run / RESULT_NAME
     try:
-        return RunResult.model_validate_json(path.read_bytes())
+        return RunResult.model_validate_json(read_small(path))
     except FileNotFoundError as error:
         raise DamagedInput(
             f"{run} is not a finished run.",
@@ -102,7 +103,7 @@ def read_result(run: Path) -> RunResult:
         raise DamagedInput(
             f"{path} cannot be read as a result.",
             expected="JSON of version 1",
-            found=str(error).splitlines()[0],
+            found=first_fault(error),
             left="the file is as it was",
             next=f"kmip-data train --resume {run} writes it anew from the run's last checkpoint",
         ) from error

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.small_files import read_small
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -51,10 +52,8 @@ def read_polygon(path: Path) -> Geometry:
     """
     import shapely
 
-    if path.stat().st_size > _MAX_BYTES:
-        raise _refused(path, f"more than {_MAX_BYTES:,} bytes")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_small(path, _MAX_BYTES))
         found = [shapely.from_geojson(json.dumps(part)) for part in _polygons(content)]
         valid = all(map(shapely.is_valid, found))
         area = shapely.union_all(found if valid else [])

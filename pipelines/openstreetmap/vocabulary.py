@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from kmip_data.errors import DamagedInput
+from kmip_data.small_files import first_fault, read_small
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
@@ -76,12 +77,12 @@ def read_vocabulary(path: Path) -> Vocabulary:
         It is something else.
     """
     try:
-        return Vocabulary.model_validate_json(path.read_bytes())
-    except (ValidationError, ValueError, RecursionError) as error:
+        return Vocabulary.model_validate_json(read_small(path))
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
             f"{path.name} is not a vocabulary.",
             expected="landuse, lanes and highway, each with at most nine categories",
-            found=str(error).splitlines()[0],
+            found=first_fault(error),
             left="nothing was built",
         ) from error
 
