@@ -73,6 +73,8 @@ class Assembler:
             )
             for f in copied
         ]
+        self._bounded = [bounds for field in copied if (bounds := _bounds(field)) is not None]
+        self._unchecked = np.ones(len(store), np.bool_)
         layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied]
         layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]]
         self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 5).T.copy()
@@ -136,6 +138,9 @@ class Assembler:
         if self.lengths or (self.edges and not compact):
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
         edges = address[len(self._outputs) :]
+        unchecked = bool(self._unchecked[graphs].any())
+        if unchecked:
+            self._check_edges(edges, counts, graphs)
 
         def copy(start: int, stop: int) -> None:
             gather.copy_rows(address, pointers, self._layout, target, start, stop)
@@ -152,6 +157,8 @@ class Assembler:
             helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
+        if unchecked:
+            self._check_values(values, graphs)
         if self.lengths and index is not None:
             values["edge_attr"] = self._measure(values["pos"], index, pin=pin)
         del held  # the copies of compressed rows were needed until here
@@ -177,12 +184,40 @@ class Assembler:
         if self.edges or self.lengths:
             width = self._k or 0
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
+        unchecked = self._unchecked[graph]
+        if unchecked:
+            graphs = np.array([graph], np.int64)
+            rows = table[len(self._outputs) :].take(graphs, axis=1)
+            self._check_edges(rows, self.store.count.take(graphs, axis=1), graphs)
         gather.copy_graph(table, self.store.count, graph, self._layout, target, width, self._like, index)
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
+        if unchecked:
+            self._check_values(values, graphs)
         if self.lengths:
             values["edge_attr"] = self._measure(values["pos"], index)
         return values, totals[gather.NODE]
+
+    def _check_edges(
+        self, edges: NDArray[np.int64], counts: NDArray[np.int64], graphs: NDArray[np.int64]
+    ) -> None:
+        """Refuse graphs with an edge that leads out of them: what follows edges does not look again."""
+        if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
+            nodes = f"nodes below {counts[gather.NODE, b]:,}"
+            what = "an edge leads out of its graph"
+            raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
+
+    def _check_values(self, values: dict[str, torch.Tensor], graphs: NDArray[np.int64]) -> None:
+        """Refuse whole numbers out of the bounds of the schema, then take the graphs for sound."""
+        for field, low, most in self._bounded:
+            array = values[field.attribute].numpy()
+            # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
+            array = array.view(np.uint8) if array.dtype == np.bool_ else array
+            if array.size and (array.min() < low or array.max() > most):
+                found = f"{array.min()} to {array.max()} in this record or one read with it"
+                what = f"{field.attribute} is out of range"
+                raise self.store.damaged_record(int(graphs[0]), what, f"{low} to {most}", found)
+        self._unchecked[graphs] = False
 
     def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool = False) -> torch.Tensor:
         """Length of each edge, float32 (ΣE, 1)."""
@@ -232,6 +267,18 @@ def empty(
         return tensor.numpy(), tensor
     array = buffers.empty(shape, dtype)
     return array, torch.from_numpy(array)
+
+
+def _bounds(field: Field) -> tuple[Field, float, float] | None:
+    """Return the bounds of a field of whole numbers, where what is stored could be out of them."""
+    if field.stored.kind not in "iu" or field.presented.kind == "f":
+        return None
+    stored = np.iinfo(field.stored)
+    low = stored.min if field.low is None else field.low
+    most = stored.max if field.most is None else field.most
+    if field.presented.kind == "b":
+        low, most = 0, 1
+    return (field, low, most) if low > stored.min or most < stored.max else None
 
 
 def _same(field: Field) -> bool:

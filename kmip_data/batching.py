@@ -226,7 +226,7 @@ def _plain(field: Field, rows: torch.Tensor) -> list[Any]:
     """Python numbers or strings of a graph column."""
     if field.form == "number":
         return rows.tolist()
-    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in rows.numpy()]
+    return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]
 
 
 def _follow(mapping: dict[str, Any], name: str, slices: torch.Tensor) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
 
+from kmip_data.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.schema import Schema
+from kmip_data.shards.layout import parse_schema
+from kmip_data.small_files import first_fault, read_small
 
 CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
@@ -20,34 +23,40 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ShardEntry(_Strict):
+class FileEntry(_Strict):
+    """One file with the records of a shard, in the folder that is meant."""
+
+    file: Name
+    sha256: str
+    bytes: Count
+    graphs: Count
+    nodes: Count
+    edges: Count
+
+
+class ShardEntry(FileEntry):
     """One shard file, relative to the build folder."""
 
-    file: str
-    sha256: str
-    bytes: int
-    graphs: int
-    nodes: int
-    edges: int
+    file: ShardFile
 
 
 class SplitPart(_Strict):
     """One part (train, val or test) of a split: counts and the digest of its keys in order."""
 
-    graphs: int
-    nodes: int
-    edges: int
+    graphs: Count
+    nodes: Count
+    edges: Count
     digest: str
 
 
 class SplitEntry(_Strict):
     """One split file beside the shards."""
 
-    file: str
+    file: SplitFile
     sha256: str
     rule: str
-    parameters: dict[str, Any]
-    parts: dict[str, SplitPart]
+    parameters: Parameters
+    parts: dict[Name, SplitPart]
     note: str = ""
 
 
@@ -64,33 +73,51 @@ class Card(_Strict):
     """What a build is, how it was made and what is in it."""
 
     version: Literal[1] = CARD_VERSION
-    dataset: str
-    manifest: str = Field(default="", description="stem of the manifest; empty for a saved dataset")
-    pipeline: str = Field(default="", description="stem of the pipeline's module; empty likewise")
+    dataset: Name
+    manifest: Name | Literal[""] = Field(
+        default="", description="stem of the manifest; empty for a saved dataset"
+    )
+    pipeline: Name | Literal[""] = Field(
+        default="", description="stem of the pipeline's module; empty likewise"
+    )
     title: str
-    key: str
+    key: Name
     sample: bool = Field(description="generated in the upstream layout, not the real data")
     complete: bool | None = Field(description="has the counts of the published set; null: none was published")
-    parameters: dict[str, Any]
+    parameters: Parameters
     pipeline_version: int
     format_version: int
-    license: dict[str, Any]
+    license: dict[str, str | bool]
     citation: str
-    receipts: list[Receipt]
+    receipts: Annotated[list[Receipt], FailFast()]
     content_digest: str = Field(description="SHA-256 over the digests of the raw members used")
     data_schema: dict[str, Any]
     default_split: str = Field(description="key of splits that the classes take unless told")
-    class_names: list[str]
-    shards: list[ShardEntry]
-    splits: dict[str, SplitEntry]
-    counts: dict[str, int]
-    statistics: dict[str, Any]
+    class_names: Annotated[list[str], FailFast()]
+    shards: Annotated[list[ShardEntry], FailFast()]
+    splits: dict[Name, SplitEntry]
+    counts: dict[str, Count]
+    statistics: Annotated[dict[str, Any], AfterValidator(check_statistics)]
     versions: dict[str, str]
-    notes: list[str]
+    notes: Annotated[list[str], FailFast()]
     digest: str = Field(
         default="",
         description="SHA-256 of this card without this field; filled by to_json, checked by verify",
     )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        parse_schema(json.dumps(self.data_schema))
+        if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
+            msg = f"counts has no {min(missing)}"
+            raise ValueError(msg)
+        if self.default_split and self.default_split not in self.splits:
+            msg = "default_split is not one of splits"
+            raise ValueError(msg)
+        if self.license.get("url") and "name" not in self.license:
+            msg = "license has no name"
+            raise ValueError(msg)
+        return self
 
     @property
     def extent(self) -> str:
@@ -102,7 +129,7 @@ class Card(_Strict):
     @property
     def schema_(self) -> Schema:
         """The schema as an object."""
-        return Schema.from_json(json.dumps(self.data_schema))
+        return parse_schema(json.dumps(self.data_schema))[0]
 
     def to_json(self) -> str:
         """Stable, readable JSON: equal cards give equal text.
@@ -129,7 +156,7 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        text = path.read_bytes()
+        text = read_small(path)
         # First of all: the card of a newer version is not a damaged one of this version.
         if not _is_newer(text):
             return Card.model_validate_json(text)
@@ -144,7 +171,7 @@ def read_card(folder: Path) -> Card:
         raise DamagedInput(
             f"{path} cannot be read as a card.",
             expected=f"a JSON card of version {CARD_VERSION}",
-            found=str(error).splitlines()[0],
+            found=first_fault(error),
             left="the file is as it was",
             next="the kmip-data build command that made it, once more: it writes the card anew",
         ) from error

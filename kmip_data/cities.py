@@ -18,7 +18,7 @@ ENCODING: Final = "node/coordinate_encoding"  #: column that every city has, and
 
 def is_city(card: Card) -> bool:
     """Whether a build is a city: it stores the sinusoids of longitude and latitude."""
-    return any(column.key == ENCODING for column in card.schema_.columns)
+    return {ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
 
 
 def city_inputs(
@@ -70,13 +70,15 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
     Raises
     ------
     DamagedInput
-        The card has none.
+        The card has none, or for other columns.
     """
     found = card.statistics.get("city", {}).get("features", {})
-    if not {"mean", "std", "coordinate_range"} <= found.keys():
+    width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
+    fits = {"mean", "std", "coordinate_range"} <= found.keys()
+    if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
         raise DamagedInput(
             f"The card of {card.dataset} does not say how its features are scaled.",
-            expected="mean, std and coordinate_range under statistics.city.features",
+            expected="mean, std and coordinate_range under statistics.city.features, for each column of x",
             found=", ".join(found) or "nothing",
             left="nothing was changed",
             next=f"kmip-data build {card.dataset}, in another --output",

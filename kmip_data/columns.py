@@ -7,17 +7,20 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError, model_validator
 
-from kmip_data.card import CARD_NAME, Card, ShardEntry
+from kmip_data.card import CARD_NAME, Card, FileEntry
+from kmip_data.card_fields import Name
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings import Encoding
 from kmip_data.home import Build
 from kmip_data.manifest import unknown_name
 from kmip_data.schema import Schema
 from kmip_data.shards.hdf5 import canonical_json
+from kmip_data.shards.layout import parse_schema
+from kmip_data.small_files import first_fault, read_small
 
 COLUMNS: Final = "columns"  #: folder beside ``shards``
 COLUMNS_VERSION: Final = 1
@@ -29,21 +32,29 @@ class ColumnsCard(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = COLUMNS_VERSION
-    name: str
+    name: Name
     definition: str
     encoding_version: int
-    key: str
-    build_key: str
+    key: Name
+    build_key: Name
     shards_digest: str
     data_schema: dict[str, Any]
-    files: list[ShardEntry]
+    files: Annotated[list[FileEntry], FailFast()]
     versions: dict[str, str]
     digest: str = ""
 
     @property
     def schema_(self) -> Schema:
         """The schema of the files."""
-        return Schema.from_json(json.dumps(self.data_schema))
+        return parse_schema(json.dumps(self.data_schema))[0]
+
+    @model_validator(mode="after")
+    def _of_columns_alone(self) -> Self:
+        schema = self.schema_
+        if schema.edges != "none" or schema.views or not schema.columns:
+            msg = "data_schema has edges or views, or no columns"
+            raise ValueError(msg)
+        return self
 
     def to_json(self) -> str:
         """Stable JSON; ``digest`` is over all other fields, as on the card of a build."""
@@ -93,17 +104,16 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
-        card = ColumnsCard.model_validate_json(path.read_bytes())
-        card.schema_  # noqa: B018 -- raises where it is none
+        card = ColumnsCard.model_validate_json(read_small(path))
     except FileNotFoundError as error:
         raise unknown_name(
             "added column", name, added_names(build.path), command="kmip-data encode TARGET --help"
         ) from error
-    except (ValidationError, ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
             f"{path} cannot be read as the card of an added column.",
             expected=f"a JSON card of version {COLUMNS_VERSION}",
-            found=str(error).splitlines()[0],
+            found=first_fault(error),
             left="the file is as it was",
             next=again,
         ) from error

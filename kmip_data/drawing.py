@@ -93,14 +93,21 @@ def drawing_of(store: ShardStore, position: int) -> Drawing:
         edge_index = np.stack([sources.reshape(-1), targets])
     elif schema.edges == "index":
         edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
+    nodes = last["node"] - first["node"]
+    if edge_index.max(initial=-1) >= nodes:
+        what = "an edge leads out of its graph"
+        raise store.damaged_record(position, what, f"nodes below {nodes}", str(edge_index.max()))
     labels, y, label = schema.labels, None, ""
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
         y = read(labels).astype(np.int64)
+        if labels.most is not None and (y > labels.most).any():
+            what = "a label is out of range"
+            raise store.damaged_record(position, what, f"at most {labels.most}", str(y.max()))
     elif labels is not None and labels.level == "graph":
         label = _label(labels, read(labels)[0], store.build.card.class_names)
     pos, picture, place = _own_position(schema, read), None, ""
     if pos is None:
-        pos, picture, place = _placed(schema, read, edge_index, last["node"] - first["node"])
+        pos, picture, place = _placed(schema, read, edge_index, nodes)
     key = shard.keys[first["graph"]]
     return Drawing(key, pos.astype(np.float64), y, edge_index, picture, place, label)
 

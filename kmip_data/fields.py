@@ -38,6 +38,8 @@ class Field:
         The bytes taken from each row; a view takes a part.
     form
         How a graph column appears on the item (see :class:`~kmip_data.schema.Column`).
+    low, most
+        Bounds of the values; ``None``: none.
     """
 
     attribute: str
@@ -51,6 +53,8 @@ class Field:
     width: int
     form: ItemForm = "axis"
     num_classes: int | None = None
+    low: float | None = None
+    most: float | None = None
 
     @property
     def items(self) -> int:
@@ -121,6 +125,8 @@ def _of_column(column: Column) -> Field:
         width=width,
         form=column.form,
         num_classes=column.num_classes,
+        low=column.low,
+        most=column.most,
     )
 
 

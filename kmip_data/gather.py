@@ -252,6 +252,35 @@ def copy_graph(
 
 
 @njit_nogil()
+def first_outside(
+    source: NDArray[np.int64], counts: NDArray[np.int64], width: int, like: NDArray[Any]
+) -> int:
+    """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
+
+    Parameters
+    ----------
+    source
+        (P, B) address of the edges of each graph: of its neighbour table, or of its sources and its targets.
+    counts
+        (3, B) rows of each graph on each level.
+    width
+        Edges a node where they are a neighbour table, else 0.
+    """
+    for b in range(source.shape[1]):
+        nodes = counts[NODE, b]
+        size = nodes * width if width > 0 else counts[EDGE, b]
+        for plane in range(source.shape[0]):
+            if size > 0:
+                table = carray(_pointer(source[plane, b]), (size,), like.dtype)
+                largest = table[0]
+                for e in range(size):
+                    largest = max(largest, table[e])
+                if np.int64(largest) >= nodes:
+                    return b
+    return -1
+
+
+@njit_nogil()
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
 ) -> int:

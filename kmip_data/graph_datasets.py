@@ -291,7 +291,14 @@ class PCQMContact(ShardedDataset):
         data = super().get(idx)
         if "contact" not in data:
             return data
+        record = idx % self.len() if self._records is None else int(self._records[idx])
+        if self.schema.links is None:
+            what = "contacts are not rows of bits"
+            raise self._store.damaged_record(record, what, "uint8 (N, W)", str(data.contact.shape))
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
+        if touching[:, data.num_nodes :].any():
+            what, nodes = "a contact leads out of its graph", f"nodes below {data.num_nodes}"
+            raise self._store.damaged_record(record, what, nodes, "another node")
         del data.contact
         data.edge_label_index = torch.from_numpy(np.stack(np.nonzero(touching)))
         data.edge_label = torch.ones(data.edge_label_index.size(1), dtype=torch.int32)

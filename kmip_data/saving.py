@@ -14,6 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.card import CARD_NAME
+from kmip_data.card_fields import NAME_WORDS, is_name
 from kmip_data.errors import UsageError
 from kmip_data.given_split import Positions
 from kmip_data.home import Build
@@ -119,6 +120,14 @@ def _check_target(folder: Path, name: str) -> None:
             found="a build" if (folder / CARD_NAME).exists() else "something else",
             left="nothing was changed",
             next="choose another folder, or remove this one first",
+        )
+    if not is_name(name):
+        raise UsageError(
+            "A dataset cannot be called that.",
+            expected=NAME_WORDS,
+            found=repr(name),
+            left="nothing was changed",
+            next="save(…, name=…)",
         )
     if name in dataset_names():
         raise UsageError(

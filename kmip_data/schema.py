@@ -75,6 +75,13 @@ class Column:
     form: ItemForm = "axis"
 
     @property
+    def most(self) -> float | None:
+        """The upper bound that values keep: ``high``, or the last class; ``None``: unbounded."""
+        if self.num_classes is None or self.stored.startswith("float"):
+            return self.high
+        return self.num_classes - 1 if self.high is None else min(self.high, self.num_classes - 1)
+
+    @property
     def level(self) -> str:
         """``node``, ``edge`` or ``graph``: what one row belongs to."""
         return self.key.split("/", 1)[0]
@@ -130,7 +137,8 @@ class Schema:
     @property
     def links(self) -> Column | None:
         """The column of links to be found, if there is one: bit j of node i's row is the pair (i, j)."""
-        return next((column for column in self.columns if column.attribute == LINKS), None)
+        bits = (c for c in self.columns if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1)
+        return next((column for column in bits if column.stored == column.presented == "uint8"), None)
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,14 +16,14 @@ from torch_geometric.data.summary import Stats, Summary
 from kmip_data import gather
 from kmip_data.assemble import Assembler
 from kmip_data.batching import collates_plainly, make_batch, make_data
-from kmip_data.card import Card, SplitEntry, read_card
+from kmip_data.card import Card, read_card
 from kmip_data.columns import divide_names
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.fields import Field, item_fields
 from kmip_data.home import Build
 from kmip_data.manifest import unknown_name
 from kmip_data.schema import Schema, View
-from kmip_data.shards.splits import NODE_PARTS, SplitFile, read_split
+from kmip_data.shards.splits import NODE_PARTS
 from kmip_data.store import open_store
 from kmip_data.wording import counted
 
@@ -121,7 +120,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             )
         if self.split_name not in names:
             raise unknown_name("split", self.split_name, names, command=info)
-        split = _read_split(self.build, self.card.splits[self.split_name])
+        split = self._store.read_split(self.card.splits[self.split_name])
         parts = list(NODE_PARTS if split.parts is None else split.parts)
         if part is not None and part not in parts:
             raise unknown_name("part of the split", part, parts, command=info)
@@ -130,14 +129,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
         elif part is not None and split.parts is not None:
             self._records = split.parts[part]
-            if self._records.max(initial=-1) >= len(self._store):
-                raise DamagedInput(
-                    f"The split {self.split_name!r} of {self.build.path} does not fit its shards.",
-                    expected=f"positions below {len(self._store)}",
-                    found=f"{self._records.max()}",
-                    left="nothing was changed",
-                    next=f"kmip-data verify {self.build.path}",
-                )
             if not len(self._records):
                 sizes = ", ".join(f"{name} {len(records)}" for name, records in split.parts.items())
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
@@ -268,20 +259,3 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if field is None:
             return 0
         return field.shape[-1] if field.shape else 1
-
-
-def _read_split(build: Build, entry: SplitEntry) -> SplitFile:
-    path = build.path / entry.file
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        digest = str(error)
-    if digest != entry.sha256:
-        raise DamagedInput(
-            f"{path} is not the split file that the card names.",
-            expected=f"SHA-256 {entry.sha256}",
-            found=digest,
-            left="the file is as it was",
-            next=f"kmip-data verify {build.path} --repair",
-        )
-    return read_split(path)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.card import SplitEntry
 from kmip_data.columns import COLUMNS, ColumnsCard
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Build
 from kmip_data.schema import EDGE_INDEX, Schema
 from kmip_data.shards.reader import Shard
+from kmip_data.shards.splits import NO_PART, NODE_PARTS, SplitFile, read_split
+from kmip_data.small_files import MAX_BYTES, read_small
+
+NODE: Final = 1  #: row of the node level in ``start`` and ``count``
 
 #: Where rows lie: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
 Rows = tuple[str, int, int, int]
@@ -30,7 +36,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """
     digests = [entry.sha256 for entry in build.card.shards]
     digests += [entry.sha256 for card in added for entry in card.files]
-    key = (build.path, *(card.name for card in added), *digests)
+    key = (build.path, tuple(card.name for card in added), *digests)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
@@ -79,13 +85,13 @@ class ShardStore:
             not np.array_equal(file.node_ptr, shard.node_ptr)
             for file, shard in zip(files, self.shards, strict=True)
         ):
-            raise DamagedInput(
-                f"{self.build.path / folder} does not go with the shards.",
-                expected="the graphs of each shard, with as many nodes",
-                found="others",
-                left="the files are as they were",
-                next=f"kmip-data verify {self.build.path} --repair",
-            )
+            what = f"{self.build.path / folder} does not go with the shards."
+            raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
+        taken = {column.key for column in self.schema.columns}
+        if twice := [column.key for column in schema.columns if column.key in taken]:
+            # Rows are found by key: two columns of one key would be read with each other's width.
+            what = f"{self.build.path / folder} has a key that is another column's."
+            raise self._damaged(what, "keys of its own", twice[0])
         self._beside.update({column.key: files for column in schema.columns})
         self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
 
@@ -95,12 +101,9 @@ class ShardStore:
         # Rows are found by address: a shard of another layout must never get as far as that.
         if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
             other = "" if shard.schema == schema else ", with other columns"
-            raise DamagedInput(
-                f"{path} is not a shard of this build.",
-                expected=f"{graphs} graphs of build {key}",
-                found=f"{shard.graphs} graphs of build {shard.build_key}{other}",
-                left="the file is as it was",
-                next=f"kmip-data verify {self.build.path} --repair",
+            found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
+            raise self._damaged(
+                f"{path} is not a shard of this build.", f"{graphs} graphs of build {key}", found
             )
         return shard
 
@@ -133,6 +136,59 @@ class ShardStore:
     def keys(self) -> list[str]:
         """Upstream identity of each graph, in source order."""
         return [key for shard in self.shards for key in shard.keys]
+
+    def read_split(self, entry: SplitEntry) -> SplitFile:
+        """Read a split of the build and check that it fits the shards.
+
+        Raises
+        ------
+        DamagedInput
+            It is missing, damaged, not the file that the card names, or of other records.
+        """
+        path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
+        try:
+            data = read_small(path, MAX_BYTES + 16 * (len(self) + nodes))
+            digest = hashlib.sha256(data).hexdigest()
+        except OSError as error:
+            digest = str(error)
+        if digest != entry.sha256:
+            raise self._damaged(
+                f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
+            )
+        split = read_split(path)
+        fault = self._misfit(split, nodes)
+        if fault is None and not split.digests.keys() <= entry.parts.keys():
+            fault = f"parts {', '.join(split.digests)}", f"{', '.join(entry.parts)} on the card"
+        if fault is not None:
+            raise self._damaged(f"{path} does not fit the shards.", *fault)
+        return split
+
+    def _misfit(self, split: SplitFile, nodes: int) -> tuple[str, str] | None:
+        """Say what was expected and found where a split is not of these records."""
+        code = split.node_code
+        if code is not None:
+            if len(code) != nodes or len(self) != 1:
+                return f"codes of the {nodes:,} nodes of one graph", f"{len(code):,} codes"
+            other = code[(code >= len(NODE_PARTS)) & (code != NO_PART)]
+            return ("codes 0, 1, 2 and 255", f"code {other[0]}") if other.size else None
+        for name, part in (split.parts or {}).items():
+            if part.size and (part.min() < 0 or part.max() >= len(self)):
+                return f"positions from 0 below {len(self):,}", f"{part.min()} to {part.max()} in {name}"
+        return None
+
+    def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
+        return DamagedInput(
+            what,
+            expected=expected,
+            found=found,
+            left="the files are as they were",
+            next=f"kmip-data verify {self.build.path} --repair",
+        )
+
+    def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
+        """Return the error for values of a record that its schema rules out."""
+        path = self.shards[self.shard[graph]].path
+        return self._damaged(f"{path} is damaged: {what} (record {graph}).", expected, found)
 
     def sources(
         self, wanted: tuple[Rows, ...], graphs: NDArray[np.int64]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Standardisation
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.standardisation import constants_of
@@ -113,9 +113,16 @@ class IntegerFeatures(nn.Module):
                 found=f"{features.shape[-1]} columns of {features.dtype}",
             )
         columns = features.unbind(-1)
-        total: Tensor = self.embeddings[0](columns[0])
-        for embedding, column in zip(self.embeddings[1:], columns[1:], strict=True):
-            total = total + embedding(column)
+        try:
+            total: Tensor = self.embeddings[0](columns[0])
+            for embedding, column in zip(self.embeddings[1:], columns[1:], strict=True):
+                total = total + embedding(column)
+        except IndexError as error:  # on the CPU, where torch looks; a GPU stops with a text of its own
+            raise DamagedInput(
+                f"The {self.what} are not those of OGB's molecules.",
+                expected=f"numbers from 0 below {[table.num_embeddings for table in self.embeddings]}",
+                found=f"{features.min()} to {features.max()}",
+            ) from error
         return total
 
 

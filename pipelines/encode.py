@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data import threads
-from kmip_data.card import CARD_NAME, ShardEntry
+from kmip_data.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.columns import (
     COLUMNS,
     ColumnsCard,
@@ -39,6 +39,7 @@ from kmip_data.pipelines.workers import StopRequestedError, UnitResult, explaine
 from kmip_data.record import GraphRecord
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.shards.layout import bytes_per
+from kmip_data.small_files import read_small
 
 if TYPE_CHECKING:
     from kmip_data.shards.reader import Shard
@@ -215,12 +216,12 @@ def _promised(build: Build, encoding: Encoding) -> dict[str, str]:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
         return {}
-    if card.key != columns_key(encoding, build.card) or path.read_bytes() != card.to_json().encode():
+    if card.key != columns_key(encoding, build.card) or read_small(path) != card.to_json().encode():
         return {}
     return {entry.file: entry.sha256 for entry in card.files}
 
 
-def _whole_files(build: Build, encoding: Encoding) -> dict[str, ShardEntry]:
+def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
     """Files of the column that have the digest on its card: what need not be computed again."""
     promised = _promised(build, encoding)
     if not promised:
@@ -269,7 +270,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
 
     folder = build.path / COLUMNS / encoding.name
     files = [
-        ShardEntry(
+        FileEntry(
             file=Path(unit.file).name,
             sha256=unit.sha256,
             bytes=unit.bytes,
@@ -327,11 +328,13 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     from threadpoolctl import threadpool_limits
 
     from kmip_data.shards import writer
+    from kmip_data.shards.contents import check_edges
     from kmip_data.shards.reader import Shard
 
     threads.set_num_threads(task.threads)
     with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
         shard = Shard(task.build / task.shard.file)
+        check_edges(shard)
         graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard))
 
         def check() -> None:

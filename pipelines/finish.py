@@ -32,8 +32,9 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     Raises
     ------
     DamagedInput
-        Two records have the same key.
+        Two records have the same key, or a label is out of range.
     """
+    from kmip_data.shards.contents import column_faults, refuse_faults
     from kmip_data.shards.reader import Shard
 
     label = schema.labels
@@ -47,6 +48,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         nodes.append(np.diff(shard.node_ptr))
         edges.append(np.diff(shard.edge_ptr))
         if label is not None and label.num_classes:
+            refuse_faults(shard, column_faults(shard, label))
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]

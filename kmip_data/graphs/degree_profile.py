@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.graphs.edges import check_edges
 
 DegreeProfile = Literal["2.0", "2.8"]
 FIELDS: Final = (
@@ -47,6 +48,8 @@ def local_degree_profile(
     ------
     UsageError
         There is no such rule.
+    DamagedInput
+        An edge leads to a node that is not there.
     """
     if rule not in get_args(DegreeProfile):
         raise UsageError(
@@ -55,6 +58,7 @@ def local_degree_profile(
             found=repr(rule),
             left="nothing was changed",
         )
+    check_edges(edge_index, num_nodes)
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
     degree = np.bincount(source, minlength=num_nodes)
     profile: NDArray[np.float32] = _kernel()(source, target, degree, rule == "2.0")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.edges import check_edges
 from kmip_data.progress import Progress
 from kmip_data.threads import for_ranges
 
@@ -115,12 +116,7 @@ def _checked(
             "hops and num_nodes must not be negative, num_nodes below 2³¹.",
             found=f"hops = {hops}, num_nodes = {num_nodes}",
         )
-    if index.size and (index.min() < 0 or index.max() >= num_nodes):
-        raise DamagedInput(
-            "An edge leads to a node that is not there.",
-            expected=f"nodes 0 to {num_nodes - 1}",
-            found=f"{index.min()} to {index.max()}",
-        )
+    check_edges(index, num_nodes)
     if not (np.isfinite(length) & (length >= 0)).all():
         wrong = int((~(np.isfinite(length) & (length >= 0))).argmax())
         raise DamagedInput(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.graphs.edges import check_edges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -55,6 +56,8 @@ def laplacian_encoding(
     ------
     UsageError
         ``count`` is less than 1, or the solver unknown.
+    DamagedInput
+        An edge leads to a node that is not there.
     OutOfResources
         The sparse solver did not converge.
     """
@@ -62,6 +65,7 @@ def laplacian_encoding(
         raise UsageError("There is no such number of eigenvectors.", expected="1 or more", found=str(count))
     if solver not in get_args(Solver):
         raise UsageError("There is no such solver.", expected=", ".join(get_args(Solver)), found=solver)
+    check_edges(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)
     vectors = np.full((num_nodes, count), np.nan, np.float32)
     adjacency = simple_graph(edge_index, num_nodes)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.graphs.edges import check_edges
 from kmip_data.threads import for_ranges
 
 _GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
@@ -47,11 +48,14 @@ def random_walk_encoding(
     ------
     UsageError
         ``steps`` is less than 1.
+    DamagedInput
+        An edge leads to a node that is not there.
     """
     from kmip_data.graphs import _random_walk_kernel as kernel
 
     if steps < 1:
         raise UsageError("A random walk has steps.", expected="1 or more", found=str(steps))
+    check_edges(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
     # Grouped twice, so that neighbours are sorted: the sums do not depend on the order of the edges.

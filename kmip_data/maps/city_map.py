@@ -10,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.card import SplitEntry
 from kmip_data.cities import ENCODING, feature_statistics, is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.home import Build
 from kmip_data.schema import EDGE_INDEX
-from kmip_data.shards.splits import NO_PART, NODE_PARTS, read_split
-from kmip_data.store import open_store
+from kmip_data.shards.contents import content_faults, refuse_faults
+from kmip_data.shards.splits import NO_PART, NODE_PARTS
+from kmip_data.store import ShardStore, open_store
 from kmip_data.wording import as_options
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
@@ -81,7 +83,10 @@ def read_city_map(build: Build) -> CityMap:
         A shard or split is missing or damaged.
     """
     card = build.card
-    if not is_city(card) or card.counts["graphs"] != 1:
+    schema = card.schema_
+    drawn = {"node/y", "node/eccentricity"} <= {column.key for column in schema.columns}
+    one = card.counts["graphs"] == len(card.shards) == 1
+    if not (is_city(card) and one and drawn and schema.edges == "index"):
         raise UsageError(
             f"{card.dataset} is no city.",
             expected="a build of one graph of streets",
@@ -89,13 +94,15 @@ def read_city_map(build: Build) -> CityMap:
             left="nothing was changed",
             next="kmip-data list",
         )
+    bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
     store = open_store(build)
-    shard, schema = store.shards[0], card.schema_
+    shard = store.shards[0]
+    refuse_faults(shard, content_faults(shard))
     features = shard.read("node/x", 0, shard.nodes)
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
     labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
     names = column_names(schema.column("node/x").fields, vocabulary(card))
-    columns = {name: features[:, i] for i, name in enumerate(names)}
+    columns = dict(zip(names, features.T, strict=False))
     known = {"node/x", "node/y", "node/eccentricity", ENCODING}
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
@@ -110,9 +117,9 @@ def read_city_map(build: Build) -> CityMap:
         num_classes=int(labels.num_classes or 0),
         eccentricity=shard.read("node/eccentricity", 0, shard.nodes),
         unit=eccentricity.unit,
-        splits={name: _codes(build, entry.file) for name, entry in card.splits.items()},
+        splits={name: _codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
-        bounds=np.asarray(feature_statistics(card)["coordinate_range"], np.float64),
+        bounds=bounds,
         bands=schema.column(ENCODING).shape[0] // 4,
     )
 
@@ -158,8 +165,8 @@ def column_names(fields: tuple[str, ...], categories: Any) -> list[str]:
     return names
 
 
-def _codes(build: Build, file: str) -> NDArray[np.uint8]:
-    code = read_split(build.path / file).node_code
+def _codes(store: ShardStore, entry: SplitEntry) -> NDArray[np.uint8]:
+    code = store.read_split(entry).node_code
     if code is None:  # parts of graphs: all nodes of the one graph would be in one part
-        return np.full(build.card.counts["nodes"], len(NODE_PARTS), np.uint8)
+        return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
     return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)

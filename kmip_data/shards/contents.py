@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kmip_data.schema import EDGE_INDEX, NEIGHBOR, Column
 from kmip_data.shards.reader import Shard
+from kmip_data.shards.refusals import refuse
 
 BLOCK_VALUES: Final = 2**20  #: values looked at together; bounds the memory
 
@@ -28,12 +29,27 @@ def content_faults(shard: Shard) -> Iterator[Fault]:
 
     Indices lie inside their graph, floating-point columns are finite, bounds are kept.
     """
+    yield from _edge_faults(shard)
+    for column in shard.schema.columns:
+        yield from column_faults(shard, column)
+
+
+def check_edges(shard: Shard) -> None:
+    """Raise DamagedInput if an edge leads out of its graph: compiled code follows edges unchecked."""
+    refuse_faults(shard, _edge_faults(shard))
+
+
+def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
+    """Raise DamagedInput for the first fault of a shard, if there is one."""
+    for what, expected, found in faults:
+        refuse(shard.path, f"is damaged: {what}", expected, found)
+
+
+def _edge_faults(shard: Shard) -> Iterator[Fault]:
     if shard.schema.edges == "neighbor":
         yield from _index_faults(shard, NEIGHBOR, shard.node_ptr)
     elif shard.schema.edges == "index":
         yield from _index_faults(shard, EDGE_INDEX, shard.edge_ptr)
-    for column in shard.schema.columns:
-        yield from _column_faults(shard, column)
 
 
 def _index_faults(shard: Shard, key: str, row_ptr: NDArray[np.int64]) -> Iterator[Fault]:
@@ -47,11 +63,12 @@ def _index_faults(shard: Shard, key: str, row_ptr: NDArray[np.int64]) -> Iterato
     yield from _faults(shard, key, row_ptr, outside, "indices inside their graph")
 
 
-def _column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
+def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
+    """Yield a fault for every promise that values of one column break."""
     row_ptr = {"graph": np.arange(shard.graphs + 1), "node": shard.node_ptr, "edge": shard.edge_ptr}[
         column.level
     ]
-    low, high = column.low, column.high
+    low, high = column.low, column.most
     if column.finite and np.dtype(column.stored).kind == "f":
         yield from _faults(shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values")
     if low is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ STORED_DTYPES: Final = frozenset(
 PRESENTED_DTYPES: Final = STORED_DTYPES | {"bool"}
 MAX_KEY_LENGTH: Final = 1024
 MAX_GRAPH_NODES: Final = 2**32
+MAX_ROW_BYTES: Final = 2**31
 
 _COLUMN_KEY: Final = re.compile(r"(graph|node|edge)/[A-Za-z][A-Za-z0-9_]{0,99}")
 _RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
@@ -87,6 +89,26 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
     return {entry.key: entry for entry in found}
 
 
+@functools.lru_cache(maxsize=16)
+def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
+    """Return a schema from its JSON, and its layout; the shards of a build all have the same text.
+
+    Raises
+    ------
+    ValueError
+        It is no schema, or one that cannot be stored.
+    """
+    try:
+        schema = Schema.from_json(text)
+        return schema, expected_datasets(schema)
+    except UsageError as error:
+        msg = f"{error.what} ({error.parts['found']})"
+        raise ValueError(msg) from error
+    except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        msg = f"no schema: {type(error).__name__}: {error}"
+        raise ValueError(msg) from error
+
+
 def bytes_per(schema: Schema) -> tuple[int, int, int]:
     """Bytes that one graph, one node and one edge add to a shard, for dealing records to shards.
 
@@ -102,7 +124,7 @@ def _check(schema: Schema) -> None:
     """Raise UsageError for the first thing in ``schema`` that the format cannot hold."""
     _require(schema.edges in {"neighbor", "index", "none"}, "edges", "neighbor, index or none", schema.edges)
     needs_k = schema.edges == "neighbor" or schema.k is not None
-    _require(not needs_k or _is_int(schema.k, 1), "k", "a whole number of at least 1", schema.k)
+    _require(not needs_k or _is_int(schema.k, 1, 2**24), "k", "a whole number from 1 to 2²⁴", schema.k)
     _require(_is_int(schema.max_nodes, 1, MAX_GRAPH_NODES), "max_nodes", "1 to 2³²", schema.max_nodes)
     _require(
         _is_int(schema.key_length, 1, MAX_KEY_LENGTH),
@@ -153,9 +175,14 @@ def _check_column(column: Column) -> None:
     sizes = isinstance(column.shape, tuple) and len(column.shape) <= 8
     sizes = sizes and all(_is_int(size, 0, 2**31) for size in column.shape)
     _require(sizes, f"shape of {what}", "at most 8 whole numbers", column.shape)
+    row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
+    _require(row_bytes <= MAX_ROW_BYTES, f"shape of {what}", "rows of at most 2 GiB", column.shape)
+    words = (column.unit, column.doc, *column.fields)
+    _require(all(isinstance(word, str) for word in words), f"words of {what}", "texts", words)
     for name in ("low", "high"):
         bound = getattr(column, name)
         number = bound is None or (isinstance(bound, int | float) and not isinstance(bound, bool))
+        number = number and (bound is None or -(2**64) < bound < 2**64 or isinstance(bound, float))
         _require(number, f"{name} of {what}", "a number or none", bound)
     form = column.form in {"axis", "row", "number", "text"}
     _require(form, f"form of {what}", "axis, row, number or text", column.form)

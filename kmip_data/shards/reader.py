@@ -25,10 +25,9 @@ from kmip_data.schema import (
     FORMAT_VERSION,
     KEY,
     NODE_PTR,
-    Schema,
 )
 from kmip_data.shards.chunks import read_chunked
-from kmip_data.shards.layout import Expected, expected_datasets
+from kmip_data.shards.layout import Expected, parse_schema
 from kmip_data.shards.mapping import map_file
 from kmip_data.shards.refusals import check_resources, check_version, refuse
 
@@ -95,9 +94,8 @@ class Shard:
         self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
         self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
         try:
-            self.schema, self.layout = _parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
-        except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
-            # UsageError, of a schema that cannot be stored, is a ValueError too.
+            self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
+        except ValueError as error:
             found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
         self.graphs, self.nodes, self.edges = _counts(
@@ -253,13 +251,6 @@ class Shard:
             handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
             self._handle = handle
         return handle[1]
-
-
-@functools.lru_cache(maxsize=16)
-def _parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
-    """Schema and layout; the shards of a build all have the same text."""
-    schema = Schema.from_json(text)
-    return schema, expected_datasets(schema)
 
 
 def _counts(path: Path, text: str) -> tuple[int, int, int]:

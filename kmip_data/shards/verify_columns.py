@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmip_data.card import CARD_NAME, ShardEntry
+from kmip_data.card import CARD_NAME, FileEntry
 from kmip_data.columns import COLUMNS, ColumnsCard, added_names, columns_key, columns_schema, read_columns
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings import parse_encoding
@@ -15,6 +15,7 @@ from kmip_data.home import Build
 from kmip_data.shards.contents import content_faults
 from kmip_data.shards.reader import Shard
 from kmip_data.shards.verify import NOT_PART, Problem, damage, file_problems
+from kmip_data.small_files import read_small
 
 
 def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Problem]:
@@ -44,7 +45,7 @@ def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Pr
 
 def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
-    if (build.path / file).read_bytes() != card.to_json().encode():
+    if read_small(build.path / file) != card.to_json().encode():
         yield Problem(file, "was changed after it was written", "the text that its content and digest give")
         return
     try:
@@ -65,7 +66,7 @@ def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Pro
 
 
 def _column_file_problems(
-    path: Path, folder: str, card: ColumnsCard, entry: ShardEntry, shard: Shard | None
+    path: Path, folder: str, card: ColumnsCard, entry: FileEntry, shard: Shard | None
 ) -> Iterator[Problem]:
     file = f"{folder}/{entry.file}"
     yield from file_problems(path, entry.model_copy(update={"file": file}))

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor
 
+from kmip_data.errors import DamagedInput
 from kmip_data.models.layers.batch import by_graph
 from kmip_data.schema import LINKS
 
@@ -30,6 +31,12 @@ def link_targets(batch: Any) -> Tensor:
     """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column."""
     ptr, bits = batch.ptr.cpu(), batch[LINKS]
     width = int(ptr.diff().max())
+    if width > 8 * bits.shape[1]:
+        raise DamagedInput(
+            "A graph has more nodes than its rows of links have bits.",
+            expected=f"at most {8 * bits.shape[1]:,} nodes",
+            found=f"{width:,}",
+        )
     column = torch.arange(width, device=bits.device)
     found = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1
     there = column < ptr.diff().to(bits.device)[batch.batch, None]

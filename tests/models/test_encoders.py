@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES, EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.standardisation import constants_of
@@ -90,3 +90,11 @@ def test_one_number_an_edge_may_come_without_an_axis() -> None:
     attr = torch.rand(3)
     batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr))
     torch.testing.assert_close(encoder(batch), attr[:, None] @ encoder.linear.weight.T + encoder.linear.bias)
+
+
+@pytest.mark.parametrize("value", [-1, 119])
+def test_atoms_that_are_none(value: int) -> None:
+    x = torch.zeros(3, len(ATOM_FEATURES), dtype=torch.int64)
+    x[1, 0] = value
+    with pytest.raises(DamagedInput, match="not those of OGB's molecules"):
+        NODE_ENCODERS["atom"](x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))

@@ -159,7 +159,9 @@ def test_card_that_is_none(points, text):
 
 
 def test_card_with_a_schema_that_is_none(points):
+    card = (points / CARD_NAME).read_text()
     for schema in ({}, {"columns": 1}, {"columns": [], "views": [], "edges": "index", "colour": 1}):
+        (points / CARD_NAME).write_text(card)
         change_card(points, lambda card, schema=schema: setattr(card, "data_schema", schema))
         assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
 
@@ -313,9 +315,7 @@ def test_counts_of_the_card(points):
     change_card(points, lambda card: card.counts.update(nodes=1))
     assert found(verify_build(points)) == [(CARD_NAME, "counts other nodes")]
     change_card(points, lambda card: card.counts.clear())
-    assert [what for _, what in found(verify_build(points))] == [
-        f"counts other {n}" for n in ("graphs", "nodes", "edges")
-    ]
+    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_counts_of_the_card(points):
 def test_card_that_points_elsewhere(points, name):
     change_card(points, lambda card: setattr(card.shards[0], "file", name))
     report = verify_build(points)
-    assert (CARD_NAME, "names a file elsewhere") in found(report)
+    assert found(report) == [(CARD_NAME, "cannot be read as a card")]
     assert not report.checked
 
 
@@ -345,8 +345,10 @@ def test_card_of_another_format(points):
 
 
 def test_card_without_its_default_split(points):
-    change_card(points, lambda card: setattr(card, "default_split", "absent"))
+    change_card(points, lambda card: setattr(card, "default_split", ""))
     assert found(verify_build(points)) == [(CARD_NAME, "has no default split")]
+    change_card(points, lambda card: setattr(card, "default_split", "absent"))
+    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
 
 
 # Splits

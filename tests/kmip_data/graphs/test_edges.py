@@ -1,0 +1,22 @@
+"""Functions of edges refuse those that lead to nodes that are not there: compiled code does not look."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kmip_data.errors import DamagedInput
+from kmip_data.graphs.degree_profile import local_degree_profile
+from kmip_data.graphs.laplacian import laplacian_encoding
+from kmip_data.graphs.random_walk import random_walk_encoding
+
+
+@pytest.mark.parametrize("function", [local_degree_profile, laplacian_encoding, random_walk_encoding])
+@pytest.mark.parametrize("node", [-1, 3, 2**40])
+@pytest.mark.parametrize("row", [0, 1])
+def test_edges_that_lead_nowhere(function, node, row):
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    function(edges, 3)
+    edges[row, 1] = node
+    with pytest.raises(DamagedInput, match="node that is not there"):
+        function(edges, 3)

@@ -1,0 +1,180 @@
+"""Small builds as a stranger may hand them over: made once, changed in any way, and used as users do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from support.builds import write_build
+
+from kmip_data.card import CARD_NAME
+from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.pipelines import encode
+from kmip_data.pipelines.encode import encode_build
+from kmip_data.record import GraphRecord
+from kmip_data.schema import Column, Schema, View
+
+ENCODING = "rwse3"
+SIZES = (3, 0, 5, 4)  #: nodes of the graphs of many
+
+_COLUMNS = (
+    Column(
+        key="node/x", attribute="x", stored="float32", presented="float32", shape=(3,), fields=("a", "b", "c")
+    ),
+    Column(key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=2, num_classes=3),
+    Column(key="graph/name", attribute="name", stored="uint8", presented="uint8", shape=(4,), form="text"),
+)
+_VIEWS = (View(attribute="pos", source="node/x", start=0, stop=2),)
+_WEIGHT = Column(key="edge/weight", attribute="weight", stored="uint16", presented="int64", high=9)
+
+
+def _schema(edges: str) -> Schema:
+    more = (_WEIGHT,) if edges == "index" else ()
+    return Schema(
+        columns=_COLUMNS + more, views=_VIEWS, edges=edges, k=2 if edges == "neighbor" else None, max_nodes=64
+    )
+
+
+def _record(edges: str, number: int, nodes: int) -> GraphRecord:
+    random = np.random.default_rng(number)
+    columns: dict[str, Any] = {
+        "node/x": random.random((nodes, 3), np.float32),
+        "node/y": random.integers(0, 3, nodes, np.uint8),
+        "graph/name": np.frombuffer(b"n%03d" % number, np.uint8),
+    }
+    table = random.integers(0, max(nodes, 1), (nodes, 2)).astype(np.uint16)
+    if edges == "neighbor":
+        return GraphRecord(key=f"g{number}", num_nodes=nodes, columns=columns, neighbor=table)
+    columns["edge/weight"] = random.integers(0, 10, nodes).astype(np.uint16)
+    return GraphRecord(key=f"g{number}", num_nodes=nodes, columns=columns, edge_index=table.T.copy())
+
+
+def make_originals(folder: Path) -> list[Path]:
+    """Write a build of neighbour tables, one of edge lists and one of a single graph, with added columns."""
+    many = {"train": [0, 2], "val": [1], "test": [3]}
+    code = np.array([0, 1, 2, 255, 0, 1], np.uint8)
+    options = dict(dataset="given", per_shard=3, class_names=("a", "b", "c"))
+    builds = [
+        write_build(
+            folder / edges,
+            [_record(edges, i, n) for i, n in enumerate(SIZES)],
+            _schema(edges),
+            parts=many,
+            **options,
+        )
+        for edges in ("neighbor", "index")
+    ]
+    builds.append(
+        write_build(folder / "one", [_record("index", 0, 6)], _schema("index"), node_code=code, **options)
+    )
+    for build in builds:
+        encode_build(build, [parse_encoding(ENCODING)], jobs=1, quiet=True)
+        for file in build.path.rglob("*.h5"):
+            file.chmod(0o644)
+    return [build.path for build in builds]
+
+
+def reseal(folder: Path) -> None:
+    """Make the digests of the cards those of the files, as a stranger would; of what is still a card."""
+    for card in (folder / CARD_NAME, folder / "columns" / ENCODING / CARD_NAME):
+        try:
+            content = json.loads(card.read_bytes())
+            for entry in (
+                *content.get("shards", []),
+                *content.get("splits", {}).values(),
+                *content.get("files", []),
+            ):
+                data = (card.parent / entry["file"]).read_bytes()
+                entry["sha256"] = hashlib.sha256(data).hexdigest()
+            if "shards_digest" in content:
+                shards = json.loads((folder / CARD_NAME).read_bytes())["shards"]
+                joined = "\n".join(shard["sha256"] for shard in shards)
+                content["shards_digest"] = hashlib.sha256(joined.encode()).hexdigest()
+            card.write_text(json.dumps(content))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue
+
+
+def copy_build(original: Path, folder: Path) -> Path:
+    """Return a copy of a build in the place of the one before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return Path(shutil.copytree(original, folder))
+
+
+def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
+    """Change values of an array of an HDF5 file of a build, and its cards to go with it."""
+    with h5py.File(folder / file, "r+") as opened:
+        opened[key][at] = value
+    reseal(folder)
+
+
+def uses(folder: Path) -> list[Callable[[], object]]:
+    """What users do with a build folder; each may only raise errors of ``kmip_data.errors``."""
+    from kmip_data import GraphLoader, ShardedDataset
+    from kmip_data.card import read_card
+    from kmip_data.card_page import render_card
+    from kmip_data.cli.stats import report
+    from kmip_data.columns import added_facts
+    from kmip_data.drawing import drawing_of
+    from kmip_data.home import Build
+    from kmip_data.shards.verify import verify_build
+    from kmip_data.store import open_store
+
+    def build() -> Build:
+        return Build(folder, read_card(folder))
+
+    def items(**options: Any) -> None:
+        dataset = ShardedDataset(folder, **options)
+        repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest, dataset.get_summary()
+        for data in dataset:
+            edges, nodes = data.edge_index.numpy(), data.num_nodes
+            assert edges.min(initial=0) >= 0
+            assert edges.max(initial=-1) < nodes
+            if "y" in data:
+                assert data.y.numpy().max(initial=-1) < max(dataset.num_classes, 1)
+
+    def batches(**options: Any) -> None:
+        for batch in GraphLoader(ShardedDataset(folder), batch_size=3, **options):
+            for name in ("x", "edge_index", "neighbor", "rwse"):
+                if name in batch:
+                    getattr(batch, name).sum()
+
+    def add_columns() -> None:
+        stop = folder / "stop"
+        (folder / "columns/degree-profile-2.0").mkdir(parents=True, exist_ok=True)
+        for task in encode._tasks(build(), [parse_encoding("degree-profile-2.0")], stop, 1):
+            encode.encode_shard_columns(task)
+
+    def draw() -> None:
+        store = open_store(build())
+        for position in range(len(store)):
+            drawing_of(store, position)
+
+    return [
+        lambda: verify_build(folder),
+        items,
+        lambda: items(split="train"),
+        lambda: items(split="val"),
+        lambda: items(columns=[ENCODING]),
+        batches,
+        lambda: batches(compact=True),
+        add_columns,
+        draw,
+        lambda: report(build()),
+        lambda: render_card(build().card),
+        lambda: added_facts(build()),
+    ]
+
+
+def quiet() -> None:
+    """One thread, and none of the warnings that odd data give."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
