@@ -171,7 +171,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
                 if archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
                     shutil.rmtree(raw.path, ignore_errors=True)
-                    error.parts["on disk"] = "nothing: what was unpacked from the archive is removed again"
+                    error.parts["on disk"] = "what was unpacked from the archive is removed again"
                 raise
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
@@ -190,7 +190,7 @@ def _check_raw(build: Build, raw: RawFolder) -> None:
             f"{build.path} was not built from these raw files.",
             expected=f"members of content digest {build.card.content_digest}",
             found=f"{found}, in {raw.path}",
-            left="nothing was changed",
+            left="the build is as it was",
             next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
         )
 
@@ -342,7 +342,7 @@ def _other_build(folder: Path, expected: str, found: str) -> UsageError:
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        left="nothing was changed",
+        left="that folder is as it was",
         next="give another --output folder",
     )
 

@@ -85,8 +85,10 @@ def build_own(
                 # What cannot be built from must not stay as if it could.
                 shutil.rmtree(copy.path, ignore_errors=True)
                 discard(home.raw / name)
-                error.parts["on disk"] = "nothing of it; your files are as they were"
-                if options.get("output") is None:
+                output = options.get("output")
+                kept = f"an unfinished build in {output}" if output and output.exists() else "nothing of it"
+                error.parts["on disk"] = f"{kept}; your files are as they were"
+                if output is None:
                     _discard_unfinished(pipeline, params, raw, home, options.get("compression"))
             raise
         ensure_split(build, split_params.model_dump(), quiet=quiet)
