@@ -205,7 +205,7 @@ def _check_raw(build: Build, raw: RawFolder) -> None:
             f"{build.path} was not built from these raw files.",
             expected=f"members of content digest {build.card.content_digest}",
             found=f"{found}, in {raw.path}",
-            left="nothing was changed",
+            left="the build is as it was",
             next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
         )
 

@@ -217,6 +217,6 @@ def _unlike(what: str, found: str) -> UsageError:
         what,
         expected="the same kmip-data in the environment of every worker",
         found=found,
-        left="nothing was changed",
+        left="what was finished before is kept",
         next="pip install 'kmip-data[distributed]' on every worker, then start it again",
     )

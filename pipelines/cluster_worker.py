@@ -65,7 +65,7 @@ def look(sight: Sight) -> str:
             f"The worker on {host} does not see the build folder.",
             expected=f"{', '.join(sight.folders)} on a file system that all workers share, at the same path",
             found=f"no {missing[0]}" if missing else "another folder, or one that takes no files",
-            left="nothing was changed",
+            left="what was finished before is kept",
             next="give a shared folder with --home or --output, or mount it on every worker",
         )
     versions: Mapping[str, str] = dict(own_versions())
@@ -75,7 +75,7 @@ def look(sight: Sight) -> str:
                 f"The worker on {host} has another {name}, which could give other bytes.",
                 expected=f"{name} {version}, as where the command was given",
                 found=f"{name} {versions.get(name)}",
-                left="nothing was changed",
+                left="what was finished before is kept",
                 next="give every worker the same environment, then the same command",
             )
     return host

@@ -110,7 +110,7 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
             f"{purpose} does not fit on the disk.",
             expected=f"{human_bytes(needed)} free in {folder}",
             found=f"{human_bytes(free)}",
-            left="nothing was written",
+            left="nothing of it was written",
             next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
         )
 

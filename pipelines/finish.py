@@ -137,7 +137,7 @@ def write_split(
                 f"The split {split.name!r} does not fit the graph.",
                 expected=f"a code for each of {int(records.nodes.sum()):,} nodes",
                 found=f"{len(split.node_code):,} codes",
-                left="nothing was written",
+                left="the shards, without this split",
             )
         data, digests = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
         for name, code in NODE_PARTS.items():

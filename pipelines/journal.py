@@ -55,7 +55,7 @@ class Journal:
                 f"{path.parent} holds an unfinished build with other parameters.",
                 expected=f"build key {key}",
                 found=f"build key {lines[0]['key']}",
-                left="nothing was changed",
+                left="that build is as it was",
                 next="finish that build with its own parameters, or give another --output folder",
             )
         # Of another version the lines may mean other things: what they name is done again.

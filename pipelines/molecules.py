@@ -169,7 +169,7 @@ def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput
         f"Record {key}: RDKit makes no molecule of its SMILES.",
         expected="a SMILES that RDKit reads and sanitises",
         found=f"{smiles[:200]!r}: {reason}",
-        left="the raw files are as they were",
+        left="the raw files, which a build only reads",
         next=f"kmip-data build {dataset} --on-error skip (leaves such records out and lists them)",
     )
 

@@ -55,6 +55,6 @@ def other_build(folder: Path, expected: str, found: str) -> UsageError:
         f"{folder} holds something else.",
         expected=expected,
         found=found,
-        left="nothing was changed",
+        left="that folder is as it was",
         next="give another --output folder",
     )

@@ -23,7 +23,7 @@ def advised(dataset: str) -> Iterator[None]:
     try:
         yield
     except DamagedInput as error:
-        error.parts["on disk"] = error.parts["on disk"] or "the raw files are as they were"
+        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
         advice = f"use an undamaged copy: kmip-data build {dataset} --archive PATH"
         error.parts["next"] = error.parts["next"] or advice
         raise

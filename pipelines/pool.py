@@ -63,7 +63,7 @@ class Workers(Executor):
                 "The current folder does not exist any more.",
                 expected="a folder to start worker processes in",
                 found="a folder that was removed",
-                left="nothing was changed",
+                left="what was finished before is kept",
                 next="cd, then the same command again",
             ) from error
         if os.name == "posix":

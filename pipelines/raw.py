@@ -187,7 +187,7 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
             raise DamagedInput(
                 f"Two sources of {request.manifest.name} hold {twice[0]}.",
                 expected="each member in one source",
-                left="nothing was kept",
+                left="nothing was unpacked; downloads are kept",
                 next=f"kmip-data info {request.manifest.name}",
             )
         for name in written if number else ():

@@ -138,7 +138,7 @@ def _repair_records(
                 f"{path} was not built from these raw files with the parameters on its card.",
                 expected=f"build key {_stored_key(path, card)}",
                 found=f"build key {key}, from {raw.path}",
-                left="nothing was changed",
+                left="the build is as it was",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=quiet):

@@ -68,7 +68,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
             f"Blocks of {size:g} are too small for a cloud of {floor}.",
             expected=f"at most {_MOST_WINDOWS:,} of them",
             found="more",
-            left="nothing of it; your files are as they were",
+            left="nothing of this cloud; your files are only read",
             next="a larger --block, in the unit of the positions",
         )
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]

@@ -89,7 +89,7 @@ def encode_split(
             f"The split {rule!r} cannot be written.",
             expected=f"each of {len(keys):,} records in one part at most",
             found=fault,
-            left="nothing was written",
+            left="no split was written",
         )
     digests = {name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()}
     datasets = {f"split/{name}": part for name, part in arrays.items()}
@@ -117,7 +117,7 @@ def encode_node_split(
             f"The split {rule!r} cannot be written.",
             expected="codes 0, 1, 2 and 255",
             found=f"codes {np.unique(code).tolist()[:10]}",
-            left="nothing was written",
+            left="no split was written",
         )
     digests = node_digests(code)
     return _encode({NODE_CODE: code}, rule, parameters, digests), digests

@@ -10,7 +10,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.home import Build, Home
 from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import signals
-from kmip_data.pipelines.build import build_raw, check_params, ensure_split
+from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
 from kmip_data.pipelines.disk import left_in
 from kmip_data.pipelines.executors import EngineName, check_engine
 from kmip_data.pipelines.licences import show_licence
@@ -93,10 +93,13 @@ def build_city(
             )
         except (DamagedInput, UsageError) as error:
             if new:
+                key = build_key(pipeline, params, copy.raw_folder(), compression)
+                own = home.built / build_folder_name(pipeline, params, key, compression=compression)
+                folder = own if output is None else Path(output).expanduser()
                 # What cannot be built from must not stay as if it could.
                 remove_copy(copy.raw_folder())
                 discard(home.raw / name)
-                error.parts["on disk"] = left_in(copy.path)
+                error.parts["on disk"] = f"unfinished: {folder}" if folder.exists() else left_in(copy.path)
             raise
         ensure_split(build, split_params.model_dump(), quiet=quiet)
     return build

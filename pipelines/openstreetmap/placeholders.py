@@ -14,13 +14,13 @@ class Placeholders(NamedTuple):
 
     Attributes
     ----------
-    count
+    elements
         Nodes, ways and relations of the file that had none.
     first_node
         Node ``first_node - n`` is the node ``n`` of the file, for n from 0 downwards.
     """
 
-    count: int = 0
+    elements: int = 0
     first_node: int = 2**63 - 1
 
     def numbers_of_the_file(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -87,8 +87,8 @@ def _from_extract(
     graph = from_ways(extract.ways)
     land_use = extract.land_use
     facts = {"ways": len(extract.ways), "ways_cut": extract.ways.cut}
-    if extract.placeholders.count:
-        facts["never_uploaded"] = extract.placeholders.count
+    if extract.placeholders.elements:
+        facts["never_uploaded"] = extract.placeholders.elements
     if not graph.num_edges:
         raise _no_streets(name, params, len(extract.ways))
     if area is not None:

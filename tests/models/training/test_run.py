@@ -371,6 +371,18 @@ def test_what_is_not_there_is_told_before_training(build, tmp_path, monkeypatch,
     assert not list(tmp_path.glob("runs/*/*/*"))
 
 
+def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, tmp_path, monkeypatch):
+    import importlib.util
+
+    from kmip_data.models.training import run
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else find(name))
+    monkeypatch.setattr(run, "open_data", lambda *_, **__: pytest.fail("the data were opened"))
+    with pytest.raises(UsageError, match="mlflow"):
+        train(tiny_config(build, system={"logger": "mlflow"}), home=Home(tmp_path), quiet=True)
+
+
 def test_names_of_runs(done, build, home, tmp_path):
     with pytest.raises(UsageError, match="already") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)

@@ -107,6 +107,16 @@ def test_a_map_that_was_drawn_and_never_uploaded(home, tmp_path):
     assert any(f"{count:,} elements of the file were never uploaded" in note for note in build.card.notes)
 
 
+def test_what_a_refused_split_leaves_is_said(empty):
+    """The labels are finished by then: a folder stays, and the error does not claim otherwise."""
+    source, rule = CitySource(osm_file=helsinki()), {"split": "spatial", "buffer": 1_000}
+    with pytest.raises(UsageError, match="leaves no intersection") as caught:
+        build_city("centre", source, home=empty, split_parameters=rule, **OPTIONS)
+    (folder,) = empty.built.glob("centre-*")
+    assert caught.value.parts["on disk"] == f"unfinished: {folder}"
+    assert not (empty.raw / "centre").exists()
+
+
 def test_a_map_without_streets_is_refused(tmp_path):
     bare = write_map(tmp_path / "bare.osm.pbf", [(1, 10.0, 50.0)], [])
     with pytest.raises(DamagedInput, match=r"bare\.osm\.pbf has no connected streets"):

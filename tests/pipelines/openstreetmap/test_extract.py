@@ -163,8 +163,8 @@ def test_elements_that_were_never_uploaded(last, end, tmp_path):
     assert len(np.unique(drawn.ways.ref)) == len(np.unique(theirs.ways.ref))
     assert (ref < 1).any() == (last["n"] < 10**9)
     assert_same(replace(drawn, ways=replace(drawn.ways, ref=theirs.ways.ref)), theirs)
-    assert drawn.placeholders.count > 0
-    assert theirs.placeholders.count == 0
+    assert drawn.placeholders.elements > 0
+    assert theirs.placeholders.elements == 0
     shuffled = convert(tmp_path / f"drawn.{end}", tmp_path / "shuffled.osm", seed=1, kinds="rwn")
     assert_same(read(shuffled, tmp_path), drawn)
 
