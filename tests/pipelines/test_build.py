@@ -45,7 +45,7 @@ class Toy:
         return raw_folder(self.folder / "raw", sample=options["sample"])
 
     def build(self, **options: Any) -> Build:
-        return build_dataset("toy", home=self.home, jobs=2, **options)
+        return build_dataset("toy", home=self.home, jobs=1, **options)
 
 
 @pytest.fixture

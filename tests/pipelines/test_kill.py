@@ -222,10 +222,12 @@ def _random_interrupts(folder: Path, count: int, seed: int) -> int:
     return landed
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     _random_kills(tmp_path, 8, seed=0)  # the torture has 200
 
 
+@pytest.mark.slow
 def test_interrupted_at_random_moments(tmp_path: Path) -> None:
     _random_interrupts(tmp_path, 6, seed=0)
 

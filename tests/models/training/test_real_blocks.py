@@ -70,7 +70,7 @@ def add_split(build, parts):
         },
     )
     card = build.card.model_copy(
-        update={"dataset": "blocks", "splits": {"chosen": entry}, "default_split": "chosen"}
+        update={"dataset": "blocks", "manifest": "", "splits": {"chosen": entry}, "default_split": "chosen"}
     )
     write_file(build.path / "card.json", card.to_json().encode())
 
@@ -80,6 +80,7 @@ def test_four_blocks_are_learned_by_heart(blocks, tmp_path):
     small = [*SMALL, "training.epochs=35", "training.batch_size=2", "model.head_l2norm=false"]
     config = apply_overrides(config_for(str(blocks.path)), [*small, "training.loss=cross_entropy"])
     result = train(config, home=Home(tmp_path), quiet=True).results[0]
+    assert result.split.name == "chosen"
     assert result.best_epoch == 34
     assert result.metrics["train"]["accuracy"] > 0.95
 
