@@ -12,7 +12,8 @@ from kmip_data.models.parts import Part, Section
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, POSITIONAL, models
 
 if TYPE_CHECKING:
-    AnyAttention = AnyMessagePassing = Part
+    AnyAttention = Part
+    AnyMessagePassing = Part
     AnyPositional = str
 else:
     AnyPositional = Literal[tuple(POSITIONAL)]
@@ -43,9 +44,11 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     found = dict(base)
     for key, value in changes.items():
         old = found.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        alike = both and value.get("kind", old.get("kind")) == old.get("kind")
-        found[key] = merged(old, value) if alike else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            alike = value.get("kind", old.get("kind")) == old.get("kind")
+            found[key] = merged(old, value) if alike else value
+        else:
+            found[key] = value
     return found
 
 

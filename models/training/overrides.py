@@ -43,19 +43,16 @@ def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> lis
         if section is not None:
             found += documented_keys(section, f"{path}.")
             continue
-        default = "" if field.is_required() else field.get_default(call_default_factory=True)
+        default: Any = None if field.is_required() else field.get_default(call_default_factory=True)
         if kinds:
-            doc = field.description or name
-            found.append(Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), doc))
+            found.append(
+                Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), field.description or name)
+            )
             for kind, part in kinds.items():
-                keys = documented_keys(part, f"{path}.")
-                found += [
-                    replace(key, kind=kind, doc=f"{kind}: {key.doc}")
-                    for key in keys
-                    if key.name != f"{path}.kind"
-                ]
+                keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
+                found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
             continue
-        shown = default if field.is_required() else _shown(default)
+        shown = "" if field.is_required() else _shown(default)
         found.append(Key(path, _type_name(field), shown, field.description or name))
     return found
 
