@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.errors import DamagedInput
 from kmip_data.home import Build
 from kmip_data.schema import FORMAT_VERSION, Schema
@@ -192,7 +192,7 @@ def _check_shard(
     return shard, problems
 
 
-def file_problems(path: Path, entry: ShardEntry | SplitEntry) -> Iterator[Problem]:
+def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
     """Say what is wrong with a file's presence or bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
         yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
