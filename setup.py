@@ -66,7 +66,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed"],
-        "kmip_data.maps": ["assets/*"],
+        "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.models": ["*.toml"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kmip_data.cli.lazy import LazyGroup
+from kmip_data.cli.shared.lazy import LazyGroup
 
 ANALYSES = {
     "approximation": (

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import json_option, quiet_option
-from kmip_data.cli.output import print_json, table
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import json_option, quiet_option
+from kmip_data.cli.shared.output import print_json, table
 
 if TYPE_CHECKING:
     from kmip_data.cli.benchmarks import Row
@@ -216,7 +216,7 @@ def machine_line() -> str:
 
     import psutil
 
-    from kmip_data.threads import available_cores
+    from kmip_data.runtime.threads import available_cores
 
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kmip_data.cli.dataset_command import (
+from kmip_data.cli.shared.dataset_command import (
     DatasetCommand,
     check_dataset,
     complete_dataset,
@@ -15,7 +15,7 @@ from kmip_data.cli.dataset_command import (
     record_parameters,
     split_parameters,
 )
-from kmip_data.cli.options import (
+from kmip_data.cli.shared.options import (
     compression_option,
     engine_options,
     home_option,
@@ -26,14 +26,14 @@ from kmip_data.cli.options import (
     raw_options,
     sample_option,
 )
-from kmip_data.cli.output import facts, parts_in_order, print_json, table
-from kmip_data.pipelines.disk import human_bytes
+from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
+from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.home import Build, Home
+    from kmip_data.builds.home import Build, Home
 
 
 @click.command(

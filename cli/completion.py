@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kmip_data.cli.command import Command
+from kmip_data.cli.shared.command import Command
 from kmip_data.errors import UsageError
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import json_option
-from kmip_data.cli.output import facts, print_json
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import json_option
+from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.home import Build, Home
+    from kmip_data.builds.home import Build, Home
 
 DEFAULT_HOME = "demo-home"
 
@@ -114,7 +114,7 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
     S3DIS. Builds, verifies the build, draws it, trains GPS + k-MIP for a few epochs and evaluates the
     weights: each step is a command that is shown before it runs.
     """
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
 
     demo = DEMOS[what]
     home = Home.locate(folder)
@@ -135,7 +135,7 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
         click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
         click.echo(f"\n{demo.after}")
     if as_json:
-        from kmip_data.models.training.result import read_result
+        from kmip_data.models.training.run.result import read_result
 
         result = read_result(made["run"])
         print_json(
@@ -178,7 +178,7 @@ def _run(args: list[str]) -> None:
 
 def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
     """Where the results lie."""
-    from kmip_data.models.training.folders import find_run
+    from kmip_data.models.training.run.folders import find_run
 
     build = _build(demo, home).path
     run = find_run(name, home)
@@ -193,8 +193,8 @@ def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
 
 
 def _build(demo: Demo, home: Home) -> Build:
-    from kmip_data import opening
-    from kmip_data.home import open_target
+    from kmip_data.builds import find as opening
+    from kmip_data.builds.home import open_target
 
     dataset, *options = demo.data
     given = {"limit": int(options[-1])} if "--limit" in options else {}

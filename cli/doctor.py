@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import click
 
 import kmip_data
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import home_option, json_option
-from kmip_data.cli.output import print_json
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
-from kmip_data.pipelines.disk import human_bytes
+from kmip_data.files.disk import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
 
 #: A requirement as installed metadata have it.
 REQUIREMENT = re.compile(
@@ -92,7 +92,7 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
 def _sources() -> Iterator[Finding]:
     """One line a mirror: a problem only where no other mirror of its source can be used."""
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.source_probes import probe_sources
+    from kmip_data.pipelines.download.source_probes import probe_sources
 
     probes = probe_sources(map(load_manifest, dataset_names()))
     reached = {(probe.dataset, probe.source) for probe in probes if probe.usable}
@@ -147,7 +147,7 @@ def _devices() -> Iterator[Finding]:
     import psutil
     import torch
 
-    from kmip_data.threads import available_cores
+    from kmip_data.runtime.threads import available_cores
 
     memory = psutil.virtual_memory()
     yield Finding(
@@ -205,8 +205,8 @@ def _filters() -> Iterator[Finding]:
 
 
 def _home(home: Home) -> Iterator[Finding]:
-    from kmip_data.home import list_builds
-    from kmip_data.pipelines.licences import accepted_licences
+    from kmip_data.builds.home import list_builds
+    from kmip_data.pipelines.raw.licences import accepted_licences
 
     existing = home.root
     while not existing.exists():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.options import (
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import (
     engine_options,
     home_option,
     jobs_option,
@@ -15,16 +15,16 @@ from kmip_data.cli.options import (
     quiet_option,
     sample_option,
 )
-from kmip_data.cli.output import facts, print_json
+from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.errors import UsageError
+from kmip_data.files.disk import human_bytes
 from kmip_data.graphs.encodings import ENCODINGS, parse_encoding
-from kmip_data.pipelines.disk import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kmip_data.builds.home import Home
     from kmip_data.graphs.encoding import Encoding
-    from kmip_data.home import Home
 
 
 def _flag(kind: type[Encoding]) -> str:
@@ -74,8 +74,8 @@ def command(
     `columns=["rwse20"]`. An encoding that was stopped goes on where it stopped; a finished one is found
     at once.
     """
-    from kmip_data.columns import column_facts
-    from kmip_data.pipelines.encode import encode_build
+    from kmip_data.builds.columns import column_facts
+    from kmip_data.pipelines.finishing.encode import encode_build
 
     given = [(kind.stem, parameters[_flag(kind).replace("-", "_")]) for kind in reversed(ENCODINGS)]
     encodings = [parse_encoding(f"{stem}{value}") for stem, value in given if value is not None]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.dataset_command import complete_dataset
-from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import print_json
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
 
 
 @click.command(
@@ -78,7 +78,7 @@ def command(
     every part of the split. With --dump-qk, `kmip-data analyze` and `bench attention` can use what its
     attention layers see.
     """
-    from kmip_data.models.training.evaluate import evaluate
+    from kmip_data.models.training.run.evaluate import evaluate
 
     if dump is not None and not dump.absolute().parent.is_dir():
         raise UsageError(

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.dataset_command import complete_dataset
-from kmip_data.cli.options import home_option, json_option, quiet_option, raw_options
-from kmip_data.cli.output import print_json, table
-from kmip_data.pipelines.disk import human_bytes
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.options import home_option, json_option, quiet_option, raw_options
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.files.disk import human_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
 
 
 @click.command(
@@ -45,7 +45,7 @@ def command(
     build on a compute node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
-    from kmip_data.pipelines.raw import fetch_dataset
+    from kmip_data.pipelines.raw.obtain import fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
     options: dict[str, Any] = {"archives": archives, "offline": offline, "accept_license": accept_license}

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import (
+from kmip_data.cli.list import build_facts, builds_table
+from kmip_data.cli.shared.dataset_command import (
     DatasetCommand,
     complete_dataset,
     record_parameters,
     resolve,
 )
-from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import facts, parts_in_order, print_json, table
-from kmip_data.pipelines.disk import human_bytes
+from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
+from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from kmip_data.home import Build, Home
+    from kmip_data.builds.home import Build, Home
     from kmip_data.manifest import Manifest
 
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
@@ -45,9 +45,9 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
 
 
 def _dataset(name: str, home: Home, *, as_json: bool) -> None:
-    from kmip_data.home import list_builds
+    from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
-    from kmip_data.models.training.presets import presets_of
+    from kmip_data.models.training.config.presets import presets_of
 
     manifest = load_manifest(name)
     # A recipe's builds have names of their own; the card says which manifest made them.
@@ -122,7 +122,7 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _build(build: Build, *, as_json: bool) -> None:
-    from kmip_data.columns import added_facts
+    from kmip_data.builds.columns import added_facts
 
     card = build.card
     if as_json:
@@ -166,7 +166,7 @@ def _build(build: Build, *, as_json: bool) -> None:
 
 def added_table(build: Build, *, indent: int = 0) -> str:
     """The columns that ``encode`` added, and what each is; empty where there are none."""
-    from kmip_data.columns import added_facts
+    from kmip_data.builds.columns import added_facts
 
     rows = [
         [entry["name"], "–", "–", f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import home_option, json_option
-from kmip_data.cli.output import print_json, table
-from kmip_data.pipelines.disk import human_bytes
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from kmip_data.home import Build, Home
+    from kmip_data.builds.home import Build, Home
 
 OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an installed package
 
@@ -28,10 +28,10 @@ def command(home: Home, as_json: bool) -> None:
     A build that was stopped half-way is listed with the shards it has; the same `build` command
     goes on with it.
     """
-    from kmip_data.card import CARD_NAME
-    from kmip_data.home import list_builds
+    from kmip_data.builds.home import list_builds
+    from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.unfinished import unfinished_builds
+    from kmip_data.pipelines.finishing.unfinished import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import click
 
 import kmip_data
-from kmip_data.cli.lazy import LazyGroup
-from kmip_data.cli.output import JSON_PRINTED, filtered
+from kmip_data.cli.shared.lazy import LazyGroup
+from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import KmipDataError, OutOfResources, PartialBuildWarning, UsageError
-from kmip_data.interrupts import ENDING, end, repeating
+from kmip_data.runtime.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import print_json
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
-from kmip_data.parts import PARTS
+from kmip_data.format.parts import PARTS
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from kmip_data.drawing import Drawing
-    from kmip_data.home import Build, Home
-    from kmip_data.maps.layers import Prediction
-    from kmip_data.store import ShardStore
+    from kmip_data.builds.home import Build, Home
+    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.drawing.pictures import Drawing
+    from kmip_data.reading.store import ShardStore
 
 SHOWN = 3  #: records drawn unless told which
 MOST = 16  #: records in one picture
@@ -77,8 +77,8 @@ def command(
     and with --run by whether the prediction is right. Where the folder may not be written to, the
     picture goes to the current folder under the name of the build.
     """
-    from kmip_data.cities import is_city
-    from kmip_data.store import open_store
+    from kmip_data.datasets.city_columns import is_city
+    from kmip_data.reading.store import open_store
 
     build = resolve(target, home, sample=sample)
     if is_city(build.card):
@@ -110,8 +110,8 @@ def command(
 def _preview_city(
     build: Build, run: str | None, home: Home, output: Path | None, *, html: bool, as_json: bool
 ) -> None:
-    from kmip_data.maps.city_map import ATTRIBUTION, read_city_map
-    from kmip_data.maps.layers import city_layers, prediction_layers
+    from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
+    from kmip_data.drawing.maps.layers import city_layers, prediction_layers
 
     city = read_city_map(build)
     layers = city_layers(city)
@@ -122,11 +122,11 @@ def _preview_city(
         layers += prediction_layers(city, prediction)
     picture = output or _place(build, folder, f"{name}.html" if html else f"{name}.png")
     if html:
-        from kmip_data.maps.page import draw_page
+        from kmip_data.drawing.maps.page import draw_page
 
         draw_page(city, layers, picture)
     else:
-        from kmip_data.maps.picture import draw_map
+        from kmip_data.drawing.maps.picture import draw_map
 
         draw_map(city, layers, picture)
     if as_json:
@@ -140,8 +140,8 @@ def _preview_city(
 
 def _prediction(run: str, build: Build, home: Home) -> tuple[Prediction, Path]:
     """Return what the run says about the city, and its folder."""
-    from kmip_data.maps.layers import Prediction
-    from kmip_data.models.training.predict import predict_nodes
+    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.models.training.run.predict import predict_nodes
 
     classes, result, folder = predict_nodes(run, build, home=home)
     entry = build.card.splits.get(result.split.name) if result.build_key == build.card.key else None
@@ -164,7 +164,7 @@ def _check_options(why: str, **options: str | None) -> None:
 
 def _place(build: Build, folder: Path, name: str) -> Path:
     """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
-    from kmip_data.shards.files import refuse_links
+    from kmip_data.files.changes import refuse_links
 
     if os.access(folder, os.W_OK):
         refuse_links(folder)  # what the user named is written where a link leads, this is not
@@ -175,8 +175,8 @@ def _place(build: Build, folder: Path, name: str) -> Path:
 
 def draw(store: ShardStore, positions: list[int], path: Path, home: Home, *, html: bool) -> None:
     """Draw the records at ``positions`` into ``path``."""
-    from kmip_data.drawing import draw_png, drawing_of
-    from kmip_data.drawing_html import draw_html
+    from kmip_data.drawing.html import draw_html
+    from kmip_data.drawing.pictures import draw_png, drawing_of
     from kmip_data.manifest import dataset_names, load_manifest
 
     card = store.build.card
@@ -211,7 +211,7 @@ def _pool(store: ShardStore, part: str | None) -> list[int]:
     if part is None:
         pool = list(range(len(store)))
     else:
-        from kmip_data.sharded import ShardedDataset
+        from kmip_data.reading.dataset import ShardedDataset
 
         pool = ShardedDataset(store.build, part).records.tolist()
     if not pool:

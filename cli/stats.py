@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.info import added_table
-from kmip_data.cli.options import home_option, json_option, sample_option
-from kmip_data.cli.output import parts_in_order, print_json, table
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.output import parts_in_order, print_json, table
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import in_order
 from kmip_data.graphs.splits import largest_deviation
-from kmip_data.parts import in_order
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from kmip_data.card import Card
-    from kmip_data.home import Build, Home
+    from kmip_data.builds.home import Build, Home
+    from kmip_data.format.card import Card
 
 
 @click.command(
@@ -42,7 +42,7 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
     folder may not be written to, it says so and goes on.
     """
     build = resolve(target, home, sample=sample)
-    from kmip_data.columns import added_facts
+    from kmip_data.builds.columns import added_facts
 
     text = report(build)
     if not as_json:
@@ -70,7 +70,7 @@ def command(target: str, output: Path | None, sample: bool, home: Home, as_json:
 
 def _save(text: str, build: Build, output: Path | None) -> Path | None:
     """Save the tables; ``None`` where the build folder does not take them."""
-    from kmip_data.shards.files import write_file, write_output
+    from kmip_data.files.changes import write_file, write_output
 
     path, write = (
         (output, write_output) if output is not None else (build.path / "statistics.txt", write_file)
@@ -172,12 +172,12 @@ def deviations_table(card: Card) -> str:
 
 def city_tables(build: Build) -> list[str]:
     """Eccentricity of each class, and the columns of a city; nothing for other builds."""
-    from kmip_data.cities import is_city
+    from kmip_data.datasets.city_columns import is_city
 
     if not is_city(build.card):
         return []
-    from kmip_data.maps.city_map import ATTRIBUTION, read_city_map
-    from kmip_data.maps.summary import class_eccentricity, column_spreads
+    from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
+    from kmip_data.drawing.maps.summary import class_eccentricity, column_spreads
 
     city = read_city_map(build)
     classes = [

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.dataset_command import (
+from kmip_data.cli.shared.dataset_command import (
     DatasetCommand,
     complete_dataset,
     record_parameters,
     split_parameters,
 )
-from kmip_data.cli.options import (
+from kmip_data.cli.shared.options import (
     home_option,
     jobs_option,
     json_option,
@@ -25,15 +25,15 @@ from kmip_data.cli.options import (
     raw_options,
     sample_option,
 )
-from kmip_data.cli.output import print_json
+from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kmip_data.home import Home
-    from kmip_data.models.training.config import RunConfig
-    from kmip_data.models.training.summary import Summary
+    from kmip_data.builds.home import Home
+    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.run.summary import Summary
 
 
 class TrainCommand(DatasetCommand):
@@ -162,9 +162,9 @@ def command(
     The run folder keeps configuration, metrics, checkpoints, weights, result and learning curves.
     Dataset and split take the same parameters as `kmip-data build`.
     """
-    from kmip_data.models.training.machine import is_main_process
-    from kmip_data.models.training.run import resume as resume_run
-    from kmip_data.models.training.run import train
+    from kmip_data.models.training.memory.machine import is_main_process
+    from kmip_data.models.training.run.train import resume as resume_run
+    from kmip_data.models.training.run.train import train
 
     build_options = {
         "archives": archives,
@@ -266,8 +266,8 @@ def configuration(
     options
         By the names of :data:`KEYS`; ``None`` and ``False`` leave the preset as it is.
     """
-    from kmip_data.models.training.overrides import apply_overrides, config_from_mapping, with_epochs
-    from kmip_data.models.training.presets import config_for
+    from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, with_epochs
+    from kmip_data.models.training.config.presets import config_for
 
     values = config_for(target, model, variant, home=home).model_dump()
     values["data"]["parameters"] |= records

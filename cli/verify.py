@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.options import (
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import (
     home_option,
     jobs_option,
     json_option,
@@ -15,15 +15,15 @@ from kmip_data.cli.options import (
     raw_options,
     sample_option,
 )
-from kmip_data.cli.output import print_json
+from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.home import Home
-    from kmip_data.shards.verify import VerifyReport
+    from kmip_data.builds.home import Home
+    from kmip_data.builds.verify import VerifyReport
 
 
 @click.command(
@@ -55,7 +55,7 @@ def command(
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
     ranges. Ends with exit code 1 and the name of each broken shard where something is wrong.
     """
-    from kmip_data.shards.verify import verify_build
+    from kmip_data.builds.verify import verify_build
 
     path = resolve(target, home, sample=sample).path
     report = verify_build(path)
@@ -99,9 +99,9 @@ def command(
 
 def _remarks(path: Path) -> list[str]:
     """Return what the dataset's pipeline has to say of a sound build."""
-    from kmip_data.card import read_card
+    from kmip_data.format.card import read_card
     from kmip_data.pipelines.base import Pipeline, pipeline_of
-    from kmip_data.pipelines.finish import read_records
+    from kmip_data.pipelines.finishing.finish import read_records
 
     card = read_card(path)
     pipeline = pipeline_of(card)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kmip_data.city_network import CityNetwork
-    from kmip_data.datasets import S3DIS, ShapeNetPart
-    from kmip_data.graph_datasets import (
+    from kmip_data.builds.find import open_build as open  # noqa: A004
+    from kmip_data.datasets.city import CityNetwork
+    from kmip_data.datasets.points import S3DIS, ShapeNetPart
+    from kmip_data.datasets.small_graphs import (
         COCOSP,
         CIFAR10Superpixels,
         LocalDegreeProfile,
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
         PeptidesFunc,
         PeptidesStruct,
     )
-    from kmip_data.lightning import GraphDataModule
-    from kmip_data.loader import GraphLoader, batch_neighbors, expand_edges
-    from kmip_data.opening import open_build as open  # noqa: A004
-    from kmip_data.saving import save
-    from kmip_data.sharded import ShardedDataset
+    from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.reading.lightning import GraphDataModule
+    from kmip_data.reading.loader import GraphLoader, batch_neighbors, expand_edges
+    from kmip_data.saving.save import save
 
 __version__ = "0.1.0"
 
@@ -39,24 +39,24 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
 _PUBLIC = {
-    "S3DIS": "kmip_data.datasets:S3DIS",
-    "ShapeNetPart": "kmip_data.datasets:ShapeNetPart",
-    "CIFAR10Superpixels": "kmip_data.graph_datasets:CIFAR10Superpixels",
-    "COCOSP": "kmip_data.graph_datasets:COCOSP",
-    "CityNetwork": "kmip_data.city_network:CityNetwork",
-    "LocalDegreeProfile": "kmip_data.graph_datasets:LocalDegreeProfile",
-    "MalNetTiny": "kmip_data.graph_datasets:MalNetTiny",
-    "PCQMContact": "kmip_data.graph_datasets:PCQMContact",
-    "PascalVOCSP": "kmip_data.graph_datasets:PascalVOCSP",
-    "PeptidesFunc": "kmip_data.graph_datasets:PeptidesFunc",
-    "PeptidesStruct": "kmip_data.graph_datasets:PeptidesStruct",
-    "ShardedDataset": "kmip_data.sharded:ShardedDataset",
-    "GraphLoader": "kmip_data.loader:GraphLoader",
-    "batch_neighbors": "kmip_data.loader:batch_neighbors",
-    "expand_edges": "kmip_data.loader:expand_edges",
-    "GraphDataModule": "kmip_data.lightning:GraphDataModule",
-    "open": "kmip_data.opening:open_build",
-    "save": "kmip_data.saving:save",
+    "S3DIS": "kmip_data.datasets.points:S3DIS",
+    "ShapeNetPart": "kmip_data.datasets.points:ShapeNetPart",
+    "CIFAR10Superpixels": "kmip_data.datasets.small_graphs:CIFAR10Superpixels",
+    "COCOSP": "kmip_data.datasets.small_graphs:COCOSP",
+    "CityNetwork": "kmip_data.datasets.city:CityNetwork",
+    "LocalDegreeProfile": "kmip_data.datasets.small_graphs:LocalDegreeProfile",
+    "MalNetTiny": "kmip_data.datasets.small_graphs:MalNetTiny",
+    "PCQMContact": "kmip_data.datasets.small_graphs:PCQMContact",
+    "PascalVOCSP": "kmip_data.datasets.small_graphs:PascalVOCSP",
+    "PeptidesFunc": "kmip_data.datasets.small_graphs:PeptidesFunc",
+    "PeptidesStruct": "kmip_data.datasets.small_graphs:PeptidesStruct",
+    "ShardedDataset": "kmip_data.reading.dataset:ShardedDataset",
+    "GraphLoader": "kmip_data.reading.loader:GraphLoader",
+    "batch_neighbors": "kmip_data.reading.loader:batch_neighbors",
+    "expand_edges": "kmip_data.reading.loader:expand_edges",
+    "GraphDataModule": "kmip_data.reading.lightning:GraphDataModule",
+    "open": "kmip_data.builds.find:open_build",
+    "save": "kmip_data.saving.save:save",
 }
 
 __all__ = [

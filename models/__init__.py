@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kmip_data.models.network import build_model
     from kmip_data.models.search.registry import backend_status
     from kmip_data.models.search.topk import topk_inner_product
-    from kmip_data.models.training.presets import load_preset
+    from kmip_data.models.training.config.presets import load_preset
 
 _PUBLIC = {
     "GPSLayer": "kmip_data.models.layers.gps",
@@ -29,7 +29,7 @@ _PUBLIC = {
     "backend_status": "kmip_data.models.search.registry",
     "build_model": "kmip_data.models.network",
     "kmip_attention": "kmip_data.models.attention.kmip",
-    "load_preset": "kmip_data.models.training.presets",
+    "load_preset": "kmip_data.models.training.config.presets",
     "read_batch": "kmip_data.models.layers.batch",
     "topk_inner_product": "kmip_data.models.search.topk",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 from pydantic import Field, model_validator
 
 from kmip_data.manifest import unknown_name
-from kmip_data.models.parts import Part, Section
+from kmip_data.models.kinds import Part, Section
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, POSITIONAL, models
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.heads import HEADS
+from kmip_data.models.kinds import Place
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.recompute import recomputed
-from kmip_data.models.parts import Place
 from kmip_data.models.positional import WithPositional
 from kmip_data.models.registry import POSITIONAL
 

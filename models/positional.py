@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
+from kmip_data.models.kinds import Positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.parts import Positional
 
 
 class LapPE(nn.Module):

@@ -11,9 +11,9 @@ from typing import Any
 
 from kmip_data.models import encodings
 from kmip_data.models.attention import kinds as attentions
+from kmip_data.models.kinds import Part, Positional
 from kmip_data.models.layers import kinds as message_passing
-from kmip_data.models.parts import Part, Positional
-from kmip_data.presence import modules_in
+from kmip_data.runtime.presence import modules_in
 
 
 def _parts(package: ModuleType) -> dict[str, type[Part]]:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kmip_data.card import Card, Receipt
 from kmip_data.errors import UsageError
+from kmip_data.format.card import Card, Receipt
+from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, load_manifest, named
-from kmip_data.record import GraphRecord, Skipped
-from kmip_data.schema import Column, Schema
 
 
 class Params(BaseModel):
@@ -231,7 +231,7 @@ class Pipeline(ABC, Generic[P, S]):
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the records of ``unit`` in order. Pure: no state but the arguments.
 
-        A :class:`~kmip_data.record.Skipped` in the place of a record is counted and listed on the card.
+        A :class:`~kmip_data.format.record.Skipped` instead of a record is counted and listed on the card.
         """
 
     @abstractmethod
@@ -255,7 +255,7 @@ class Pipeline(ABC, Generic[P, S]):
         """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
         if params.split != "stratified":
             return self.split(records, params, raw)
-        from kmip_data.pipelines.stratified import stratified_split
+        from kmip_data.pipelines.splits.stratified import stratified_split
 
         return stratified_split(self, records, params, raw)
 

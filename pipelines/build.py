@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.card import PART, Card, read_card
+from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.home import Build, Home, find_build
-from kmip_data.locking import build_lock
+from kmip_data.files.changes import refuse_links, remove_empty
+from kmip_data.files.disk import left_in
+from kmip_data.files.locking import build_lock
+from kmip_data.format.card import PART, Card, read_card
+from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.manifest import load_manifest, no_recipe
-from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -22,8 +24,10 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.disk import left_in
-from kmip_data.pipelines.engine import (
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.executors import EngineName, check_engine
+from kmip_data.pipelines.engine.output_folders import check_output, other_build
+from kmip_data.pipelines.engine.run import (
     JOURNAL,
     WORK,
     count_jobs,
@@ -32,18 +36,19 @@ from kmip_data.pipelines.engine import (
     remove_work,
     run_build,
 )
-from kmip_data.pipelines.executors import EngineName, check_engine
-from kmip_data.pipelines.extras import require_extra
-from kmip_data.pipelines.finish import read_records, write_card, write_split
-from kmip_data.pipelines.first_use import pin_first
-from kmip_data.pipelines.identity import build_folder_name, build_key, card_parameters, content_digest
-from kmip_data.pipelines.output_folders import check_output, other_build
+from kmip_data.pipelines.engine.workers import Compression
+from kmip_data.pipelines.finishing.finish import read_records, write_card, write_split
+from kmip_data.pipelines.finishing.identity import (
+    build_folder_name,
+    build_key,
+    card_parameters,
+    content_digest,
+)
+from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.parameters import check_params, check_sample
-from kmip_data.pipelines.raw_copies import list_copies, remove_copy
-from kmip_data.pipelines.repair import repair_build
-from kmip_data.pipelines.workers import Compression
-from kmip_data.schema import FORMAT_VERSION
-from kmip_data.shards.files import refuse_links, remove_empty
+from kmip_data.pipelines.raw.copies import list_copies, remove_copy
+from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.pipelines.raw.first_use import pin_first
 
 __all__ = [
     "build_dataset",
@@ -133,7 +138,7 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
     home = home or Home.locate()
 
     def obtain() -> RawFolder:
-        from kmip_data.pipelines.raw import obtain_raw
+        from kmip_data.pipelines.raw.obtain import obtain_raw
 
         return obtain_raw(
             pipeline.manifest,

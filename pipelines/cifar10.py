@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.parts import PARTS
+from kmip_data.format.parts import PARTS
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -27,11 +29,9 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.part_units import parts_of_keys, units_of_parts
-from kmip_data.pipelines.point_graphs import advised
-from kmip_data.pipelines.torch_files import read_torch_file
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema, View
+from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.formats.torch_files import read_torch_file
+from kmip_data.pipelines.splits.part_units import parts_of_keys, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10

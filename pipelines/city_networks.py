@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Schema
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.city_graph import (
+from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     CityParams,
@@ -29,12 +31,10 @@ from kmip_data.pipelines.city_graph import (
     city_schema,
     symmetrise,
 )
-from kmip_data.pipelines.city_splits import TEST, TRAIN, VAL, CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.city_storage import about_city, load_city, store_city
-from kmip_data.pipelines.point_graphs import advised
-from kmip_data.pipelines.torch_files import read_tensor
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Schema
+from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, CitySplitParams, city_split, split_codes
+from kmip_data.pipelines.cities.storage import about_city, load_city, store_city
+from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.formats.torch_files import read_tensor
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
 DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed

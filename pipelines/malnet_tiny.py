@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
@@ -30,11 +32,9 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.edge_text import parse_edges
-from kmip_data.pipelines.point_graphs import advised
-from kmip_data.pipelines.text_lists import read_lines
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema
+from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.formats.edge_text import parse_edges
+from kmip_data.pipelines.formats.text_lists import read_lines
 
 PARTS = ("train", "val", "test")
 LABEL_ORDERS = {

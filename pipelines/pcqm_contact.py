@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.schema import Column, Schema
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -28,8 +30,13 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.index_splits import apply_lists, check_partition, count_rows
-from kmip_data.pipelines.molecule_graphs import (
+from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.formats.numpy_pickle import NUMPY
+from kmip_data.pipelines.formats.text_rows import Rows, write_rows
+from kmip_data.pipelines.formats.text_tables import read_columns
+from kmip_data.pipelines.formats.torch_files import read_torch_file
+from kmip_data.pipelines.molecules.features import RefusedSmilesError, featurise
+from kmip_data.pipelines.molecules.graphs import (
     KEY_LENGTH,
     MoleculeParams,
     as_record,
@@ -38,14 +45,7 @@ from kmip_data.pipelines.molecule_graphs import (
     record_or_skip,
     row_key,
 )
-from kmip_data.pipelines.molecules import RefusedSmilesError, featurise
-from kmip_data.pipelines.numpy_pickle import NUMPY
-from kmip_data.pipelines.point_graphs import advised
-from kmip_data.pipelines.text_rows import Rows, write_rows
-from kmip_data.pipelines.text_tables import read_columns
-from kmip_data.pipelines.torch_files import read_torch_file
-from kmip_data.record import GraphRecord, Skipped
-from kmip_data.schema import Column, Schema
+from kmip_data.pipelines.splits.index import apply_lists, check_partition, count_rows
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.extras import require_extra
-from kmip_data.pipelines.own_files import ascii_key, files_below
-from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
-from kmip_data.pipelines.point_files import READERS, Columns, read_points
-from kmip_data.pipelines.point_graphs import PointParams, connect
-from kmip_data.pipelines.room_blocks import BLOCK_POINTS, block_rows, normalised
-from kmip_data.record import GraphRecord, Skipped
-from kmip_data.schema import Column, Schema, View
+from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
+from kmip_data.pipelines.clouds.graphs import PointParams, connect
+from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
+from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
 
 FOLDER: Final = "points"
 KEY_LENGTH: Final = 160

@@ -9,20 +9,20 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.home import Build, Home
-from kmip_data.locking import build_lock
+from kmip_data.files.changes import remove_empty
+from kmip_data.files.disk import left_in
+from kmip_data.files.locking import build_lock
 from kmip_data.manifest import dataset_names, load_manifest, named
-from kmip_data.pipelines import signals
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
-from kmip_data.pipelines.disk import left_in
-from kmip_data.pipelines.engine import remove_unfinished
-from kmip_data.pipelines.executors import check_engine
-from kmip_data.pipelines.extras import require_extra
-from kmip_data.pipelines.own_files import copy_in
-from kmip_data.pipelines.raw_copies import discard, remove_copy
-from kmip_data.shards.files import remove_empty
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.executors import check_engine
+from kmip_data.pipelines.engine.run import remove_unfinished
+from kmip_data.pipelines.raw.copies import discard, remove_copy
+from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.pipelines.raw.own_files import copy_in
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.parts import PARTS
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.manifest import Manifest, unknown_name
-from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
@@ -32,11 +34,9 @@ from kmip_data.pipelines.base import (
     Unit,
     raw_lists,
 )
-from kmip_data.pipelines.point_graphs import PointParams, advised, connect, nodes_per_shard
-from kmip_data.pipelines.point_text import parse_points
-from kmip_data.pipelines.text_lists import read_lines
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema, View
+from kmip_data.pipelines.clouds.graphs import PointParams, advised, connect, nodes_per_shard
+from kmip_data.pipelines.formats.point_text import parse_points
+from kmip_data.pipelines.formats.text_lists import read_lines
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.parts import PARTS
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
 from kmip_data.graphs.splits import meta_labels, order_before_draw
-from kmip_data.parts import PARTS
 from kmip_data.pipelines.base import (
     About,
     Params,
@@ -31,11 +33,9 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.pipelines.part_units import parts_of_keys, units_of_parts
-from kmip_data.pipelines.point_graphs import advised
-from kmip_data.pipelines.superpixel_pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema
+from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
+from kmip_data.pipelines.splits.part_units import parts_of_keys, units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB a shard
 KEY_LENGTH: Final = 16

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.images.segments import superpixels
-from kmip_data.pipelines.own_files import ascii_key, files_below
-from kmip_data.pipelines.own_splits import OwnSplitParams, random_split
-from kmip_data.record import GraphRecord, Skipped
-from kmip_data.schema import Column, Schema, View
+from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from kmip_data.cli.main import root
-from kmip_data.cli.parameters import options_of
+from kmip_data.cli.shared.parameters import options_of
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 
@@ -75,7 +75,7 @@ def test_python_compiles_and_its_names_exist(page):
 
 @pages
 def test_names_in_the_text_exist(page):
-    """``kmip_data.buffers.release()`` and the like."""
+    """``kmip_data.reading.buffers.release()`` and the like."""
     prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for name in re.findall(r"`(kmip_data(?:\.\w+)+)", prose):
         found: object = importlib.import_module("kmip_data")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ALLOWED = "kmip_data/shards/files.py"
+ALLOWED = "kmip_data/files/changes.py"
 FUNCTIONS = {"remove", "unlink", "rename", "renames", "replace", "rmdir", "removedirs", "rmtree", "move"}
 METHODS = {"unlink", "rename", "rmdir"}
 

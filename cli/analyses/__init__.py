@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kmip_data.card import remark
-from kmip_data.cli.options import home_option, json_option, quiet_option
-from kmip_data.cli.output import print_json, table
+from kmip_data.cli.shared.options import home_option, json_option, quiet_option
+from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
+from kmip_data.format.card import remark
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Choice, Study
 
@@ -185,7 +185,7 @@ class Analysis:
         if self.save is not None:
             prefix = Path(self.save).expanduser()
         elif self.run is not None:
-            from kmip_data.models.training.folders import find_run
+            from kmip_data.models.training.run.folders import find_run
 
             prefix = find_run(self.run, self.home) / self.name
         else:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.analyses import Analysis, analysis_options, describe
-from kmip_data.cli.command import Command
+from kmip_data.cli.shared.command import Command
 
 
 @click.command(
@@ -29,10 +29,10 @@ def command(as_published: bool, **options: Any) -> None:
     file or a normal distribution. The picture and the CSV file have the right computation and the
     published one, which sorted the keys the wrong way round.
     """
+    from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation, run_study
-    from kmip_data.models.training.logs import teller
-    from kmip_data.shards.files import write_output
+    from kmip_data.models.training.run.logs import teller
 
     analysis = Analysis(name="approximation", **options)
     prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.analyses import Analysis, analysis_options, describe
-from kmip_data.cli.command import Command
+from kmip_data.cli.shared.command import Command
 
 
 @click.command(
@@ -24,10 +24,10 @@ def command(**options: Any) -> None:
     Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
     of RUN, a file or a normal distribution.
     """
+    from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import run_study, weight_share
-    from kmip_data.models.training.logs import teller
-    from kmip_data.shards.files import write_output
+    from kmip_data.models.training.run.logs import teller
 
     analysis = Analysis(name="cumulative-weight", **options)
     prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()

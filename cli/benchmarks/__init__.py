@@ -53,7 +53,7 @@ def thread_count(count: int) -> Iterator[None]:
     """So many threads for torch and for compiled kernels, while inside."""
     import torch
 
-    from kmip_data.threads import limit_restored, set_num_threads
+    from kmip_data.runtime.threads import limit_restored, set_num_threads
 
     before = torch.get_num_threads()
     with limit_restored():

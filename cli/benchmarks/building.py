@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.shards.files import remove_scratch
+from kmip_data.files.changes import remove_scratch
 
 BLOCKS, QUICK_BLOCKS = 2_000, 400
 LONG = "KMIP_DATA_BENCH_BLOCKS"  #: also measure memory at this many blocks; the published set has 23,585
@@ -57,7 +57,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 def _build(folder: Path, blocks: int, *, jobs: int) -> None:
     """Build into a new folder each time, from raw files that are generated once."""
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
     from kmip_data.pipelines.build import build_dataset
 
     output = folder / "out"

@@ -24,7 +24,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     from torch_geometric.data import InMemoryDataset
 
     from kmip_data.cli.benchmarks.reading import write_generated
-    from kmip_data.sharded import ShardedDataset
+    from kmip_data.reading.dataset import ShardedDataset
 
     graphs = 16 if quick else 128
     found = []

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.cli.benchmarks import Row, compare, thread_count
-from kmip_data.compiled import njit_nogil
+from kmip_data.runtime.compiled import njit_nogil
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's
@@ -24,7 +24,7 @@ Graph = tuple[NDArray[np.int64], NDArray[np.float32], int]
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on a grid that has lost a third of its sides, as large as London."""
     from kmip_data.graphs.eccentricity import local_eccentricity
-    from kmip_data.threads import available_cores, set_num_threads
+    from kmip_data.runtime.threads import available_cores, set_num_threads
 
     graph = road_like(150 if quick else SIDE)
     small = graph if quick else road_like(150)
@@ -116,7 +116,7 @@ def road_like(side: int, seed: int = 0) -> Graph:
 
 def straightforward(edges: NDArray[np.int64], lengths: NDArray[np.float32], n: int) -> NDArray[np.float32]:
     """Search for each node by itself, on the threads that kernels use."""
-    from kmip_data.threads import for_ranges
+    from kmip_data.runtime.threads import for_ranges
 
     pointer = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(edges[0], minlength=n), out=pointer[1:])

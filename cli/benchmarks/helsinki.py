@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kmip_data.builds.home import Home
 from kmip_data.cli.benchmarks import Row, _seconds
-from kmip_data.home import Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.raw import obtain_raw
+from kmip_data.pipelines.raw.obtain import obtain_raw
 
 if TYPE_CHECKING:
     import osmium
@@ -146,7 +146,7 @@ def write_streets(source: Path, target: Path, network_type: str = "all") -> None
     """
     import osmium
 
-    from kmip_data.pipelines.openstreetmap.streets import is_street
+    from kmip_data.pipelines.openstreetmap.network.streets import is_street
 
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         known = _write_nodes(source, writer)

@@ -22,7 +22,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     import h5py
 
     from kmip_data.pipelines.samples.s3dis import write_sample
-    from kmip_data.threads import set_num_threads
+    from kmip_data.runtime.threads import set_num_threads
 
     count, repeats = (2, 3) if quick else (8, 15)
     with tempfile.TemporaryDirectory() as folder:

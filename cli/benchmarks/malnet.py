@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.shards.files import remove_scratch
+from kmip_data.files.changes import remove_scratch
 
 GRAPHS, QUICK_GRAPHS = 1_000, 50
 
@@ -80,7 +80,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 def _build(pipeline: Any, params: Any, raw: Any, folder: Path) -> None:
     """Run the pipeline and write its shards, as a worker does."""
-    from kmip_data.pipelines.workers import Task, build_unit
+    from kmip_data.pipelines.engine.workers import Task, build_unit
 
     prepared = pipeline.prepare(raw, params, folder)
     for unit in pipeline.units(prepared, params):

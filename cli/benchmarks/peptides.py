@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.shards.files import remove_scratch
+from kmip_data.files.changes import remove_scratch
 
 PEPTIDES, QUICK_PEPTIDES = 8_000, 200
 
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on sample peptides (about 160 atoms), from the raw files to files on disk on both sides."""
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.build import build_dataset

@@ -15,9 +15,9 @@ from kmip_data.cli.benchmarks import Row, compare, thread_count
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
 
-    from kmip_data.home import Build
-    from kmip_data.loader import GraphLoader
-    from kmip_data.sharded import ShardedDataset
+    from kmip_data.builds.home import Build
+    from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.reading.loader import GraphLoader
 
 BATCH = 8
 NODES, K = 4096, 32
@@ -25,7 +25,7 @@ NODES, K = 4096, 32
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on generated graphs of S3DIS size (4,096 nodes, k = 32)."""
-    from kmip_data.sharded import ShardedDataset
+    from kmip_data.reading.dataset import ShardedDataset
 
     graphs, repeats = (32, 3) if quick else (256, 9)
     note = f"generated graphs of S3DIS size: {graphs} of {NODES} nodes, k = {K}, 9 features"
@@ -44,13 +44,13 @@ def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: in
     import hashlib
     import json
 
-    from kmip_data.card import CARD_NAME, Card, ShardEntry
-    from kmip_data.home import Build
+    from kmip_data.builds.home import Build
+    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
+    from kmip_data.format.record import GraphRecord
+    from kmip_data.format.schema import FORMAT_VERSION
+    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
-    from kmip_data.record import GraphRecord
-    from kmip_data.schema import FORMAT_VERSION
-    from kmip_data.shards.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
 
     pipeline = load_pipeline(load_manifest(name))
     schema = pipeline.schema(pipeline.Params())
@@ -167,7 +167,7 @@ def random_access(
 def _batches(
     dataset: ShardedDataset, memory: InMemoryDataset, threads: int, repeats: int, note: str
 ) -> list[Row]:
-    from kmip_data.loader import GraphLoader
+    from kmip_data.reading.loader import GraphLoader
 
     found = []
     for compact, target in ((False, 3 if threads == 1 else 5), (True, 15)):
@@ -209,7 +209,7 @@ def whole_batches(
 
 def _against_memory(loader: Any, repeats: int, what: str) -> Row:
     """The same batches against filling as many bytes with one value: what the memory itself allows."""
-    from kmip_data import buffers
+    from kmip_data.reading import buffers
 
     batch = next(iter(loader))
     sizes = [value.nbytes for value in batch.to_dict().values() if hasattr(value, "nbytes")]

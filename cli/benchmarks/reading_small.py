@@ -15,10 +15,10 @@ GRAPHS, QUICK_GRAPHS = 4_000, 256
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Measure on sample peptides: about 160 atoms, 320 directed bonds, int64 features of both."""
-    from kmip_data.home import Home
-    from kmip_data.loader import GraphLoader
+    from kmip_data.builds.home import Home
     from kmip_data.pipelines.build import build_dataset
-    from kmip_data.sharded import ShardedDataset
+    from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.reading.loader import GraphLoader
 
     graphs, repeats = (QUICK_GRAPHS, 3) if quick else (GRAPHS, 9)
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:

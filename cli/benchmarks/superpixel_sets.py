@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row
-from kmip_data.peak_memory import peak_host_memory
-from kmip_data.shards.files import remove_scratch
+from kmip_data.files.changes import remove_scratch
+from kmip_data.runtime.peak_memory import peak_host_memory
 
 GRAPHS, QUICK_GRAPHS = 20_000, 400
 DISTINCT = 200  #: pictures that are made; the files repeat them
@@ -99,7 +99,7 @@ def _ours(folder: Path) -> Path:
     """Run the pipeline and write its shards, as a worker does."""
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import RawFolder, load_pipeline
-    from kmip_data.pipelines.workers import Task, build_unit
+    from kmip_data.pipelines.engine.workers import Task, build_unit
 
     pipeline = load_pipeline(load_manifest("coco-sp"))
     params = pipeline.Params()
@@ -124,8 +124,8 @@ def _theirs(folder: Path) -> Path:
 
 def _measure(who: str, folder: Path) -> None:
     if who == "ours":
-        from kmip_data.pipelines import superpixel_graphs, workers  # noqa: F401 -- imported before the clock
-        from kmip_data.shards import writer  # noqa: F401
+        from kmip_data.format import writer  # noqa: F401
+        from kmip_data.pipelines import superpixel_graphs  # noqa: F401 -- imported before the clock
     else:
         import torch_geometric.datasets  # noqa: F401
     start = time.perf_counter()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.shards.files import remove_scratch
+from kmip_data.files.changes import remove_scratch
 
 PICTURES, QUICK_PICTURES = 24, 4
 SIDES = 375, 500  #: of generated pictures, as Pascal VOC's
@@ -17,7 +17,7 @@ SIDES = 375, 500  #: of generated pictures, as Pascal VOC's
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on ``images/`` and ``masks/`` in ``$KMIP_DATA_PICTURES``, or on generated pictures."""
-    from kmip_data.home import Home
+    from kmip_data.builds.home import Home
     from kmip_data.pipelines.recipes import build_own
 
     pictures = QUICK_PICTURES if quick else PICTURES

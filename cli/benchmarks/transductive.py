@@ -13,13 +13,13 @@ import numpy as np
 
 from kmip_data.cli.bench import machine_line, markdown_option, print_rows, quick_option
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import json_option
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import json_option
 
 if TYPE_CHECKING:
-    from kmip_data.home import Build
-    from kmip_data.models.training.config import RunConfig
-    from kmip_data.models.training.run_data import RunData
+    from kmip_data.builds.home import Build
+    from kmip_data.models.training.config.keys import RunConfig
+    from kmip_data.models.training.data.run_data import RunData
 
 STREETS = 1.328  #: a node, as London has them
 NOTE = (
@@ -88,10 +88,10 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
     """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
-    from kmip_data.models.training.fitting import module_for
-    from kmip_data.models.training.machine import Device, peak_host_memory
-    from kmip_data.models.training.memory import plan_memory
-    from kmip_data.models.training.returned_memory import freed_at_once, returns_memory
+    from kmip_data.models.training.memory.estimate import plan_memory
+    from kmip_data.models.training.memory.machine import Device, peak_host_memory
+    from kmip_data.models.training.memory.returned import freed_at_once, returns_memory
+    from kmip_data.models.training.run.fitting import module_for
 
     with tempfile.TemporaryDirectory() as folder:
         build = write_city(Path(folder) / "streets", nodes)
@@ -143,10 +143,10 @@ def write_city(folder: Path, nodes: int) -> Build:
 
 
 def _open(build: Build, folder: Path, overrides: list[str]) -> tuple[RunData, RunConfig]:
-    from kmip_data.home import Home
-    from kmip_data.models.training.data import open_data
-    from kmip_data.models.training.overrides import apply_overrides
-    from kmip_data.models.training.presets import load_preset
+    from kmip_data.builds.home import Home
+    from kmip_data.models.training.config.overrides import apply_overrides
+    from kmip_data.models.training.config.presets import load_preset
+    from kmip_data.models.training.data.obtain import open_data
 
     config = apply_overrides(
         load_preset("london", as_="paper-depth"), [f"data.dataset={build.path}", *overrides]
@@ -156,7 +156,7 @@ def _open(build: Build, folder: Path, overrides: list[str]) -> tuple[RunData, Ru
 
 
 def _with_search(config: RunConfig, name: str) -> RunConfig:
-    from kmip_data.models.training.overrides import apply_overrides
+    from kmip_data.models.training.config.overrides import apply_overrides
 
     return apply_overrides(config, [f"model.attention.search={name}"])
 
@@ -165,8 +165,8 @@ def _epoch(data: RunData, config: RunConfig, *, together: bool) -> None:
     """One step, then all parts measured in one pass, or (upstream) val and test in a pass each."""
     import torch
 
-    from kmip_data.models.training.fitting import module_for
-    from kmip_data.models.training.module import evaluate_parts
+    from kmip_data.models.training.run.fitting import module_for
+    from kmip_data.models.training.run.module import evaluate_parts
 
     module = module_for(config, data)
     _step(module, data)

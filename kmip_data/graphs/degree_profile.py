@@ -68,6 +68,6 @@ def local_degree_profile(
 @functools.cache
 def _kernel() -> Callable[..., Any]:
     """Return the compiled kernel (numba is imported on first use)."""
-    from kmip_data.graphs._degree_profile_kernel import profile
+    from kmip_data.graphs.kernels.degree_profile import profile
 
     return profile

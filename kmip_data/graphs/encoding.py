@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.schema import Column
+from kmip_data.format.schema import Column
 
 MOST: Final = 1024  #: eigenvectors or steps
 

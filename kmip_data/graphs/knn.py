@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.threads import for_ranges
+from kmip_data.runtime.threads import for_ranges
 
 KnnRule = Literal["exact", "torch-cluster"]
 
@@ -117,8 +117,8 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
 
 
 def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
-    from kmip_data.graphs._knn_search import search
-    from kmip_data.graphs._knn_tree import Tree, build_tree
+    from kmip_data.graphs.kernels.knn_search import search
+    from kmip_data.graphs.kernels.knn_tree import Tree, build_tree
 
     n, leaves = len(points), 1
     if table.size == 0:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.edges import check_edges
-from kmip_data.threads import for_ranges
+from kmip_data.runtime.threads import for_ranges
 
 _GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
 _MOST: Final = 20_000  #: nodes of one range: an interrupt takes effect between two
@@ -51,7 +51,7 @@ def random_walk_encoding(
     DamagedInput
         An edge leads to a node that is not there.
     """
-    from kmip_data.graphs import _random_walk_kernel as kernel
+    from kmip_data.graphs.kernels import random_walk as kernel
 
     if steps < 1:
         raise UsageError("A random walk has steps.", expected="1 or more", found=str(steps))

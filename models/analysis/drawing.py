@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from kmip_data.files.changes import write_output
 from kmip_data.models.analysis.study import Study
-from kmip_data.shards.files import write_output
 
 #: name of a curve -> (label, colour, line style)
 APPROXIMATION_LINES = {

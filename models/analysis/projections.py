@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import DamagedInput
-from kmip_data.shards.files import write_output
+from kmip_data.files.changes import write_output
 
 FORMAT, VERSION = "kmip-data projections", 1
 TENSORS = ("queries", "keys", "values")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.home import Home
 from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import GraphBatch
@@ -136,7 +136,7 @@ def record_run(
     Parameters
     ----------
     run, target, sample, home, device
-        As for :func:`kmip_data.models.training.evaluate.evaluate`.
+        As for :func:`kmip_data.models.training.run.evaluate.evaluate`.
     part
         ``train``, ``val`` or ``test``. A transductive run has one graph, whatever the part.
     graphs
@@ -151,8 +151,8 @@ def record_run(
     DamagedInput
         The run is unfinished, or one of its files is damaged.
     """
-    from kmip_data.models.training.evaluate import open_run
-    from kmip_data.models.training.machine import autocast
+    from kmip_data.models.training.memory.machine import autocast
+    from kmip_data.models.training.run.evaluate import open_run
 
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, torch.device(opened.device.kind)

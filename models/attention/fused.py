@@ -69,7 +69,7 @@ def fused_attention(
 
 
 def _attend(problem: SearchProblem, values: Tensor, scale: float) -> Tensor | None:
-    from kmip_data.models.search.triton.launch import Attend, fits_range, run
+    from kmip_data.models.search.gpu.launch import Attend, fits_range, run
 
     if not fits_range(problem):
         return None

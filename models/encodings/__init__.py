@@ -1,1 +1,1 @@
-"""How a network reads positional encodings, one a module: see :mod:`kmip_data.models.parts`."""
+"""How a network reads positional encodings, one a module: see :mod:`kmip_data.models.kinds`."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kmip_data.models.parts import Positional
+from kmip_data.models.kinds import Positional
 
 POSITIONAL = Positional("none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.models.parts import Positional
+from kmip_data.models.kinds import Positional
 
 if TYPE_CHECKING:
     from torch import nn

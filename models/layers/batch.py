@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kmip_data.batching import batch_neighbors, graph_pointers
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.search.problem import check_ptr
+from kmip_data.reading.batching import batch_neighbors, graph_pointers
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
-    whole batch (see :func:`~kmip_data.batching.batch_neighbors`), or else ``edge_index`` (2, E).
+    whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
     ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph.
 
     Raises

@@ -128,7 +128,7 @@ class NeighborTable:
         up in this order. In a batch of graphs the ranges are short; where they all are long there are
         fewer parts.
         """
-        from kmip_data.models.layers.gate_kernels import source_window
+        from kmip_data.models.layers.cpu.gate_kernels import source_window
 
         table = self.neighbor.contiguous().numpy()
         for count in (PARTS, PARTS_OF_ONE_GRAPH):

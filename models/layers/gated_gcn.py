@@ -104,7 +104,7 @@ class GatedGCN(nn.Module):
 
     def _sums_compiled(self, x: Tensor, e: Tensor, edges: NeighborTable) -> tuple[Tensor, Tensor, Tensor]:
         """The same by compiled passes over the table; dropout draws other chances."""
-        from kmip_data.models.layers.gated_edges import gated_edges
+        from kmip_data.models.layers.cpu.gated_edges import gated_edges
 
         shared = e.ndim == 2
         messages, gates, e_new = gated_edges(

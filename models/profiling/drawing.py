@@ -6,10 +6,10 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kmip_data.files.changes import write_output
 from kmip_data.models.profiling.breakdown import STAGES
 from kmip_data.models.profiling.cells import Cell, growth_exponent
 from kmip_data.models.profiling.published import SETTINGS, Published
-from kmip_data.shards.files import write_output
 
 GREY = "#999999"
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}

@@ -18,7 +18,7 @@ from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.published import SETTINGS, Setting
 from kmip_data.models.profiling.workload import Shape
-from kmip_data.models.training.memory import free_bytes
+from kmip_data.models.training.memory.estimate import free_bytes
 
 COMMAND = [sys.executable, "-m", "kmip_data.models.profiling.worker"]
 START = 120.0  #: seconds a process may take to load its libraries

@@ -43,7 +43,7 @@ def main() -> None:
 def _start(question: dict[str, Any]) -> Measurer:
     import torch
 
-    from kmip_data.threads import set_num_threads
+    from kmip_data.runtime.threads import set_num_threads
 
     set_num_threads(question["threads"])
     torch.set_num_threads(question["threads"])
@@ -65,9 +65,9 @@ def _start(question: dict[str, Any]) -> Measurer:
 
 def _answer(measurer: Measurer, question: dict[str, Any]) -> dict[str, Any]:
     from kmip_data.errors import KmipDataError
-    from kmip_data.models.memory_errors import is_out_of_memory
     from kmip_data.models.profiling.breakdown import stages
     from kmip_data.models.profiling.methods import get_method
+    from kmip_data.runtime.memory_errors import is_out_of_memory
 
     method, n = get_method(question["method"]), question["n"]
     name = {"method": question["method"], "setting": question["setting"], "n": n}

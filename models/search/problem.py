@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmip_data import buffers
 from kmip_data.errors import UsageError
+from kmip_data.reading import buffers
 
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 

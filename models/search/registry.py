@@ -24,7 +24,7 @@ import torch
 from kmip_data.errors import UsageError
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.presence import modules_in
+from kmip_data.runtime.presence import modules_in
 
 log = logging.getLogger(__name__)
 

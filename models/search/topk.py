@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import OutOfResources
-from kmip_data.models.memory_errors import is_out_of_memory
 from kmip_data.models.search.kept import kept_or
 from kmip_data.models.search.problem import SearchProblem, check_problem
 from kmip_data.models.search.registry import choose
+from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is

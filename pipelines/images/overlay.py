@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
-from kmip_data.home import Build, Home
 from kmip_data.pipelines.images.reading import read_picture
 from kmip_data.pipelines.images.segments import superpixels
-from kmip_data.pipelines.raw_copies import list_copies
+from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.superpixels import key_of, pair
 
 BORDER = (255, 230, 60)  #: red, green, blue

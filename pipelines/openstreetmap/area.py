@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.small_files import read_small
+from kmip_data.files.small import read_small
 
 if TYPE_CHECKING:
     from shapely import Geometry

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
+from kmip_data.pipelines.openstreetmap.network.streets import direction, is_street
 from kmip_data.pipelines.openstreetmap.placeholders import Placeholders, renumber
-from kmip_data.pipelines.openstreetmap.streets import direction, is_street
 
 if TYPE_CHECKING:
     import osmium
@@ -47,7 +47,7 @@ class Ways:
     known
         (R,) bool, whether the node is in the file.
     direction
-        (W,) int8, see :func:`~kmip_data.pipelines.openstreetmap.streets.direction`.
+        (W,) int8, see :func:`~kmip_data.pipelines.openstreetmap.network.streets.direction`.
     tags
         Tag of :data:`VALUES` to (W,) int32, position of the way's value in ``values``, -1 without one.
     values

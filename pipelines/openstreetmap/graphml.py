@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import VALUES
-from kmip_data.pipelines.openstreetmap.network import BOTH, StreetGraph, Values, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network.construction import (
+    BOTH,
+    StreetGraph,
+    Values,
+    largest_component,
+    simplify,
+)
 
 _FLAGS: Final = {"False": 0, "True": 1, "0": 0, "1": 1}
 _CHUNK: Final = 1 << 20

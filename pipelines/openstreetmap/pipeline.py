@@ -15,20 +15,20 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Schema
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.city_graph import (
+from kmip_data.pipelines.cities.graph import (
     CityParams,
     check_tensors,
     chunk_labels,
     city_record,
     city_schema,
 )
-from kmip_data.pipelines.city_splits import CitySplitParams, city_split
-from kmip_data.pipelines.city_storage import about_city, load_city, store_city
+from kmip_data.pipelines.cities.splits import CitySplitParams, city_split
+from kmip_data.pipelines.cities.storage import about_city, load_city, store_city
 from kmip_data.pipelines.openstreetmap.area import parse_bbox
-from kmip_data.pipelines.openstreetmap.streets import NetworkType
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Schema
+from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
 
 #: Raw members beside the map itself.
 POLYGON: Final = "area.geojson"

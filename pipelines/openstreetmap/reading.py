@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.city_graph import CityTensors
+from kmip_data.pipelines.cities.graph import CityTensors
 from kmip_data.pipelines.openstreetmap import area as areas
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, read_land_use
-from kmip_data.pipelines.openstreetmap.network import (
+from kmip_data.pipelines.openstreetmap.network.construction import (
     StreetGraph,
     count_streets,
     from_ways,

@@ -6,18 +6,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.card import Receipt
+from kmip_data.builds.home import Home, open_target
 from kmip_data.errors import UsageError
-from kmip_data.home import Home, open_target
+from kmip_data.files.disk import require_room, sha256_file, write_json, writing
+from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives import fingerprint, open_archive, write_members
-from kmip_data.pipelines.disk import require_room, sha256_file, write_json, writing
+from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
 from kmip_data.pipelines.openstreetmap.city_source import CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
-from kmip_data.pipelines.raw_copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
-from kmip_data.pipelines.recognition import recognise
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
+from kmip_data.pipelines.raw.recognition import recognise
 
 
 def obtain_city(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.city_graph import (
+from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     CityTensors,
@@ -16,8 +16,8 @@ from kmip_data.pipelines.city_graph import (
     symmetrise,
 )
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
-from kmip_data.pipelines.openstreetmap.network import StreetGraph, Values, count_streets
-from kmip_data.pipelines.openstreetmap.speeds import street_speeds
+from kmip_data.pipelines.openstreetmap.network.construction import StreetGraph, Values, count_streets
+from kmip_data.pipelines.openstreetmap.network.speeds import street_speeds
 from kmip_data.pipelines.openstreetmap.vocabulary import (
     MISSING,
     ONEWAY,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.small_files import first_fault, read_small
+from kmip_data.files.small import first_fault, read_small
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value

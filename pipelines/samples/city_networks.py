@@ -10,14 +10,14 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.graphs.eccentricity import local_eccentricity
-from kmip_data.pipelines.city_graph import (
+from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     chunk_labels,
     mean_over_streets,
     symmetrise,
 )
-from kmip_data.pipelines.city_splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.samples.torch_writer import write_torch_file
 
 DEFAULT_NODES: Final = 2_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.home import Build
+from kmip_data.builds.home import Build
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from support.cli import kmip, kmip_process
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.command import Command
-from kmip_data.progress import Progress
+from kmip_data.cli.shared.command import Command
+from kmip_data.runtime.progress import Progress
 
 ENDINGS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 CLASSES = {
@@ -99,7 +99,7 @@ def test_on_a_terminal_only_bars_of_progress_move_the_cursor():
     """As a process with a terminal: the bar is drawn, the name beside it is not obeyed."""
     program = (
         "import sys, warnings, click; from kmip_data.cli import main\n"
-        "from kmip_data.progress import Progress\n"
+        "from kmip_data.runtime.progress import Progress\n"
         "def body():\n"
         "    warnings.warn('warned \\x1b[2J')\n"
         "    with Progress('unpack a\\x1b[2Jb', 10) as bar: bar.update(10)\n"
@@ -156,7 +156,7 @@ def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
 
 
 def test_json_error_after_the_result_adds_nothing_to_stdout(command_that):
-    from kmip_data.cli.output import print_json
+    from kmip_data.cli.shared.output import print_json
 
     def body():
         print_json({"ok": False})
@@ -215,7 +215,7 @@ def test_json_has_no_nan(command_that):
 
     import numpy as np
 
-    from kmip_data.cli.output import print_json
+    from kmip_data.cli.shared.output import print_json
 
     value = {"a": float("nan"), "b": [np.float32("inf"), np.int64(3), (2.5,)], "c": Path("x"), "d": "NaN"}
     command_that(lambda: print_json(value))

@@ -11,10 +11,10 @@ import click
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.dataset_command import _OPTIONS as OPTIONS
-from kmip_data.cli.dataset_command import DatasetCommand
 from kmip_data.cli.main import COMMANDS, root
-from kmip_data.cli.parameters import options_of
+from kmip_data.cli.shared.dataset_command import _OPTIONS as OPTIONS
+from kmip_data.cli.shared.dataset_command import DatasetCommand
+from kmip_data.cli.shared.parameters import options_of
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 

@@ -18,16 +18,16 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.card import read_card
+from kmip_data.builds.home import Build, Home, find_build, list_builds, open_target
+from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.home import Build, Home, find_build, list_builds, open_target
+from kmip_data.format.card import read_card
+from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines import raw as raw_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split, repair_build
-from kmip_data.pipelines.identity import build_folder_name, build_key, content_digest
-from kmip_data.shards.splits import read_split
-from kmip_data.shards.verify import verify_build
+from kmip_data.pipelines.finishing.identity import build_folder_name, build_key, content_digest
+from kmip_data.pipelines.raw import obtain as raw_module
 
 
 class Toy:

@@ -44,7 +44,9 @@ def archive(home: Path) -> Path:
 @pytest.fixture(scope="module")
 def city(home: Path, archive: Path):
     """The archive as a city of its own, as published."""
-    return build_city("town", CitySource(archive=archive), home=kmip_data.home.Home(home), jobs=1, quiet=True)
+    return build_city(
+        "town", CitySource(archive=archive), home=kmip_data.builds.home.Home(home), jobs=1, quiet=True
+    )
 
 
 def test_equal_to_pytorch_geometric(home: Path, archive: Path, city) -> None:
@@ -88,7 +90,7 @@ def test_model_inputs(home: Path, city) -> None:
 
 def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
     build = build_city(
-        "times", CitySource(archive=archive), home=kmip_data.home.Home(home), jobs=1, quiet=True,
+        "times", CitySource(archive=archive), home=kmip_data.builds.home.Home(home), jobs=1, quiet=True,
         parameters={"hops": 3, "classes": 4, "weight": "travel_time", "bands": 2},
         split_parameters={"split": "spatial", "block_size": 150.0},
     )  # fmt: skip
@@ -138,7 +140,7 @@ def parts_that_meet(item) -> set[tuple[int, int]]:
 )
 def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str, tmp_path: Path) -> None:
     """What the help promises of ``--split spatial``, with the blocks that suit each city."""
-    options = {"home": kmip_data.home.Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
+    options = {"home": kmip_data.builds.home.Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
     rule = {"split": "spatial"}
     if source:
         given = CitySource(**{kind: shared_data(*path.split("/")) for kind, path in source.items()})
@@ -187,7 +189,9 @@ def test_huangpu(tmp_path: Path) -> None:
 
 def test_a_published_name_takes_no_other_archive(tmp_path: Path, archive: Path) -> None:
     with pytest.raises(DamagedInput, match="not the published tensors") as caught:
-        build_dataset("paris", home=kmip_data.home.Home(tmp_path), archives=[archive], jobs=1, quiet=True)
+        build_dataset(
+            "paris", home=kmip_data.builds.home.Home(tmp_path), archives=[archive], jobs=1, quiet=True
+        )
     assert "114,127" in str(caught.value)
     assert "350" in str(caught.value)
     assert not list((tmp_path / "raw" / "paris").glob("members-*"))
@@ -206,7 +210,11 @@ def test_older_generations_are_named(tmp_path: Path, archive: Path) -> None:
     torch.save(torch.load(mask).roll(1), mask)
     with pytest.raises(DamagedInput, match="older generation") as caught:
         build_dataset(
-            "paris", home=kmip_data.home.Home(tmp_path), archives=[tmp_path / "paris"], jobs=1, quiet=True
+            "paris",
+            home=kmip_data.builds.home.Home(tmp_path),
+            archives=[tmp_path / "paris"],
+            jobs=1,
+            quiet=True,
         )
     assert "another split" in str(caught.value)
 

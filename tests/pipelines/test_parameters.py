@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from support.cli import kmip
 
-from kmip_data.cli.parameters import _plain_type
+from kmip_data.cli.shared.parameters import _plain_type
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline

@@ -26,13 +26,13 @@ from support.small_graphs import (
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PeptidesFunc, PeptidesStruct
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.home import Home
+from kmip_data.format.record import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.peptides import LABELS, TARGETS
-from kmip_data.record import Skipped
 
 POSITIVES = [1378, 545, 995, 969, 9745, 3077, 1662, 2866, 299, 4044]  # datasets.md 3.9
 BAD = {"smiles": "CN(C)(C)(C)C", "labels": "[0, 0, 0, 0, 1, 0, 0, 0, 0, 0]"}

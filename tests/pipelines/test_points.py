@@ -10,16 +10,16 @@ import pytest
 from support.cli import kmip
 from support.knn_oracle import exact_table
 
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.home import Build, Home
+from kmip_data.format.reader import Shard
+from kmip_data.format.record import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
-from kmip_data.pipelines.point_files import read_points
+from kmip_data.pipelines.clouds.files import read_points
+from kmip_data.pipelines.clouds.room_blocks import block_rows, normalised, windows
 from kmip_data.pipelines.recipes import build_own
-from kmip_data.pipelines.room_blocks import block_rows, normalised, windows
 from kmip_data.pipelines.samples.rooms import ROW, write_sample
-from kmip_data.record import Skipped
-from kmip_data.shards.reader import Shard
 
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")

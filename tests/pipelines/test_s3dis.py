@@ -18,9 +18,9 @@ from support.shared import shared_data
 from support.split_records import records_of
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
-from kmip_data.shards.writer import MAX_SHARD_BYTES, encode_shard
 
 PIPELINE = load_pipeline(load_manifest("s3dis"))
 

@@ -19,10 +19,10 @@ from support.split_records import records_of
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
 from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
-from kmip_data.shards.writer import MAX_SHARD_BYTES, encode_shard
 
 MANIFEST = load_manifest("shapenet-part")
 PIPELINE = load_pipeline(MANIFEST)

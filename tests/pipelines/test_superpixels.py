@@ -15,8 +15,9 @@ from skimage import color, filters, graph, segmentation
 from support.cli import kmip
 from support.shared import shared_data
 
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
-from kmip_data.home import Build, Home
+from kmip_data.format.reader import Shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.images import graph as ours
@@ -25,7 +26,6 @@ from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.recipes import build_own
 from kmip_data.pipelines.samples.pictures import write_sample
 from kmip_data.pipelines.superpixels import SuperpixelSource
-from kmip_data.shards.reader import Shard
 
 SMALL = {"superpixels": 40, "classes": 3}
 VOC = (

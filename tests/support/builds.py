@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.home import Build
+from kmip_data.builds.home import Build
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.splits import encode_node_split, encode_split
+from kmip_data.format.writer import encode_shard, write_file
 from kmip_data.manifest import dataset_names
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema, View
-from kmip_data.shards.splits import encode_node_split, encode_split
-from kmip_data.shards.writer import encode_shard, write_file
 
 
 def s3dis_schema(k: int = 4) -> Schema:

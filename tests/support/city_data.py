@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.home import Build
+from kmip_data.builds.home import Build
 
 CITY_CLASSES = 4
 

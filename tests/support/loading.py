@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kmip_data.loader import GraphLoader
-from kmip_data.sharded import ShardedDataset
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
 
 
 def add_open_shards(data):

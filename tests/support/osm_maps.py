@@ -12,7 +12,7 @@ from typing import Any
 import osmium
 import pytest
 
-from kmip_data.pipelines.openstreetmap.network import StreetGraph
+from kmip_data.pipelines.openstreetmap.network.construction import StreetGraph
 
 Node = tuple[int, float, float]
 Way = tuple[int, Sequence[int], dict[str, str]]

@@ -13,9 +13,9 @@ import torch
 from support.shared import shared_data
 from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
+from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, load_pipeline
-from kmip_data.record import GraphRecord, Skipped
 
 FUNC_TABLE = "peptide_multi_class_dataset.csv.gz"
 FUNC_LISTS = "splits_random_stratified_peptide.pickle"

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from support.builds import write_build
 
-from kmip_data.card import CARD_NAME
+from kmip_data.format.card import CARD_NAME
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
 from kmip_data.graphs.encodings import parse_encoding
-from kmip_data.pipelines import encode
-from kmip_data.pipelines.encode import encode_build
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema, View
+from kmip_data.pipelines.finishing import encode
+from kmip_data.pipelines.finishing.encode import encode_build
 
 ENCODING = "rwse3"
 SIZES = (3, 0, 5, 4)  #: nodes of the graphs of many
@@ -119,14 +119,14 @@ def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
 def uses(folder: Path) -> list[Callable[[], object]]:
     """What users do with a build folder; each may only raise errors of ``kmip_data.errors``."""
     from kmip_data import GraphLoader, ShardedDataset
-    from kmip_data.card import read_card
-    from kmip_data.card_page import render_card
+    from kmip_data.builds.columns import added_facts
+    from kmip_data.builds.home import Build
+    from kmip_data.builds.verify import verify_build
     from kmip_data.cli.stats import report
-    from kmip_data.columns import added_facts
-    from kmip_data.drawing import drawing_of
-    from kmip_data.home import Build
-    from kmip_data.shards.verify import verify_build
-    from kmip_data.store import open_store
+    from kmip_data.drawing.pictures import drawing_of
+    from kmip_data.format.card import read_card
+    from kmip_data.format.card_page import render_card
+    from kmip_data.reading.store import open_store
 
     def build() -> Build:
         return Build(folder, read_card(folder))

@@ -18,10 +18,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from kmip_data import threads
-from kmip_data.card import Receipt
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.home import Build, Home
+from kmip_data.format.card import Receipt
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
@@ -34,8 +35,7 @@ from kmip_data.pipelines.base import (
     SplitParams,
     Unit,
 )
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema
+from kmip_data.runtime import threads
 
 CLASSES = 3
 

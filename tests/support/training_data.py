@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from support.builds import write_build
 
-from kmip_data.home import Build
-from kmip_data.models.training.config import RunConfig
-from kmip_data.models.training.overrides import config_from_mapping
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema
+from kmip_data.builds.home import Build
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.command import Command
-from kmip_data.cli.options import json_option, quiet_option
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import json_option, quiet_option
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -229,8 +229,8 @@ def check(  # noqa: PLR0913 -- the options there are
     from kmip_data.models.profiling.published import SETTINGS
     from kmip_data.models.profiling.sweep import default_memory_limit
     from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, sizes_up_to
-    from kmip_data.models.training.machine import choose_device
-    from kmip_data.threads import available_cores
+    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.runtime.threads import available_cores
 
     kind = choose_device(device).kind
     prefix = None if save is None else Path(save).expanduser()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.output import print_json, table
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.files.changes import write_output
 from kmip_data.models.profiling.breakdown import STAGES
 from kmip_data.models.profiling.cells import Cell, duration, growth_exponent, to_csv
 from kmip_data.models.profiling.drawing import draw_breakdown, draw_sweep
 from kmip_data.models.profiling.published import PublishedCurve, published
 from kmip_data.models.profiling.sweep import breakdown, sweep
-from kmip_data.shards.files import write_output
 
 if TYPE_CHECKING:
     from kmip_data.cli.benchmarks.attention.command import Asked

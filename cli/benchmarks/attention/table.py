@@ -259,7 +259,7 @@ def _ragged(sizes: Sizes) -> Row:
 
 
 def _memory(sizes: Sizes, threads: int | None) -> Row:
-    from kmip_data.threads import available_cores
+    from kmip_data.runtime.threads import available_cores
 
     cell = sweep(
         ["auto"],
@@ -286,7 +286,7 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     """The same number of threads for torch, our kernels and FAISS, while inside."""
-    from kmip_data.threads import available_cores
+    from kmip_data.runtime.threads import available_cores
 
     wanted = count or available_cores()
     with suppress(ImportError):

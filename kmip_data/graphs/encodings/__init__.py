@@ -6,7 +6,7 @@ import sys
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import MOST, Encoding, Graphs
-from kmip_data.presence import modules_in
+from kmip_data.runtime.presence import modules_in
 
 ENCODINGS: list[type[Encoding]] = [module.ENCODING for module in modules_in(sys.modules[__name__])]
 

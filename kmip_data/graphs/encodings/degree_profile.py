@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kmip_data.format.schema import Column
 from kmip_data.graphs.degree_profile import FIELDS, local_degree_profile
 from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.schema import Column
 
 
 class Profile(Encoding):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.graphs.laplacian import laplacian_encoding
-from kmip_data.schema import Column
 
 
 class Laplacian(Encoding):

@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.graphs.random_walk import random_walk_encoding
-from kmip_data.schema import Column
 
 
 class RandomWalk(Encoding):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Footprint, Part, Place
+from kmip_data.models.kinds import Footprint, Part, Place
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmip_data.models.training.machine import Size
+    from kmip_data.models.training.memory.machine import Size
 
 Positive = Annotated[int, Field(ge=1)]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import Part, Place
+from kmip_data.models.kinds import Part, Place
 
 
 class NoAttention(Part):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.parts import MessagePassing, Place
+from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import largest, score_block
-from kmip_data.threads import for_ranges
+from kmip_data.runtime.threads import for_ranges
 
 NAME = "cpu"
 SUMMARY = "compiled, exact scan, float32 filter or tree of cones by size and data (numba)"
@@ -91,7 +91,7 @@ def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 
 def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
     """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
-    from kmip_data.models.search.exact_scan import search_rows
+    from kmip_data.models.search.cpu.exact_scan import search_rows
 
     queries, keys, scores, indices = arrays
     before = np.concatenate([[0], np.cumsum(query_ptr[:, 1] - query_ptr[:, 0])])
@@ -111,9 +111,9 @@ def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
 
 def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64, key_rows: I64) -> None:
     """One head of one graph."""
-    from kmip_data.models.search.flat_scan import search_flat
-    from kmip_data.models.search.tree import grow
-    from kmip_data.models.search.tree_scan import search_tree
+    from kmip_data.models.search.cpu.flat_scan import search_flat
+    from kmip_data.models.search.cpu.tree import grow
+    from kmip_data.models.search.cpu.tree_scan import search_tree
 
     (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
     queries, keys = arrays.queries[head, first:last], arrays.keys[head, low:high]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.filtering import SPARE, float64_sum_error, settle
+from kmip_data.models.search.cpu.filtering import SPARE, float64_sum_error, settle
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import largest, score_block
 

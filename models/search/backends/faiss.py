@@ -11,7 +11,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.filtering import search_by_graph
+from kmip_data.models.search.cpu.filtering import search_by_graph
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "faiss"

@@ -22,7 +22,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search.filtering import search_by_graph
+from kmip_data.models.search.cpu.filtering import search_by_graph
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "keops"

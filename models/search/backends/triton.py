@@ -10,8 +10,8 @@ from torch import Tensor
 
 from kmip_data.errors import OutOfResources
 from kmip_data.models.search.backends import dense
+from kmip_data.models.search.gpu.tiling import MOST_DIM, MOST_K, bytes_needed
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.models.search.triton.tiling import MOST_DIM, MOST_K, bytes_needed
 
 NAME = "triton"
 SUMMARY = "pruned kernels: tensor cores filter, float64 ranks (Triton)"
@@ -56,7 +56,7 @@ def rank(problem: SearchProblem) -> int:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.triton.launch import fits_range, run
+    from kmip_data.models.search.gpu.launch import fits_range, run
 
     if not fits_range(problem):
         return dense.search(problem)

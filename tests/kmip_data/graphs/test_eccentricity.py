@@ -12,7 +12,7 @@ from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import local_eccentricity
-from kmip_data.threads import set_num_threads
+from kmip_data.runtime.threads import set_num_threads
 
 
 def slow_eccentricity(edge_index, edge_length, n: int, hops: int, *, directed: bool = False) -> np.ndarray:

@@ -15,12 +15,12 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
-from kmip_data import threads
 from kmip_data.errors import UsageError
 from kmip_data.graphs.degree_profile import local_degree_profile
 from kmip_data.graphs.encodings import Graphs, parse_encoding
 from kmip_data.graphs.laplacian import laplacian_encoding
 from kmip_data.graphs.random_walk import random_walk_encoding
+from kmip_data.runtime import threads
 
 Edges = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -13,7 +13,7 @@ from support.knn_oracle import exact_table, order_of, torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.knn import knn_edges, knn_table
-from kmip_data.threads import set_num_threads
+from kmip_data.runtime.threads import set_num_threads
 
 N = 400
 

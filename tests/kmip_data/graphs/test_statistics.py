@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
 from kmip_data.graphs.statistics import MAX_BINS, UnitStatistics, count_classes, histogram, summarise
-from kmip_data.record import GraphRecord
-from kmip_data.schema import Column, Schema
 
 LABEL = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=4)
 

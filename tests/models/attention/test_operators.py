@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmip_data import threads
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import cpu_kernels, gathered, operators
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.runtime import threads
 
 
 def problem(*, heads=2, rows=50, keys=30, dim=3, value_dim=5, k=4, dtype=torch.float32, seed=0):

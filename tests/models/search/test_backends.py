@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.slow_models import slow_search
 
-from kmip_data.models.search import filtering, topk_inner_product
+from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, faiss, keops
-from kmip_data.models.search.filtering import SPARE
+from kmip_data.models.search.cpu import filtering
+from kmip_data.models.search.cpu.filtering import SPARE
 from kmip_data.models.search.rule import largest, score_block
-from kmip_data.threads import set_num_threads
+from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 

@@ -63,7 +63,7 @@ def test_kernels_in_the_interpreter() -> None:
 
 COMPILE = """
 import json
-from kmip_data.models.search.triton import resources
+from kmip_data.models.search.gpu import resources
 found = {{}}
 for target, configurations in {sizes}.items():
     found[target] = [vars(each) for each in resources.packing_resources(target)]
@@ -120,12 +120,12 @@ def test_it_refuses_what_it_cannot_take() -> None:
 def test_naming_it_loads_no_kernel() -> None:
     program = (
         "import sys, kmip_data.models.search as s; s.backend_status(('cpu', 'cuda'))\n"
-        "print([name for name in sys.modules if 'search.triton' in name])"
+        "print([name for name in sys.modules if 'search.gpu' in name])"
     )
     assert (
         child("-c", program)
         .stdout.strip()
-        .endswith("['kmip_data.models.search.triton', 'kmip_data.models.search.triton.tiling']")
+        .endswith("['kmip_data.models.search.gpu', 'kmip_data.models.search.gpu.tiling']")
     )
 
 

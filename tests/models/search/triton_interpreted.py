@@ -16,9 +16,9 @@ from kmip_data.models.attention.fused import fused_attention, fuses
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import backend_status, topk_inner_product
 from kmip_data.models.search.backends import triton as backend
+from kmip_data.models.search.gpu import launch, tiling
+from kmip_data.models.search.gpu.ordering import order_rows
 from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.triton import launch, tiling
-from kmip_data.models.search.triton.ordering import order_rows
 
 GENERATOR = torch.Generator().manual_seed(7)
 LIKELY = {"suppress_health_check": [HealthCheck.too_slow], "deadline": None}

@@ -11,13 +11,13 @@ import shapely
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki
 from support.osm_servers import osm_servers
 
-from kmip_data.card import Receipt
 from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.openstreetmap.area import parse_bbox, read_polygon, with_margin
 from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import count_streets
+from kmip_data.pipelines.openstreetmap.network.construction import count_streets
 from kmip_data.pipelines.openstreetmap.pipeline import POLYGON, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import _from_extract, read_city
 

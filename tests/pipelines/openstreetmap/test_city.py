@@ -20,15 +20,15 @@ from support.osm_servers import osm_servers
 from support.shared import ROOT, shared_data
 
 import kmip_data
-from kmip_data.card import Receipt
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
-from kmip_data.home import Build, Home
+from kmip_data.format.card import Receipt
+from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
-from kmip_data.shards.reader import Shard
 
 OPTIONS = {"jobs": 1, "quiet": True}
 
@@ -127,7 +127,7 @@ HASHING = """
 import hashlib, sys
 from pathlib import Path
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.card import Receipt
+from kmip_data.format.card import Receipt
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
 path = Path(sys.argv[1])

@@ -14,7 +14,7 @@ from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
 
 
 def test_trocadero_is_what_osmnx_loads():

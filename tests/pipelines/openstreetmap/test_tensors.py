@@ -17,10 +17,10 @@ from support.osm_maps import helsinki, with_sorted_values, write_map
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.cli.benchmarks.helsinki import write_areas, write_streets
-from kmip_data.pipelines.city_graph import FEATURES, CityTensors
+from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
-from kmip_data.pipelines.openstreetmap.speeds import IMPLICIT, read_speed
+from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network.speeds import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import city_tensors
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, by_frequency, lanes_by_frequency
 

@@ -1,0 +1,98 @@
+"""Options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
+    from kmip_data.builds.home import Home
+
+    return Home.locate(value)
+
+
+home_option = click.option(
+    "--home",
+    metavar="DIR",
+    callback=_home,
+    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+sample_option = click.option(
+    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
+)
+
+
+def raw_options(function: F) -> F:
+    """Where raw files come from: ``--archive``, ``--offline``, ``--accept-license``."""
+    for option in (
+        click.option(
+            "--accept-license",
+            is_flag=True,
+            default=None,
+            help="Agree to the owner's terms where a download asks for it "
+            "(or set KMIP_DATA_ACCEPT_LICENSE=1).",
+        ),
+        click.option(
+            "--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."
+        ),
+        click.option(
+            "--archive",
+            "archives",
+            multiple=True,
+            metavar="PATH",
+            type=click.Path(path_type=Path),
+            help="A local archive or folder in place of the download; may be repeated.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Worker processes of a build.  [default: the cores this process may use]",
+)
+
+
+output_option = click.option(
+    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not into the home."
+)
+compression_option = click.option(
+    "--compression",
+    type=click.Choice(["gzip", "zstd"]),
+    help="Compress the shards: less disk, slower reading.",
+)
+
+
+def engine_options(function: F) -> F:
+    """What runs the shards: ``--engine``, ``--scheduler``."""
+    for option in (
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["processes", "dask"]),
+            default="processes",
+            show_default=True,
+            help="Worker processes of this machine, or a Dask cluster with a shared file system.",
+        ),
+    ):
+        function = option(function)
+    return function

@@ -1,0 +1,135 @@
+"""What commands print on stdout: one JSON object, or plain tables that read well and cut well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.format.parts import in_order
+from kmip_data.wording import without_controls
+
+if TYPE_CHECKING:
+    from kmip_data.format.card import SplitEntry, SplitPart
+
+JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
+
+
+class _Filtered:
+    """A stream of text for a terminal: names from files and servers cannot move its cursor or retitle it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(without_controls(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # click would write around the filter where the terminal is ASCII
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+
+@contextlib.contextmanager
+def filtered() -> Iterator[None]:
+    """Strip control characters from all that is printed, warnings too, but the bars of progress."""
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is not None:
+            stack.enter_context(contextlib.redirect_stdout(_Filtered(sys.stdout)))
+        if sys.stderr is not None:
+            stack.enter_context(contextlib.redirect_stderr(_Filtered(sys.stderr)))
+        yield
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command, in ASCII whatever the terminal can show.
+
+    JSON has no word for NaN and infinity: they become ``null``.
+    """
+    click.echo(json.dumps(_finite(value), indent=2, default=_plain, allow_nan=False))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[JSON_PRINTED] = True
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if not isinstance(value, str | bytes) and hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    msg = f"{type(value).__name__} cannot be written as JSON"
+    raise TypeError(msg)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
+    """Columns padded with two spaces between; numbers to the right, text to the left.
+
+    >>> print(table(["part", "graphs"], [["train", 39], ["test", 10]]))
+    part   graphs
+    train      39
+    test       10
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        bool(cells) and all(_is_number(row[i]) or row[i] in {"", "–"} for row in cells)
+        for i in range(len(header))
+    ]
+    lines = [list(header), *cells]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        (
+            " " * indent
+            + "  ".join(
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(line, widths, right, strict=True)
+            )
+        ).rstrip()
+        for line in lines
+    )
+
+
+def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
+    """``name  value`` lines with the values aligned; pairs without a value are left out."""
+    shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
+    width = max((len(name) for name, _ in shown), default=0)
+    gap = "\n" + " " * (indent + width + 2)
+    return "\n".join(
+        f"{' ' * indent}{name.ljust(width)}  {value.replace(chr(10), gap)}" for name, value in shown
+    )
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number, with a unit or a range at most; a sentence may begin with one, too."""
+    return cell[:1].isdigit() and cell.count(" ") < 3
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
+    """Return train, val, test, in the order of use."""
+    return [(part, split.parts[part]) for part in in_order(split.parts)]

@@ -1,0 +1,198 @@
+"""Columns that were added to a build: ``columns/<name>/``, one file a shard and a card of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError, model_validator
+
+from kmip_data.builds.home import Build
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small import first_fault, read_small
+from kmip_data.format.card import CARD_NAME, Card, FileEntry
+from kmip_data.format.card_fields import Name
+from kmip_data.format.hdf5.file import canonical_json
+from kmip_data.format.layout import parse_schema
+from kmip_data.format.schema import Schema
+from kmip_data.graphs.encodings import Encoding
+from kmip_data.manifest import unknown_name
+
+COLUMNS: Final = "columns"  #: folder beside ``shards``
+COLUMNS_VERSION: Final = 1
+
+
+class ColumnsCard(BaseModel):
+    """What an added column is and which shards it goes with."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = COLUMNS_VERSION
+    name: Name
+    definition: str
+    encoding_version: int
+    key: Name
+    build_key: Name
+    shards_digest: str
+    data_schema: dict[str, Any]
+    files: Annotated[list[FileEntry], FailFast()]
+    versions: dict[str, str]
+    digest: str = ""
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema of the files."""
+        return parse_schema(json.dumps(self.data_schema))[0]
+
+    @model_validator(mode="after")
+    def _of_columns_alone(self) -> Self:
+        schema = self.schema_
+        if schema.edges != "none" or schema.views or not schema.columns:
+            msg = "data_schema has edges or views, or no columns"
+            raise ValueError(msg)
+        return self
+
+    def to_json(self) -> str:
+        """Stable JSON; ``digest`` is over all other fields, as on the card of a build."""
+        content = self.model_dump(mode="json", exclude={"digest"})
+        content["digest"] = hashlib.sha256(canonical_json(content).encode()).hexdigest()
+        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def shards_digest(card: Card) -> str:
+    """SHA-256 over the digests of the shards: what added columns are computed from."""
+    return hashlib.sha256("\n".join(shard.sha256 for shard in card.shards).encode()).hexdigest()
+
+
+def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
+    """Return the schema of the files of an added column: no edges, and keys as in the build."""
+    return Schema(
+        columns=encoding.columns(), edges="none", max_nodes=schema.max_nodes, key_length=schema.key_length
+    )
+
+
+def columns_key(encoding: Encoding, card: Card) -> str:
+    """First 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
+    identity = {
+        "name": encoding.name,
+        "version": encoding.version,
+        "build_key": card.key,
+        "shards": shards_digest(card),
+    }
+    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
+
+
+def added_names(folder: Path) -> list[str]:
+    """Names of the finished added columns of a build folder, sorted."""
+    return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
+
+
+def read_columns(build: Build, name: str) -> ColumnsCard:
+    """Read the card of an added column.
+
+    Raises
+    ------
+    UsageError
+        There is no such column; the command that adds it is named.
+    DamagedInput
+        Its card cannot be read, or is of other shards.
+    """
+    path = build.path / COLUMNS / name / CARD_NAME
+    again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
+    try:
+        card = ColumnsCard.model_validate_json(read_small(path))
+    except FileNotFoundError as error:
+        raise unknown_name(
+            "added column", name, added_names(build.path), command="kmip-data encode TARGET --help"
+        ) from error
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
+        raise DamagedInput(
+            f"{path} cannot be read as the card of an added column.",
+            expected=f"a JSON card of version {COLUMNS_VERSION}",
+            found=first_fault(error),
+            left="the file is as it was",
+            next=again,
+        ) from error
+    if card.shards_digest != shards_digest(build.card) or card.name != name:
+        raise DamagedInput(
+            f"{path} is of other shards.",
+            expected=f"{name} of the shards of build {build.card.key}",
+            found=f"{card.name} of build {card.build_key}",
+            left="the files are as they were",
+            next=again,
+        )
+    return card
+
+
+def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
+    """What people ask of an added column, as plain values."""
+    return {
+        "name": card.name,
+        "path": str(build.path / COLUMNS / card.name),
+        "attributes": [column.attribute for column in card.schema_.columns],
+        "definition": card.definition,
+        "key": card.key,
+        "bytes": sum(entry.bytes for entry in card.files),
+        "files": {entry.file: entry.sha256 for entry in card.files},
+    }
+
+
+def added_facts(build: Build) -> list[dict[str, Any]]:
+    """:func:`column_facts` of all added columns; one that is damaged has ``name`` and ``damaged``, why."""
+    found = []
+    for name in added_names(build.path):
+        try:
+            found.append(column_facts(build, read_columns(build, name)))
+        except DamagedInput as error:
+            found.append({"name": name, "damaged": error.what})
+    return found
+
+
+def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
+    """Divide what ``columns=`` names into attributes that are stored and columns that were added.
+
+    Parameters
+    ----------
+    names
+        As given; a text is one name. Where all are added columns, all stored attributes are wanted too.
+
+    Returns
+    -------
+    attributes
+        Every attribute wanted, those of the added columns among them; ``None``: all stored ones, and none
+        was added.
+    added
+        Cards of the added columns.
+
+    Raises
+    ------
+    UsageError
+        There is no such attribute or added column, or two columns give the same attribute.
+    """
+    if names is None:
+        return None, []
+    names = [names] if isinstance(names, str) else names
+    there = added_names(build.path)
+    schema = build.card.schema_
+    own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}
+    own |= {"edge_index"} if schema.edges != "none" else set()
+    added = [read_columns(build, name) for name in dict.fromkeys(names) if name in there and name not in own]
+    stored = [name for name in names if name in own or name not in there]
+    if not added:
+        return stored, []
+    attributes = list(stored or sorted(own))
+    for card in added:
+        for column in card.schema_.columns:
+            if column.attribute in attributes or column.attribute in own:
+                raise UsageError(
+                    f"Two columns give the attribute {column.attribute!r}.",
+                    expected="one of them in columns=[…]",
+                    found=", ".join(names),
+                    left="nothing was changed",
+                )
+            attributes.append(column.attribute)
+    return attributes, added

@@ -1,0 +1,294 @@
+"""Check a whole build: card, shards, values and splits, down to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kmip_data.builds.home import Build
+from kmip_data.errors import DamagedInput
+from kmip_data.files.changes import is_being_written
+from kmip_data.files.small import read_small
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
+from kmip_data.format.contents import content_faults
+from kmip_data.format.reader import Shard
+from kmip_data.format.refusals import check_resources
+from kmip_data.format.schema import FORMAT_VERSION, Schema
+from kmip_data.format.splits import (
+    NO_PART,
+    NODE_PARTS,
+    SplitFile,
+    keys_digest,
+    node_digests,
+    parts_fault,
+    read_split,
+)
+from kmip_data.runtime.threads import for_ranges
+
+_HASH_BLOCK: Final = 2**20
+NOT_PART: Final = "is not part of the build"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and the file (relative to the build) it is wrong in."""
+
+    file: str
+    what: str
+    expected: str = ""
+    found: str = ""
+
+
+@dataclass
+class VerifyReport:
+    """What :func:`verify_build` found.
+
+    Attributes
+    ----------
+    broken_shards
+        Files of shards that have a problem or are missing; rebuilding them and nothing else
+        repairs the shards.
+    checked
+        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at, and
+        ``columns`` where some were added.
+    """
+
+    path: Path
+    problems: list[Problem] = field(default_factory=list)
+    broken_shards: list[str] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+
+def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
+    """Check everything in a build folder that its card vouches for.
+
+    The card is what the build wrote, to the bit; its shards and splits are there and have its
+    digests; no shard is there besides; every shard is well-formed, of the card's schema, dataset
+    and build, and keeps what the schema promises of its values; keys are unique; splits are
+    disjoint and in range, and counts and digests are those of the card.
+
+    Memory is bounded by one block of values a thread, the keys, and the split positions.
+
+    Raises
+    ------
+    DamagedInput
+        ``path`` has no card at all: it is not a finished build.
+    UsageError
+        A newer kmip-data wrote it.
+    """
+    path = Path(path).absolute()
+    report = VerifyReport(path)
+    if not (path / CARD_NAME).exists():
+        read_card(path)  # raises, and says what to do
+    try:
+        card = read_card(path)
+    except DamagedInput as error:
+        found = error.parts["found"] or ""
+        report.problems.append(Problem(CARD_NAME, "cannot be read as a card", "the card of a build", found))
+        return report
+    report.problems += _card_problems(path, card)
+    shards = _check_shards(report, card, card.schema_)
+    if len(shards) == len(card.shards):
+        keys = [key for shard in shards for key in shard.keys]
+        report.problems += _dataset_problems(card, shards, keys)
+        for entry in card.splits.values():
+            report.problems += _split_problems(path, entry, shards, keys)
+        report.checked["splits"] = len(card.splits)
+    _check_columns(report, card, shards)
+    return report
+
+
+def _check_columns(report: VerifyReport, card: Card, shards: list[Shard]) -> None:
+    from kmip_data.builds.columns import added_names
+    from kmip_data.builds.verify_columns import column_problems
+
+    if names := added_names(report.path):
+        complete = len(shards) == len(card.shards)
+        report.problems += column_problems(Build(report.path, card), shards if complete else None)
+        report.checked["columns"] = len(names)
+
+
+def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
+    if read_small(path / CARD_NAME) != card.to_json().encode():
+        yield Problem(
+            CARD_NAME, "was changed after it was written", "the text that its content and digest give"
+        )
+    if card.format_version != FORMAT_VERSION:
+        yield Problem(
+            CARD_NAME, "names another format", f"version {FORMAT_VERSION}", f"version {card.format_version}"
+        )
+    names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
+    if len(set(names)) != len(names):
+        yield Problem(CARD_NAME, "names a file twice", "each file once")
+    if card.splits and not card.default_split:
+        yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
+    folder = path / "shards"
+    there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
+    for name in sorted(there - set(names)):
+        if is_being_written(path / name):
+            continue
+        yield Problem(name, NOT_PART, "only the shards that the card names")
+
+
+def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:
+    """Check every shard, on all threads; return those that can be read."""
+    found: list[tuple[Shard | None, list[Problem]]] = [(None, [])] * len(card.shards)
+
+    def check(start: int, stop: int) -> None:
+        for position in range(start, stop):
+            found[position] = _check_shard(report.path, card, schema, card.shards[position])
+
+    for_ranges(check, len(card.shards))
+    for entry, (_, problems) in zip(card.shards, found, strict=True):
+        report.problems += problems
+        if problems:
+            report.broken_shards.append(entry.file)
+    shards = [shard for shard, _ in found if shard is not None]
+    report.checked = {
+        "shards": len(card.shards),
+        "graphs": sum(shard.graphs for shard in shards),
+        "nodes": sum(shard.nodes for shard in shards),
+        "edges": sum(shard.edges for shard in shards),
+        "bytes": sum(entry.bytes for entry in card.shards),
+    }
+    return shards
+
+
+def _check_shard(
+    path: Path, card: Card, schema: Schema, entry: ShardEntry
+) -> tuple[Shard | None, list[Problem]]:
+    problems = list(file_problems(path, entry))
+    try:
+        shard = Shard(path / entry.file)
+        if shard.schema != schema:
+            names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
+            problems.append(
+                Problem(entry.file, "is of another schema", "the card's", f"other {', '.join(names)}")
+            )
+        for what, expected, found in (
+            ("is of another dataset", card.dataset, shard.dataset),
+            ("is of another build", card.key, shard.build_key),
+            ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
+            ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
+            ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
+        ):
+            if expected != found:
+                problems.append(Problem(entry.file, what, expected, found))
+        problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
+        shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
+    except DamagedInput as error:
+        return None, [*problems, *damage(path, entry.file, error)]
+    return shard, problems
+
+
+def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
+    """Say what is wrong with a file's presence or bytes."""
+    if not (path / entry.file).is_file():  # a device or a pipe may have no end
+        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
+        return
+    try:
+        digest = hashlib.sha256()
+        with (path / entry.file).open("rb") as file:
+            while block := file.read(_HASH_BLOCK):
+                digest.update(block)
+            size = file.tell()
+    except OSError as error:
+        check_resources(path / entry.file, error)
+        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
+        return
+    if isinstance(entry, ShardEntry) and size != entry.bytes:
+        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
+    if digest.hexdigest() != entry.sha256:
+        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest.hexdigest())
+
+
+def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+    """Turn what a reader said of a file into a problem; a missing file is named already."""
+    if (path / file).is_file():
+        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
+        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
+
+
+def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) -> Iterator[Problem]:
+    for name in ("graphs", "nodes", "edges"):
+        total = sum(getattr(shard, name) for shard in shards)
+        if card.counts.get(name) != total:
+            yield Problem(CARD_NAME, f"counts other {name}", f"{total:,}", str(card.counts.get(name)))
+    if len(set(keys)) != len(keys):
+        seen: set[str] = set()
+        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        yield Problem("shards", "hold two records of one key", "each key once", repr(twice))
+
+
+def _split_problems(
+    path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
+) -> Iterator[Problem]:
+    yield from file_problems(path, entry)
+    try:
+        split = read_split(path / entry.file)
+    except DamagedInput as error:
+        yield from damage(path, entry.file, error)
+        return
+    if split.rule != entry.rule or split.parameters != entry.parameters:
+        yield Problem(
+            entry.file,
+            "is of another rule",
+            f"{entry.rule} {entry.parameters}",
+            f"{split.rule} {split.parameters}",
+        )
+    nodes = sum(shard.nodes for shard in shards)
+    code = split.node_code
+    if code is None:
+        fault = parts_fault(split.parts or {}, len(keys))
+    elif len(code) != nodes:
+        fault = f"codes of {len(code):,} nodes, with {nodes:,} in the build"
+    else:
+        unknown = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
+        fault = f"codes {unknown.tolist()[:8]}" if unknown.size else None
+    if fault is not None:
+        yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)
+        return
+    digests, counts = _measure(split, shards, keys)
+    for name in sorted({*entry.parts, *digests}):
+        there = entry.parts.get(name)
+        if there is None or name not in digests:
+            yield Problem(entry.file, "has other parts", ", ".join(entry.parts), ", ".join(digests))
+        elif not digests[name] == there.digest == split.digests[name]:
+            yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
+        else:
+            what = f"counts other records in {name} of {entry.file}"
+            for unit, count in counts[name].items():
+                if getattr(there, unit) != count:
+                    found = f"{getattr(there, unit):,} {unit}"
+                    yield Problem(CARD_NAME, what, f"{count:,} {unit}", found)
+
+
+def _measure(
+    split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
+) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """Digest and counts of each part, from the records themselves; of a split of nodes only their number."""
+    if split.node_code is not None:
+        code = split.node_code
+        counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}
+        return node_digests(code), counts
+    nodes, edges = (
+        np.concatenate([np.empty(0, np.int64), *(np.diff(getattr(shard, pointers)) for shard in shards)])
+        for pointers in ("node_ptr", "edge_ptr")
+    )
+    parts = split.parts or {}
+    counts = {
+        name: {"graphs": len(part), "nodes": int(nodes[part].sum()), "edges": int(edges[part].sum())}
+        for name, part in parts.items()
+    }
+    return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts

@@ -1,0 +1,1 @@
+"""The public dataset classes, by family, and the transforms that go with them."""

@@ -1,0 +1,162 @@
+"""City-Networks, and any other city that was built, as a class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch_geometric.data import Data
+
+from kmip_data.builds.find import locate, split_name
+from kmip_data.builds.home import Build, Home, open_target
+from kmip_data.datasets.city_columns import Coordinates, city_inputs, is_city
+from kmip_data.datasets.points import Folder, open_dataset
+from kmip_data.errors import UsageError
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.reading.dataset import ShardedDataset
+
+PYG_COLUMNS = ("x", "y", "edge_index")
+
+
+class CityNetwork(ShardedDataset):
+    """The streets of a city: one graph whose nodes are to be classified by their eccentricity.
+
+    The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
+    edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both directions,
+    ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is made of ``eccentricity``: no
+    model may see it.
+
+    Parameters
+    ----------
+    name
+        ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the name of
+        a city that was built with ``kmip-data build city --name NAME``.
+    coordinates
+        What ``x`` has: ``"replace"``, sinusoids in the place of longitude and latitude, then the other
+        35 columns standardised over the train nodes (67, what the paper's code fed); ``"append"``:
+        sinusoids beside all 37 (69, what its text says); ``"none"``: the 35 alone. With another
+        ``bands`` than 8 there are 4 sinusoids a band.
+    raw_features
+        The 37 columns as they are stored and nothing else, as PyTorch Geometric's class has them:
+        ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
+        ``schema.column("node/x").fields``.
+    split_rule
+        ``"random"``: the published masks; ``"spatial"``: whole blocks of the map of ``block_size``
+        metres (chosen by the map unless given), with ``buffer`` hops between parts, so that train and
+        test streets are not neighbours. Nodes of the buffer are in no mask.
+    split_seed
+        Seed of either.
+    hops, classes, weight
+        Radius, number of chunks and unit (``"length"`` or ``"travel_time"``) of the eccentricity that
+        the labels are made of.
+    bands
+        Frequencies a coordinate of the sinusoids.
+    columns
+        Columns that ``kmip-data encode`` added (``["rwse20"]``), beside the others.
+    root, home, transform, build, sample, limit, **build_options
+        See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
+
+    Raises
+    ------
+    UsageError
+        There is no such city, or the build found is none.
+
+    Examples
+    --------
+    >>> from kmip_data import CityNetwork
+    >>> london = CityNetwork("london")[0]  # doctest: +SKIP
+    """
+
+    def __init__(  # noqa: PLR0913 -- each is a parameter of the dataset
+        self,
+        name: str,
+        *,
+        coordinates: Coordinates = "replace",
+        raw_features: bool = False,
+        root: Folder | None = None,
+        home: Folder | Home | None = None,
+        split_rule: Literal["random", "spatial"] = "random",
+        split_seed: int = 0,
+        block_size: float | None = None,
+        buffer: int = 1,
+        hops: int = 16,
+        classes: int = 10,
+        weight: Literal["length", "travel_time"] = "length",
+        bands: int = 8,
+        transform: Callable[[Data], Data] | None = None,
+        columns: Sequence[str] = (),
+        build: bool = True,
+        sample: bool = False,
+        limit: int | None = None,
+        **build_options: Any,
+    ) -> None:
+        if coordinates not in {"replace", "append", "none"}:
+            raise UsageError(
+                "There is no such way to feed coordinates.",
+                expected="replace, append or none",
+                found=repr(coordinates),
+                left="nothing was changed",
+            )
+        parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands, "limit": limit}
+        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
+        if name.lower() in dataset_names():
+            _check_class(name.lower())
+            found, split = open_dataset(
+                name.lower(), root, home, parameters, rule, build=build, sample=sample, **build_options
+            )
+        else:
+            found, split = _open_own(name, root, home, parameters, rule, sample=sample)
+        if not is_city(found.card):
+            raise _no_city(name, f"the build {found.path}")
+        self._coordinates: Coordinates | None = None if raw_features else coordinates
+        chosen = [*(PYG_COLUMNS if raw_features else ()), *columns]
+        super().__init__(found, None, transform, split_name=split, columns=chosen or None)
+
+    def get(self, idx: int) -> Data:
+        """Return the graph, without the transform."""
+        data = super().get(idx)
+        if self._coordinates is not None:
+            encoding = data.coordinate_encoding.numpy()
+            data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, self.card, self._coordinates))
+            del data.coordinate_encoding
+        return data
+
+    @property
+    def num_node_features(self) -> int:
+        """Number of columns of ``x``."""
+        stored = super().num_node_features
+        if self._coordinates is None or self.transform is not None:
+            return stored
+        sinusoids = 0 if self._coordinates == "none" else self._features("coordinate_encoding")
+        return sinusoids + stored - (0 if self._coordinates == "append" else 2)
+
+
+def _open_own(
+    name: str,
+    root: Folder | None,
+    home: Folder | Home | None,
+    parameters: dict[str, Any],
+    rule: dict[str, Any],
+    *,
+    sample: bool,
+) -> tuple[Build, str]:
+    """Return the finished build of a city of the user's, and the name of its split."""
+    found = open_target(name, locate(root if root is not None else home), parameters, sample=sample)
+    return found, split_name(found, rule)
+
+
+def _check_class(name: str) -> None:
+    if load_manifest(name).dataset_class != CityNetwork.__name__:
+        raise _no_city(name, f"the dataset {name}")
+
+
+def _no_city(name: str, found: str) -> UsageError:
+    cities = [city for city in dataset_names() if load_manifest(city).dataset_class == CityNetwork.__name__]
+    return UsageError(
+        f"{name!r} is no city.",
+        expected=f"one of {', '.join(cities)}, or a city built under a name of its own",
+        found=found,
+        left="nothing was changed",
+        next="kmip-data list",
+    )

@@ -1,0 +1,171 @@
+"""What is drawn of a city: intersections in metres, streets, and everything known about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.home import Build
+from kmip_data.datasets.city_columns import ENCODING, feature_statistics, is_city, vocabulary
+from kmip_data.errors import UsageError
+from kmip_data.format.card import SplitEntry
+from kmip_data.format.contents import content_faults, refuse_faults
+from kmip_data.format.schema import EDGE_INDEX
+from kmip_data.format.splits import NO_PART, NODE_PARTS
+from kmip_data.reading.store import ShardStore, open_store
+from kmip_data.wording import as_options
+
+EARTH_RADIUS: Final = 6_371_009.0  #: metres
+ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
+PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
+
+
+@dataclass(frozen=True, kw_only=True)
+class CityMap:
+    """A city as arrays, ready to be drawn.
+
+    Attributes
+    ----------
+    title, options
+        What this is (a sample says so), and what it was built with.
+    position
+        (N, 2) float64, metres east and north of the middle of the map.
+    streets
+        (2, S) int64, both ends of each street, every pair once. Streets are straight here: a build
+        keeps their lengths, not their courses.
+    classes, num_classes
+        (N,) int64 labels, and how many there may be.
+    eccentricity, unit
+        (N,) float32, and ``m`` or ``s``.
+    splits
+        Name of each split on the card -> (N,) uint8: position in :data:`PART_NAMES`.
+    columns
+        Name with unit -> (N,) value of every other stored column but the sinusoids.
+    bounds, bands
+        What the sinusoids of longitude and latitude are made with.
+    """
+
+    title: str
+    options: str
+    position: NDArray[np.float64]
+    streets: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    num_classes: int
+    eccentricity: NDArray[np.float32]
+    unit: str
+    splits: Mapping[str, NDArray[np.uint8]]
+    columns: Mapping[str, NDArray[Any]]
+    bounds: NDArray[np.float64]
+    bands: int
+
+    def class_ranges(self) -> list[str]:
+        """Least and largest eccentricity of each class, such as ``310–904 m``."""
+        ranges = []
+        for number in range(self.num_classes):
+            found = self.eccentricity[self.classes == number]
+            ranges.append(f"{found.min():,.0f}–{found.max():,.0f} {self.unit}" if len(found) else "none")
+        return ranges
+
+
+def read_city_map(build: Build) -> CityMap:
+    """Read a city.
+
+    Raises
+    ------
+    UsageError
+        The build is no city.
+    DamagedInput
+        A shard or split is missing or damaged.
+    """
+    card = build.card
+    schema = card.schema_
+    drawn = {"node/y", "node/eccentricity"} <= {column.key for column in schema.columns}
+    one = card.counts["graphs"] == len(card.shards) == 1
+    if not (is_city(card) and one and drawn and schema.edges == "index"):
+        raise UsageError(
+            f"{card.dataset} is no city.",
+            expected="a build of one graph of streets",
+            found=f"{card.counts['graphs']:,} graphs",
+            left="nothing was changed",
+            next="kmip-data list",
+        )
+    bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
+    store = open_store(build)
+    shard = store.shards[0]
+    refuse_faults(shard, content_faults(shard))
+    features = shard.read("node/x", 0, shard.nodes)
+    source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
+    labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
+    names = column_names(schema.column("node/x").fields, vocabulary(card))
+    columns = dict(zip(names, features.T, strict=False))
+    known = {"node/x", "node/y", "node/eccentricity", ENCODING}
+    for column in schema.columns:
+        if column.level == "node" and column.key not in known and not column.shape:
+            columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
+    return CityMap(
+        title=card.heading,
+        options=as_options(card.parameters),
+        position=project(features[:, :2]),
+        streets=np.stack([source, target])[:, source < target],
+        classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),
+        num_classes=int(labels.num_classes or 0),
+        eccentricity=shard.read("node/eccentricity", 0, shard.nodes),
+        unit=eccentricity.unit,
+        splits={name: _codes(store, entry) for name, entry in card.splits.items()},
+        columns=columns,
+        bounds=bounds,
+        bands=schema.column(ENCODING).shape[0] // 4,
+    )
+
+
+def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
+    """Return metres east and north of the middle: an equirectangular projection about it.
+
+    A city spans so little of the globe that distances and directions are right to about a thousandth
+    (50 km across at 60° north: 0.7 % at the northern and southern ends). A city on the antimeridian
+    stays in one piece.
+
+    Parameters
+    ----------
+    lon_lat
+        (N, 2) degrees.
+
+    Returns
+    -------
+    (N, 2) float64.
+    """
+    lon, lat = lon_lat.astype(np.float64).T
+    if not len(lon):
+        return np.zeros((0, 2))
+    # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
+    lon = (lon - lon[0] + 180) % 360 - 180
+    middle_lon, middle_lat = ((axis.min() + axis.max()) / 2 for axis in (lon, lat))
+    east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
+    return EARTH_RADIUS * np.stack([east, np.radians(lat - middle_lat)], axis=1)
+
+
+def column_names(fields: tuple[str, ...], categories: Any) -> list[str]:
+    """Add to the names of one-hot columns what they stand for, where the card says so.
+
+    >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
+    ['length [m]', 'highway_0 footway']
+    """
+    names = []
+    for field in fields:
+        found = re.fullmatch(r"([a-z]+)_(\d+)", field)
+        known = categories.get(found[1], []) if found and categories else []
+        position = int(found[2]) if found else 0
+        names.append(f"{field} {known[position]}" if position < len(known) else field)
+    return names
+
+
+def _codes(store: ShardStore, entry: SplitEntry) -> NDArray[np.uint8]:
+    code = store.read_split(entry).node_code
+    if code is None:  # parts of graphs: all nodes of the one graph would be in one part
+        return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
+    return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)

@@ -1,0 +1,116 @@
+"""A city as one interactive page that needs no network: its arrays, and the scripts that draw them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap
+from kmip_data.drawing.maps.layers import Layer, Scale, ramp
+from kmip_data.files.changes import write_output
+from kmip_data.wording import counted
+
+SCRIPTS: Final = ("data.js", "drawing.js", "view.js", "page.js")  #: in the order in which they are read
+KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
+
+
+class Packer:
+    """Arrays one after another, and where each begins."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append an array; return what the page needs to find it."""
+        data = np.ascontiguousarray(values).tobytes()
+        found = {"kind": KINDS[values.dtype.name], "at": self._bytes, "count": values.size}
+        padded = data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        self._pieces.append(padded)
+        self._bytes += len(padded)
+        return found
+
+    def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append a column without loss; one of few distinct values as codes into a table of them."""
+        # Identifiers are whole numbers below 2**53, which float64 holds exactly.
+        numbers = values if values.dtype == np.float32 else values.astype(np.float64)
+        distinct, codes = np.unique(numbers, return_inverse=True)
+        if len(distinct) > min(65_536, len(numbers) // 2):
+            return {"values": self.add(numbers)}
+        narrow = np.uint8 if len(distinct) <= 256 else np.uint16
+        return {"values": self.add(distinct), "codes": self.add(codes.astype(narrow))}
+
+    def text(self) -> str:
+        """All of it, compressed, as base64; equal arrays give equal text."""
+        return base64.b64encode(gzip.compress(b"".join(self._pieces), compresslevel=6, mtime=0)).decode()
+
+
+def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
+    """Write the page.
+
+    It can be moved and zoomed by mouse, fingers and keys, coloured by each of ``layers`` and by every
+    column, and shows all columns of the intersection that is pointed at. Columns are stored without loss.
+
+    Parameters
+    ----------
+    city
+        What is drawn.
+    layers
+        What it can be coloured by; the first is shown when the page opens.
+    path
+        The file.
+    """
+    packer = Packer()
+    position = city.position.astype(np.float32)
+    names = list(city.columns)
+    header = {
+        "facts": f"{counted(len(position), 'intersection')}, {counted(city.streets.shape[1], 'street')}; "
+        f"{city.options}",
+        "x": packer.add(position[:, 0]),
+        "y": packer.add(position[:, 1]),
+        "streets": packer.add(city.streets.T.astype(np.uint32)),
+        "layers": [_layer(layer, packer) for layer in layers],
+        "columns": [
+            {"name": name, **packer.add_column(values)} for name, values in _columns(city, layers).items()
+        ],
+        "sinusoids": {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": names[:2]},
+        "ramp": ramp("viridis", 32),
+    }
+    # Names come from the map: no "</script>" in them may end the element that they stand in.
+    fields = {
+        "title": escape(city.title),
+        "credit": escape(ATTRIBUTION),
+        "style": _asset("page.css"),
+        "header": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
+        "data": packer.text(),
+        "script": "\n".join(_asset(name) for name in SCRIPTS),
+    }
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _asset("page.html"))
+    write_output(path, page.encode())
+
+
+def _columns(city: CityMap, layers: Sequence[Layer]) -> Mapping[str, NDArray[Any]]:
+    """The columns of the city, and the numbers of layers that are none of them."""
+    return {**{layer.name: layer.values for layer in layers if isinstance(layer, Scale)}, **city.columns}
+
+
+def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": layer.name, "note": layer.note}
+    if isinstance(layer, Scale):
+        return {**shown, "unit": layer.unit}
+    labels = {"labels": layer.labels, "colors": layer.colors, "counts": layer.counts}
+    return {**shown, **labels, "codes": packer.add(layer.codes)}
+
+
+def _asset(name: str) -> str:
+    return (files("kmip_data.drawing.maps") / "assets" / name).read_text("utf-8").rstrip()

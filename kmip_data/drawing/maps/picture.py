@@ -1,0 +1,122 @@
+"""A city as a PNG: one map for each thing it is coloured by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap
+from kmip_data.drawing.maps.layers import Categories, Layer, Scale, ramp
+from kmip_data.drawing.pictures import write_png
+
+LONGEST_SIDE: Final = 8.0  #: inches of a map
+MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
+STREETS: Final = "#c4c4c4"
+INK: Final = "#222222"
+
+
+def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
+    """Draw the streets as lines and the intersections as points, once for each of ``layers``.
+
+    Every map has its legend, and a scale bar; north is up.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+
+    low, high = _frame(city.position)
+    width, height = LONGEST_SIDE * (high - low) / (high - low).max()
+    legend = 2.6
+    columns = _columns(len(layers), width + legend, height)
+    rows = -(-len(layers) // columns)
+    size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
+    figure = Figure(figsize=size, dpi=110, layout="compressed")
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{city.title}\n{city.options}", fontsize=14)
+    figure.supxlabel(ATTRIBUTION, fontsize=10, color="#555555")
+    # Points that just about touch where the city is evenly dense.
+    points = 72.0**2 * width * height / max(1, len(city.position))
+    area = min(14.0, max(0.35, 0.12 * points))
+    lines = _lines(city.position, city.streets)
+    for number, layer in enumerate(layers):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set_axis_off()
+        axes.set_title(f"{layer.name}\n{layer.note}", fontsize=11)
+        axes.plot(*lines, color=STREETS, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
+        marks = {"s": area, "linewidths": 0, "zorder": 2}
+        x, y = city.position.T
+        if isinstance(layer, Scale):
+            colors = ListedColormap(ramp("viridis", 256))
+            drawn = axes.scatter(x, y, c=layer.values, cmap=colors, **marks)
+            figure.colorbar(drawn, ax=axes, shrink=0.6, pad=0.02, label=f"{layer.name} [{layer.unit}]")
+        else:
+            axes.scatter(x, y, c=layer.codes, cmap=ListedColormap(layer.colors),
+                         vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
+            _legend(axes, layer)
+        _scale_bar(axes, low, high)
+    write_png(figure, path, bbox_inches="tight", pad_inches=0.2)
+
+
+def nice_length(longest: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, the largest that is not longer.
+
+    >>> nice_length(730.0), nice_length(1_000.0)
+    (500.0, 1000.0)
+    """
+    power = 10.0 ** math.floor(math.log10(longest))
+    return max(step * power for step in (1, 2, 5) if step * power <= longest)
+
+
+def _frame(position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of the map, with a margin; below it there is room for the scale bar."""
+    low, high = position.min(axis=0), position.max(axis=0)
+    longest = max(float((high - low).max()), 1.0)
+    # A street village along one line is still a map, not a line.
+    lacking = np.maximum(0.25 * longest - (high - low), 0) / 2
+    margin = 0.02 * longest
+    return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
+
+
+def _columns(maps: int, width: float, height: float) -> int:
+    """Return how many maps side by side make the picture most like a screen, without many gaps."""
+
+    def badness(columns: int) -> float:
+        rows = -(-maps // columns)
+        gaps = 1 - maps / (rows * columns)
+        return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps
+
+    return min(range(1, maps + 1), key=badness)
+
+
+def _lines(position: NDArray[np.float64], streets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(2, 3S): end, end, gap of every street: one broken line is drawn faster than many lines."""
+    lines = np.full((streets.shape[1], 3, 2), np.nan)
+    lines[:, :2] = position[streets.T]
+    return lines.reshape(-1, 2).T
+
+
+def _legend(axes: Any, layer: Categories) -> None:
+    from matplotlib.lines import Line2D
+
+    step = -(-len(layer.labels) // MOST_ROWS)
+    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]
+    handles = [
+        Line2D([], [], marker="o", linestyle="", markersize=7, color=color, label=f"{label}  ({count:,})")
+        for label, color, count in rows
+    ]
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+    across, longest = float(high[0] - low[0]), float((high - low).max())
+    length = nice_length(across / 3)
+    x, y = low[0] + 0.03 * across, low[1] + 0.02 * longest
+    axes.plot([x, x + length], [y, y], color=INK, linewidth=2.5, solid_capstyle="butt", zorder=3)
+    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
+    axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", color=INK, fontsize=9)

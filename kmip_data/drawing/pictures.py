@@ -1,0 +1,368 @@
+"""Pictures of records: nodes by class over what they were made from, their edges, degrees and classes."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.files.changes import write_output
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+
+if TYPE_CHECKING:
+    from kmip_data.reading.store import ShardStore
+
+MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
+FEW = 1_000  #: nodes in the plane that are drawn as larger dots
+PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
+CROSSING = "#222222"  #: colour of edges between two classes
+ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
+_LINE = {"linewidths": 0.35, "alpha": 0.65, "clip_on": False}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One graph as arrays.
+
+    Attributes
+    ----------
+    key
+        Upstream identity, shown as the title.
+    pos
+        float ``(N, 2)`` or ``(N, 3)``, positions of the nodes.
+    y
+        int64 ``(N,)``, class of each node; ``None`` where nodes have none.
+    edge_index
+        int64 ``(2, E)``, row 0 sources and row 1 targets.
+    picture
+        uint8 ``(H, W, 3)``, drawn below the nodes: ``pos`` has column and minus the row of a pixel.
+    place
+        Where the positions come from, if they are not the record's own.
+    label
+        What the graph is labelled with, in words; empty where it has no label.
+    """
+
+    key: str
+    pos: NDArray[np.floating[Any]]
+    y: NDArray[np.int64] | None
+    edge_index: NDArray[np.int64]
+    picture: NDArray[np.uint8] | None = None
+    place: str = ""
+    label: str = ""
+
+    def degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In-degree and out-degree of each node, int64 ``(N,)``."""
+        sources, targets = self.edge_index
+        nodes = len(self.pos)
+        return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
+
+    def some_edges(self, limit: int = MAX_EDGES) -> NDArray[np.int64]:
+        """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
+        edges = self.edge_index.shape[1]
+        if edges <= limit:
+            return self.edge_index
+        chosen = np.random.Generator(np.random.PCG64(0)).choice(edges, size=limit, replace=False)
+        return self.edge_index[:, np.sort(chosen)]
+
+
+def drawing_of(store: ShardStore, position: int) -> Drawing:
+    """Read the record at ``position`` (in source order) as arrays.
+
+    Nodes without a position of their own get one: atoms where RDKit draws them, others by springs.
+    """
+    from kmip_data.reading.gather import LEVELS
+
+    schema = store.schema
+    shard = store.shards[store.shard[position]]
+    first = {level: int(store.start[row, position]) for level, row in LEVELS.items()}
+    last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
+
+    def read(column: Column) -> NDArray[Any]:
+        return np.asarray(shard.read(column.key, first[column.level], last[column.level]))
+
+    edge_index = np.zeros((2, 0), dtype=np.int64)
+    if schema.edges == "neighbor":
+        sources = shard.read(NEIGHBOR, first["node"], last["node"]).astype(np.int64)
+        targets = np.repeat(np.arange(len(sources)), sources.shape[1])
+        edge_index = np.stack([sources.reshape(-1), targets])
+    elif schema.edges == "index":
+        edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
+    nodes = last["node"] - first["node"]
+    if edge_index.max(initial=-1) >= nodes:
+        what = "an edge leads out of its graph"
+        raise store.damaged_record(position, what, f"nodes below {nodes}", str(edge_index.max()))
+    labels, y, label = schema.labels, None, ""
+    if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
+        y = read(labels).astype(np.int64)
+        if labels.most is not None and (y > labels.most).any():
+            what = "a label is out of range"
+            raise store.damaged_record(position, what, f"at most {labels.most}", str(y.max()))
+    elif labels is not None and labels.level == "graph":
+        label = _label(labels, read(labels)[0], store.build.card.class_names)
+    pos, picture, place = _own_position(schema, read), None, ""
+    if pos is None:
+        pos, picture, place = _placed(schema, read, edge_index, nodes)
+    key = shard.keys[first["graph"]]
+    return Drawing(key, pos.astype(np.float64), y, edge_index, picture, place, label)
+
+
+def _own_position(schema: Schema, read: Callable[[Column], NDArray[Any]]) -> NDArray[Any] | None:
+    """Return the stored positions in the plane or in space; rows of a picture go down."""
+    for column in schema.columns:
+        row = _row_field(column)
+        if row is not None:
+            pixels = read(column)[:, row : row + 2].astype(np.float64)
+            return np.column_stack([pixels[:, 1], -pixels[:, 0]])
+    for view in schema.views:
+        if view.attribute == "pos" and view.stop - view.start in {2, 3}:
+            return read(schema.column(view.source))[:, view.start : view.stop]
+    for column in schema.columns:
+        if column.attribute == "pos" and column.shape in {(2,), (3,)}:
+            return read(column)
+    return None
+
+
+def _row_field(column: Column) -> int | None:
+    """Return which field of a column of nodes is the row in a picture, where the column in it follows."""
+    pairs = enumerate(zip(column.fields, column.fields[1:], strict=False))
+    found = (i for i, (one, two) in pairs if one.startswith("row") and two.startswith("column"))
+    return next(found, None) if column.level == "node" else None
+
+
+def _placed(
+    schema: Schema, read: Callable[[Column], NDArray[Any]], edge_index: NDArray[np.int64], nodes: int
+) -> tuple[NDArray[Any], NDArray[np.uint8] | None, str]:
+    """Return positions for nodes that have none, the picture they belong to, and where they come from."""
+    from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
+
+    columns = {column.attribute: column for column in schema.columns}
+    if "x" in columns and "edge_attr" in columns and is_molecule(columns["x"].fields):
+        drawn = draw_molecule(read(columns["x"]), edge_index, read(columns["edge_attr"]))
+        if drawn is not None:
+            return drawn[1] * (1, -1), drawn[0], "drawn by RDKit from the features"
+    return layout(edge_index, nodes), None, "places by springs, not of the data"
+
+
+def _label(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
+    """Write the label of a graph: its class, the labels that hold, or its targets."""
+    if column.num_classes and not column.shape:
+        return class_name(int(value), names)
+    fields = column.fields or tuple(str(i) for i in range(value.size))
+    if column.num_classes:
+        return (
+            "\n".join(name for name, holds in zip(fields, value.ravel(), strict=True) if holds)
+            or "none holds"
+        )
+    return "\n".join(f"{name}  {number:.3g}" for name, number in zip(fields, value.ravel(), strict=True))
+
+
+def class_colors(count: int) -> list[str]:
+    """Hex colour of each class: 20 that are easy to tell apart, then the same again.
+
+    Neighbouring classes differ, so the parts of one shape, which are numbered in a row, do too.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    twenty = [to_hex(colormaps["tab20"](i)) for i in (*range(0, 20, 2), *range(1, 20, 2))]
+    return [twenty[i % 20] for i in range(count)]
+
+
+def draw_png(
+    drawings: Sequence[Drawing],
+    path: Path,
+    *,
+    title: str,
+    footer: str,
+    class_names: Sequence[str] = (),
+    up: Literal["y", "z"] = "z",
+) -> None:
+    """Draw one row of four panels for each record into a PNG.
+
+    The panels are the points by class, the edges (dark where they join two classes), the
+    out-degrees with the in-degree, and the classes with their names and colours.
+
+    Parameters
+    ----------
+    title, footer
+        What this is (a sample says so), and the attribution that its licence asks for.
+    class_names
+        Names by class number; a number is shown where a name is missing.
+    up
+        The axis that points up.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(16, 1.3 + 4.1 * len(drawings)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(textwrap.fill(title, 120), fontsize=15, fontweight="bold")
+    figure.supxlabel(footer, fontsize=9, color="#555555")
+    grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
+    colors = class_colors(_classes(drawings, class_names))
+    for row, drawing in enumerate(drawings):
+        spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
+        points = figure.add_subplot(grid[row, 0], **spatial)
+        edges = figure.add_subplot(grid[row, 1], **spatial)
+        _draw_points(points, drawing, colors, up)
+        _draw_edges(edges, drawing, colors, up)
+        _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
+        _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
+    write_png(figure, path)
+
+
+def write_png(figure: Any, path: Path, **options: Any) -> None:
+    """Write a figure; a dollar sign in a name begins no formula, which could be one that fails."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": None}, **options)
+    write_output(path, picture.getvalue())
+
+
+def _classes(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
+    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
+    return max(len(names), largest + 1)
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a class, or its number where it has none."""
+    return names[number] if number < len(names) else f"class {number}"
+
+
+def point_colors(drawing: Drawing, colors: Sequence[str]) -> list[str]:
+    """Colour of each point."""
+    if drawing.y is None:
+        return [PLAIN] * len(drawing.pos)
+    return [colors[number] for number in drawing.y.tolist()]
+
+
+def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
+    place = f" ({drawing.place})" if drawing.place else ""
+    axes.set_title(f"{_short(drawing.key)}\n{len(drawing.pos):,} nodes{place}", fontsize=10)
+    _frame(axes, drawing.pos, up)
+    if drawing.picture is not None:
+        _draw_picture(axes, drawing.picture)
+        if drawing.y is None:
+            return  # a molecule: its picture shows the atoms
+    columns = drawing.pos.T
+    few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
+    size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
+    colored = point_colors(drawing, colors)
+    axes.scatter(*columns, c=colored, s=size, linewidths=edge, edgecolors="white", clip_on=False)
+
+
+def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
+    from matplotlib.collections import LineCollection
+    from mpl_toolkits.mplot3d.art3d import Line3DCollection
+
+    shown = drawing.some_edges()
+    total = drawing.edge_index.shape[1]
+    count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else f"{total:,} edges"
+    _frame(axes, drawing.pos, up)
+    if drawing.picture is not None and drawing.y is not None:
+        _draw_picture(axes, drawing.picture, alpha=0.35)
+    segments = drawing.pos[shown.T]
+    collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
+    share = ""
+    if drawing.y is None:
+        axes.add_collection(collection(segments, colors=PLAIN, **_LINE))
+    else:
+        sources, targets = drawing.y[shown]
+        crossing = sources != targets
+        inside = [colors[number] for number in targets[~crossing].tolist()]
+        axes.add_collection(collection(segments[~crossing], colors=inside, **_LINE))
+        axes.add_collection(collection(segments[crossing], colors=CROSSING, **_LINE))
+        whole = drawing.y[drawing.edge_index]
+        share = f"\ndark: {np.mean(whole[0] != whole[1]) if total else 0:.1%} join two classes"
+    axes.set_title(f"{count}{share}", fontsize=10)
+
+
+def _short(key: str, most: int = 44) -> str:
+    """Return a key, its middle left out where it is wider than its panel."""
+    return key if len(key) <= most else f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
+
+
+def _draw_picture(axes: Any, picture: NDArray[np.uint8], alpha: float = 1.0) -> None:
+    """Lay a picture below the nodes; the centre of its first pixel is the origin."""
+    height, width = picture.shape[:2]
+    box = (-0.5, width - 0.5, 0.5 - height, 0.5)
+    axes.imshow(picture, extent=box, alpha=alpha, zorder=0, interpolation="antialiased")
+    axes.set_xlim(*box[:2])
+    axes.set_ylim(*box[2:])
+
+
+def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
+    """Equal scale on all axes, no ticks, the box of the data."""
+    low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
+    extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
+    axes.set_xlim(low[0], low[0] + extent[0])
+    axes.set_ylim(low[1], low[1] + extent[1])
+    if pos.shape[1] == 2:
+        axes.set_aspect("equal")
+        axes.set_axis_off()
+        return
+    axes.set_zlim(low[2], low[2] + extent[2])
+    axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
+    # After the vertical axis was set: the aspect is turned with it.
+    axes.set_box_aspect(extent, zoom=_zoom(extent, up))
+    axes.set_axis_off()
+
+
+def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
+    """Zoom at which a box of this extent, seen from the usual side, just fills its panel."""
+    across, deep, high = extent if up == "z" else extent[[2, 0, 1]]
+    turn, tilt = np.radians(AZIMUTH), np.radians(ELEVATION)
+    width = across * abs(np.sin(turn)) + deep * abs(np.cos(turn))
+    depth = across * abs(np.cos(turn)) + deep * abs(np.sin(turn))
+    height = high * np.cos(tilt) + depth * np.sin(tilt)
+    # matplotlib scales the box to a diagonal of fixed length; the two limits are of the panel.
+    return float(np.linalg.norm(extent) * min(1.06 / width, 0.95 / height))
+
+
+def _draw_degrees(axes: Any, drawing: Drawing) -> None:
+    incoming, outgoing = drawing.degrees()
+    constant = len(incoming) > 0 and incoming.min() == incoming.max()
+    last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
+    step = -(-(last + 1) // 40)
+    bins = np.arange(0, last + step + 1, step) - 0.5
+    axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree")
+    if constant:
+        axes.axvline(incoming[0], color=CROSSING, linewidth=1.2, label=f"in-degree (all {incoming[0]})")
+    else:
+        axes.hist(incoming, bins=bins, histtype="step", color=CROSSING, label="in-degree")
+    axes.set_title("degrees", fontsize=10)
+    axes.set_xlabel("edges of a node")
+    axes.set_ylabel("nodes")
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
+    axes.set_title("classes", fontsize=10)
+    if drawing.y is None:
+        text = f"the graph:\n\n{drawing.label}" if drawing.label else "nodes have no class"
+        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+    present, counts = np.unique(drawing.y, return_counts=True)
+    rows = np.arange(len(present))
+    axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
+    axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()], fontsize=9)
+    axes.invert_yaxis()
+    axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
+    for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+        axes.annotate(
+            f"{count:,}", (count, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.margins(x=0.15)
+    axes.set_xlabel("nodes")
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,154 @@
+"""One writer a folder: a lock file beside it, its owner in a side file, and a message while waiting.
+
+The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
+killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
+(:class:`filelock.SoftFileLease`) takes its place: a file that its holder touches every ten seconds
+and that others may take over after thirty seconds of silence. A lease can be lost by a holder that
+was only stopped, so nothing relies on the lock for correctness: every file of a build is renamed in
+complete, and two builders of one key write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import move, remove_empty, remove_file
+from kmip_data.files.errors import writing
+from kmip_data.files.small import read_small
+from kmip_data.runtime.progress import say
+
+LOCKS = ".locks"  #: folder of lock files, beside the build folders
+LEASE_SECONDS = 30.0
+MESSAGE_SECONDS = 30.0
+NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+def lock_path(folder: Path) -> Path:
+    """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
+
+    A folder whose parent cannot be written to (the root of a mounted disk) has it inside. Either is
+    there only while the lock is held, or after its holder was killed.
+    """
+    locks = folder.parent / LOCKS
+    try:
+        _make(locks)
+    except OSError:
+        return folder / ".lock"
+    return locks / f"{folder.name}.lock"
+
+
+def _make(locks: Path) -> None:
+    """Make a folder that another process may remove at any moment: then ``mkdir`` finds it there and gone."""
+    while True:
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            try:
+                if not stat.S_ISDIR(locks.stat().st_mode):
+                    raise
+            except FileNotFoundError:
+                continue
+        else:
+            return
+
+
+@contextlib.contextmanager
+def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a build or run folder; wait, and say on whom, while another process has it.
+
+    Whoever waited finds what that process left: look at the folder again.
+
+    Parameters
+    ----------
+    folder
+        The folder; it need not exist.
+    quiet
+        Say nothing while waiting.
+    wait
+        ``False``: do not wait; a folder that is in use is an error.
+
+    Raises
+    ------
+    UsageError
+        Another process has it and ``wait`` is off, or the lock file cannot be written.
+    OutOfResources
+        The lock file cannot be written.
+    """
+    path = lock_path(folder)
+    owner = path.with_suffix(".owner.json")
+    with writing(path):
+        lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
+    try:
+        _write_owner(owner)
+        yield
+    finally:
+        # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
+        for file in (owner, path):
+            remove_file(file)
+        lock.release()
+        if path.parent.name == LOCKS:
+            remove_empty(path.parent)  # not empty while others wait or work
+
+
+def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) -> Any:
+    import filelock
+
+    lock: Any = filelock.FileLock(path, fallback_to_soft=False)
+    timeout = 0.0
+    while True:
+        _make(path.parent)
+        try:
+            lock.acquire(timeout=timeout, poll_interval=0.2)
+        except (FileNotFoundError, FileExistsError):
+            continue  # another process removed the empty folder of locks in between
+        except filelock.Timeout:
+            if not wait:
+                raise _in_use(folder, describe_owner(owner)) from None
+            timeout = MESSAGE_SECONDS
+            if not quiet:
+                say(f"waiting for {folder.name}: {describe_owner(owner)} has it")
+        except OSError as error:
+            if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
+                raise
+            lock = filelock.SoftFileLease(f"{path}.lease", lease_duration=LEASE_SECONDS)
+        else:
+            return lock
+
+
+def _in_use(folder: Path, owner: str) -> UsageError:
+    return UsageError(
+        f"{folder} is in use.",
+        expected="a folder that no other process writes to",
+        found=f"{owner} has it",
+        left="nothing was changed",
+        next="the same command when that process has ended",
+    )
+
+
+def describe_owner(owner: Path) -> str:
+    """Who holds the lock, as far as its side file says: process id, host and age."""
+    try:
+        entry = json.loads(read_small(owner))
+        age = max(0, round(time.time() - float(entry["started"])))
+        return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return "another process"
+
+
+def _write_owner(owner: Path) -> None:
+    entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+    # The side file only feeds a message: a full disk must not stop a build that has the lock.
+    with contextlib.suppress(OSError):
+        partial = owner.with_name(f"{owner.name}.{os.getpid()}")
+        partial.write_text(json.dumps(entry), encoding="utf-8")
+        move(partial, owner)

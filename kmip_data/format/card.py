@@ -1,0 +1,211 @@
+"""The card of a build: ``card.json``, written last, says everything about the folder it lies in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small import first_fault, read_small
+from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
+from kmip_data.format.layout import parse_schema
+from kmip_data.format.schema import Schema
+
+CARD_NAME = "card.json"
+CARD_VERSION: Final = 1
+
+
+PART: Final = "part of the published set"
+
+
+def remark(sample: bool, complete: bool | None) -> str:
+    """Return what is to be said after the name of data that are not the whole of a real dataset."""
+    if sample:
+        return " (sample: generated, not the real data)"
+    return f" ({PART})" if complete is False else ""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class FileEntry(_Strict):
+    """One file with the records of a shard, in the folder that is meant."""
+
+    file: Name
+    sha256: str
+    bytes: Count
+    graphs: Count
+    nodes: Count
+    edges: Count
+
+
+class ShardEntry(FileEntry):
+    """One shard file, relative to the build folder."""
+
+    file: ShardFile
+
+
+class SplitPart(_Strict):
+    """One part (train, val or test) of a split: counts and the digest of its keys in order."""
+
+    graphs: Count
+    nodes: Count
+    edges: Count
+    digest: str
+
+
+class SplitEntry(_Strict):
+    """One split file beside the shards."""
+
+    file: SplitFile
+    sha256: str
+    rule: str
+    parameters: Parameters
+    parts: dict[Name, SplitPart]
+    note: str = ""
+
+
+class Receipt(_Strict):
+    """Where a raw file came from. No time stamp: equal inputs give equal cards."""
+
+    name: str
+    origin: str = Field(description="url, archive file name or 'generated sample'")
+    sha256: str
+    bytes: int
+
+
+class Card(_Strict):
+    """What a build is, how it was made and what is in it."""
+
+    version: Literal[1] = CARD_VERSION
+    dataset: Name
+    manifest: Name | Literal[""] = Field(
+        default="", description="stem of the manifest; empty for a saved dataset"
+    )
+    pipeline: Name | Literal[""] = Field(
+        default="", description="stem of the pipeline's module; empty likewise"
+    )
+    title: str
+    key: Name
+    sample: bool = Field(description="generated in the upstream layout, not the real data")
+    complete: bool | None = Field(description="has the counts of the published set; null: none was published")
+    parameters: Parameters
+    pipeline_version: int
+    format_version: int
+    license: dict[str, str | bool]
+    citation: str
+    receipts: Annotated[list[Receipt], FailFast()]
+    content_digest: str = Field(description="SHA-256 over the digests of the raw members used")
+    data_schema: dict[str, Any]
+    default_split: str = Field(description="key of splits that the classes take unless told")
+    class_names: Annotated[list[str], FailFast()]
+    shards: Annotated[list[ShardEntry], FailFast()]
+    splits: dict[Name, SplitEntry]
+    counts: dict[str, Count]
+    statistics: Annotated[dict[str, Any], AfterValidator(check_statistics)]
+    versions: dict[str, str]
+    notes: Annotated[list[str], FailFast()]
+    digest: str = Field(
+        default="",
+        description="SHA-256 of this card without this field; filled by to_json, checked by verify",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        parse_schema(json.dumps(self.data_schema))
+        if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
+            msg = f"counts has no {min(missing)}"
+            raise ValueError(msg)
+        if self.default_split and self.default_split not in self.splits:
+            msg = "default_split is not one of splits"
+            raise ValueError(msg)
+        if self.license.get("url") and "name" not in self.license:
+            msg = "license has no name"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def heading(self) -> str:
+        """The title, with the name of the dataset where the title has not, and what :func:`remark` says."""
+        named = self.dataset.lower() in self.title.lower()
+        return f"{self.title if named else f'{self.dataset}: {self.title}'}{self.remark}"
+
+    @property
+    def remark(self) -> str:
+        """See :func:`remark`."""
+        return remark(self.sample, self.complete)
+
+    @property
+    def extent(self) -> str:
+        """``sample``, ``part of the published set``, or nothing to remark."""
+        if self.sample:
+            return "sample"
+        return PART if self.complete is False else ""
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema as an object."""
+        return parse_schema(json.dumps(self.data_schema))[0]
+
+    def to_json(self) -> str:
+        """Stable, readable JSON: equal cards give equal text.
+
+        ``digest`` is made anew from all other fields, so the text of a card that was changed on
+        disk, even where it parses to the same values, differs from what its content gives here.
+        """
+        content = self.model_dump(mode="json", exclude={"digest"})
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        content["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
+        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_card(folder: Path) -> Card:
+    """Read the card of a build folder.
+
+    Raises
+    ------
+    UsageError
+        There is no card (an unfinished build); or a newer kmip-data wrote it: then the build is sound and
+        this version must leave it alone.
+    DamagedInput
+        The card does not follow the model.
+    """
+    path = folder / CARD_NAME
+    try:
+        text = read_small(path)
+        # First of all: the card of a newer version is not a damaged one of this version.
+        if not _is_newer(text):
+            return Card.model_validate_json(text)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{folder} is not a finished build.",
+            expected=f"{CARD_NAME} in it",
+            found="no such file",
+            next="kmip-data build NAME (an unfinished build goes on where it stopped)",
+        ) from error
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
+        raise DamagedInput(
+            f"{path} cannot be read as a card.",
+            expected=f"a JSON card of version {CARD_VERSION}",
+            found=first_fault(error),
+            left="the file is as it was",
+            next="the kmip-data build command that made it, once more: it writes the card anew",
+        ) from error
+    raise UsageError(
+        f"{folder} was written by a newer kmip-data.",
+        expected=f"a card of version {CARD_VERSION}",
+        found=f"version {json.loads(text)['version']}",
+        left="nothing was changed",
+        next="upgrade kmip-data, or give another --home (or --output) to this version",
+    )
+
+
+def _is_newer(text: bytes) -> bool:
+    content = json.loads(text)
+    version = content.get("version") if isinstance(content, dict) else None
+    return isinstance(version, int) and version > CARD_VERSION

@@ -1,0 +1,172 @@
+"""Open an HDF5 file that someone else may have made, and refuse what only harms.
+
+HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
+(filters), and declare arrays far larger than the file. Nothing of that occurs in shards or in the
+raw files that pipelines read, so :func:`open_untrusted` walks every object with the low-level
+interface, following no link, and refuses the file before a byte of data is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import h5py
+import numpy as np
+from h5py import h5a, h5f, h5g, h5p, h5t
+
+from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.format.hdf5.objects import TYPE_NAMES, Refused, StoredDataset, Survey
+from kmip_data.format.refusals import check_resources
+
+SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
+RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
+
+_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
+_OTHER_MAGIC: Final = (
+    (b"PK", "a zip archive"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (b"\x80", "a Python pickle"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"{", "JSON text"),
+    (b"<", "an HTML or XML page"),
+)
+# What h5py raises while data of a damaged file are read.
+_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
+
+
+@contextlib.contextmanager
+def open_untrusted(
+    path: str | os.PathLike[str],
+    *,
+    max_declared_bytes: int,
+    filters: frozenset[str] = RAW_FILTERS,
+) -> Iterator[h5py.File]:
+    """Open an HDF5 file for reading after every object in it has been found harmless.
+
+    Parameters
+    ----------
+    max_declared_bytes
+        Most bytes that all datasets together may declare, uncompressed.
+    filters
+        Filters that datasets may use, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not HDF5, is truncated or damaged, or holds a link, external or virtual data,
+        a type other than numbers and fixed-length text, another filter, or absurd sizes. Errors
+        that HDF5 raises while the caller reads become this error too.
+    OutOfResources
+        Memory or file descriptors of this process ran out: the file may be whole.
+    """
+    with open_surveyed(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
+        yield file
+
+
+@contextlib.contextmanager
+def open_surveyed(
+    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str]
+) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
+    """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
+    path = Path(path)
+    size = _check_file(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(contextlib.closing(_open(path)))
+            survey = Survey(size, filters, max_declared_bytes)
+            survey.group(h5g.open(file.id, b"/"), "", 0)
+            if survey.needs_zstd:
+                enable_zstd()
+        except Refused as refused:
+            _refuse(path, *refused.args)
+        except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
+            _refuse_damaged(path, error)
+        try:
+            yield file, survey.datasets
+        except KmipDataError:
+            raise
+        except _HDF5_ERRORS as error:
+            _refuse_damaged(path, error)
+
+
+def read_scalar(file: h5py.File, name: str) -> int | str | None:
+    """Return an attribute of the root that is one whole number or fixed-length ASCII text.
+
+    Nothing else is read: a variable-length type could name the same large object many times.
+    ``None`` if there is no such attribute.
+
+    Raises
+    ------
+    ValueError
+        The attribute is of another type.
+    """
+    if name not in file.attrs:
+        return None
+    attribute = h5a.open(file.id, name.encode())
+    kind = attribute.get_type()
+    fixed = isinstance(kind, h5t.TypeIntegerID) or (
+        isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+    )
+    if not fixed or attribute.shape != ():
+        msg = f"{TYPE_NAMES.get(kind.get_class(), 'a number')} of shape {attribute.shape}"
+        raise ValueError(msg)
+    value = np.empty((), attribute.dtype)
+    attribute.read(value)
+    found = value.item()
+    return found.decode("ascii") if isinstance(found, bytes) else int(found)
+
+
+def enable_zstd() -> None:
+    """Register the zstd filter with HDF5 in this process."""
+    import hdf5plugin  # noqa: F401 -- importing it registers its filters
+
+
+def _check_file(path: Path) -> int:
+    """Return the size of a regular file that starts like HDF5; anything else is refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
+    except OSError as error:
+        _refuse(path, "cannot be opened", "a readable file", error.strerror or str(error), error)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            _refuse(path, "is not a file", "an HDF5 file", stat.filemode(status.st_mode))
+        head = os.read(descriptor, 16)
+    finally:
+        os.close(descriptor)
+    if not head.startswith(_MAGIC):
+        names = (name for magic, name in _OTHER_MAGIC if head.lstrip().startswith(magic))
+        found = "an empty file" if not head else next(names, f"a file that starts with {head[:8]!r}")
+        _refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found)
+    return status.st_size
+
+
+def _open(path: Path) -> h5py.File:
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if hasattr(access, "set_file_locking"):  # network file systems may have no locks; we only read
+        access.set_file_locking(False, True)
+    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access))
+
+
+def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
+    if error is not None:
+        check_resources(path, error)
+    raise DamagedInput(
+        f"{path} {what}.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
+    ) from error
+
+
+def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
+    found = " ".join(str(error).split())[:200] or type(error).__name__
+    _refuse(path, "is damaged", "a complete HDF5 file", found, error)

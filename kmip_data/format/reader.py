@@ -1,0 +1,281 @@
+"""One shard, opened safely and read by mapping its arrays."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import UsageError
+from kmip_data.format.hdf5.chunks import read_chunked
+from kmip_data.format.hdf5.mapping import map_file
+from kmip_data.format.layout import Expected, parse_schema
+from kmip_data.format.refusals import check_resources, check_version, refuse
+from kmip_data.format.schema import (
+    ATTR_BUILD,
+    ATTR_COUNTS,
+    ATTR_DATASET,
+    ATTR_FORMAT,
+    ATTR_SCHEMA,
+    ATTR_VERSION,
+    EDGE_PTR,
+    FORMAT,
+    FORMAT_VERSION,
+    KEY,
+    NODE_PTR,
+)
+
+if TYPE_CHECKING:
+    import h5py
+
+    from kmip_data.format.hdf5.objects import StoredDataset
+
+T = TypeVar("T", int, str)
+
+#: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
+MAX_DECLARED_BYTES: Final = 2**36
+
+
+class Shard:
+    """A shard file.
+
+    Opening checks the whole structure once with h5py (harmless, complete, as the schema says, row
+    pointers in order), then closes the file. Data are read from a read-only map that is made on
+    first use, so an instance holds no file descriptor for uncompressed shards, can be pickled,
+    is usable after a fork and from several threads. Values are not checked here: ``verify`` does.
+
+    Parameters
+    ----------
+    path
+        The shard file.
+
+    Attributes
+    ----------
+    node_ptr, edge_ptr
+        int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
+    layout
+        Every dataset that the schema asks for, by key.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not a shard, is truncated, hostile or contradicts itself, or was written by a
+        newer version of this package.
+    OutOfResources
+        Memory or file descriptors of this process ran out.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_surveyed
+
+        self.path = Path(path).absolute()
+        survey = open_surveyed(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
+        with survey as (file, stored):
+            self._size = self.path.stat().st_size
+            self._read_attributes(file)
+            self._read_structure(file, stored)
+        self._buffer: Any = None
+        self._views: dict[str, NDArray[Any] | None] = {}
+        self._handle: tuple[int, h5py.File] | None = None
+
+    def _read_attributes(self, file: h5py.File) -> None:
+        found = _attribute(self.path, file, ATTR_FORMAT, str)
+        if found != FORMAT:
+            refuse(
+                self.path, "is HDF5, but not a shard", f"the attribute format = {FORMAT!r}", repr(found)[:40]
+            )
+        check_version(self.path, _attribute(self.path, file, ATTR_VERSION, int), FORMAT_VERSION)
+        self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
+        self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
+        try:
+            self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
+        except ValueError as error:
+            found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
+        self.graphs, self.nodes, self.edges = _counts(
+            self.path, _attribute(self.path, file, ATTR_COUNTS, str)
+        )
+
+    def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
+        """Hold what is stored against the schema and the counts; remember where data lie."""
+        for key in sorted(set(self.layout) ^ set(stored)):
+            found = f"no {key}" if key in self.layout else f"{key} besides"
+            refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
+        self._offsets: dict[str, int | None] = {}
+        for key, entry in self.layout.items():
+            wanted = entry.shape(self.graphs, self.nodes, self.edges)
+            if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
+                refuse(
+                    self.path,
+                    "does not follow its schema",
+                    f"{key} as {entry.dtype} {wanted}",
+                    f"{stored[key].dtype} {stored[key].shape}",
+                )
+            if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
+                refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
+            self._offsets[key] = stored[key].offset
+        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
+        if self.schema.edges == "neighbor":
+            self.edge_ptr = self.node_ptr * (self.schema.k or 0)
+            if self.edges != self.edge_ptr[-1]:
+                expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} a node)"
+                refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
+        elif self.schema.edges == "index":
+            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
+        else:
+            self.edge_ptr = np.zeros_like(self.node_ptr)
+        largest = int(np.diff(self.node_ptr).max(initial=0))
+        if largest > self.schema.max_nodes:
+            refuse(
+                self.path,
+                "holds a graph that is too large",
+                f"{self.schema.max_nodes:,} nodes",
+                f"{largest:,}",
+            )
+
+    def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
+        pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
+        if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
+            refuse(
+                self.path,
+                f"has row pointers that are not in order ({key})",
+                f"0, then never less, up to {total:,}",
+                f"{pointers[0]:,} to {pointers[-1]:,}",
+            )
+        pointers.setflags(write=False)
+        return pointers
+
+    def __repr__(self) -> str:
+        return (
+            f"Shard({str(self.path)!r}, graphs={self.graphs:,}, nodes={self.nodes:,}, edges={self.edges:,})"
+        )
+
+    def __len__(self) -> int:
+        return self.graphs
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
+        state.pop("keys", None)  # read again where they are needed
+        return state
+
+    @functools.cached_property
+    def keys(self) -> list[str]:
+        """Upstream identity of each graph."""
+        try:
+            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
+        except UnicodeDecodeError as error:
+            refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
+
+    def mapped(self, key: str) -> NDArray[Any] | None:
+        """Read-only view of a whole dataset in the map, or ``None`` if it is compressed or empty.
+
+        The view must be copied before anyone may change it; it cannot be made writable.
+        """
+        try:
+            return self._views[key]
+        except KeyError:
+            pass
+        entry, offset = self._entry(key), self._offsets[key]
+        view = None
+        if offset is not None:
+            if self._buffer is None:
+                self._buffer = self._map()
+            shape = entry.shape(self.graphs, self.nodes, self.edges)
+            view = np.frombuffer(self._buffer, entry.dtype, math.prod(shape), offset).reshape(shape)
+        self._views[key] = view
+        return view
+
+    def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
+        """Copy of rows ``start:stop`` of a dataset (columns of ``edge/index``), whatever its storage.
+
+        Returns
+        -------
+        A new, writable array with the stored dtype, which aliases nothing.
+        """
+        entry = self._entry(key)
+        view = self.mapped(key)
+        if view is not None:
+            part = view[:, start:stop] if entry.axis else view[start:stop]
+            return part.copy()
+        shape = entry.shape(self.graphs, self.nodes, self.edges)
+        rows = range(shape[entry.axis])[start:stop]
+        if not math.prod(shape) or not rows:
+            return np.empty((*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype)
+        try:
+            return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
+        except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
+            check_resources(self.path, error)
+            refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
+
+    def _entry(self, key: str) -> Expected:
+        try:
+            return self.layout[key]
+        except KeyError:
+            raise UsageError(
+                f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
+                expected=", ".join(self.layout),
+                found=repr(key),
+            ) from None
+
+    def _map(self) -> Any:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                if size != self._size:  # beyond the end of a shorter file a map would kill the process
+                    refuse(
+                        self.path, "changed since it was opened", f"{self._size:,} bytes", f"{size:,} bytes"
+                    )
+                return map_file(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            check_resources(self.path, error)
+            refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
+
+    def _file(self) -> h5py.File:
+        """Return this process's own handle on a compressed shard."""
+        import h5py
+
+        from kmip_data.format.hdf5.safety import enable_zstd
+
+        handle = self._handle
+        if handle is None or handle[0] != os.getpid():
+            enable_zstd()
+            handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
+            self._handle = handle
+        return handle[1]
+
+
+def _counts(path: Path, text: str) -> tuple[int, int, int]:
+    try:
+        counts = json.loads(text)
+        values = [counts[name] for name in ("graphs", "nodes", "edges")]
+    except (TypeError, KeyError, ValueError, RecursionError):
+        values = []
+    if not values or any(type(value) is not int or value < 0 for value in values):
+        refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
+    return values[0], values[1], values[2]
+
+
+def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
+    """Return an attribute that a shard must have."""
+    from kmip_data.format.hdf5.safety import read_scalar
+
+    what = f"has an attribute {name!r} that is not valid"
+    expected = "ASCII text" if kind is str else "a whole number"
+    try:
+        value = read_scalar(file, name)
+    except ValueError as error:
+        refuse(path, what, expected, str(error), error)
+    if value is None:
+        refuse(path, "is HDF5, but not a shard", f"an attribute {name!r}", "none")
+    if not isinstance(value, kind):
+        refuse(path, what, expected, repr(value)[:80])
+    return value

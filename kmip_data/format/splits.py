@@ -1,0 +1,225 @@
+"""Split files: which records, or nodes, are train, val and test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.hdf5.file import canonical_json, file_bytes, memory_file, put_text
+from kmip_data.format.parts import in_order
+from kmip_data.format.refusals import check_version, refuse
+
+if TYPE_CHECKING:
+    import h5py
+
+    from kmip_data.format.hdf5.objects import StoredDataset
+
+SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
+SPLIT_VERSION: Final = 1
+NODE_CODE: Final = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
+NODE_PARTS: Final = {"train": 0, "val": 1, "test": 2}
+NO_PART: Final = 255
+MAX_DECLARED_BYTES: Final = 2**33
+
+_PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """What a split file says.
+
+    Attributes
+    ----------
+    parts
+        Part name to positions of its records (int64 [n]) in source order over all shards, in the
+        order of the part; ``None`` for a split of nodes.
+    node_code
+        uint8 [N], for datasets of one graph: 0 train, 1 val, 2 test, 255 none; else ``None``.
+    digests
+        Part name to the SHA-256 (hex) of its keys, as :func:`keys_digest` gives it.
+    """
+
+    rule: str
+    parameters: dict[str, Any]
+    parts: dict[str, NDArray[np.int64]] | None
+    node_code: NDArray[np.uint8] | None
+    digests: dict[str, str]
+
+
+def keys_digest(keys: Sequence[str]) -> str:
+    """SHA-256 (hex) of the keys joined by line feeds, in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
+def encode_split(
+    parts: Mapping[str, Sequence[int] | NDArray[np.integer[Any]]],
+    *,
+    rule: str,
+    parameters: Mapping[str, Any],
+    keys: Sequence[str],
+) -> tuple[bytes, dict[str, str]]:
+    """Return the bytes of a split file over records, and the digest of each part's keys.
+
+    Parameters
+    ----------
+    parts
+        Part name (``train``, ``val``, ``test``) to positions in ``keys``, in the order of the part.
+    keys
+        Keys of all records in source order.
+
+    Raises
+    ------
+    DamagedInput
+        A position is out of range or occurs twice.
+    """
+    arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
+    fault = parts_fault(arrays, len(keys))
+    if fault is not None:
+        raise DamagedInput(
+            f"The split {rule!r} cannot be written.",
+            expected=f"each of {len(keys):,} records in one part at most",
+            found=fault,
+            left="no split was written",
+        )
+    digests = {name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()}
+    datasets = {f"split/{name}": part for name, part in arrays.items()}
+    return _encode(datasets, rule, parameters, digests), digests
+
+
+def encode_node_split(
+    code: NDArray[np.uint8], *, rule: str, parameters: Mapping[str, Any]
+) -> tuple[bytes, dict[str, str]]:
+    """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
+
+    Parameters
+    ----------
+    code
+        uint8 [N]: 0 train, 1 val, 2 test, 255 none.
+
+    Raises
+    ------
+    DamagedInput
+        ``code`` holds another value.
+    """
+    code = np.asarray(code, dtype=np.uint8).reshape(-1)
+    if not np.isin(code, [*NODE_PARTS.values(), NO_PART]).all():
+        raise DamagedInput(
+            f"The split {rule!r} cannot be written.",
+            expected="codes 0, 1, 2 and 255",
+            found=f"codes {np.unique(code).tolist()[:10]}",
+            left="no split was written",
+        )
+    digests = node_digests(code)
+    return _encode({NODE_CODE: code}, rule, parameters, digests), digests
+
+
+def node_digests(code: NDArray[np.uint8]) -> dict[str, str]:
+    """Digest of each part of a split of nodes: a node's key is its decimal number."""
+    return {
+        name: keys_digest([str(node) for node in np.flatnonzero(code == value).tolist()])
+        for name, value in NODE_PARTS.items()
+    }
+
+
+def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | None:
+    """Say what is wrong with the positions of a split over ``records`` records, if anything is."""
+    for name, part in parts.items():
+        if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
+            return f"a part called {name!r}"
+        if part.size and (part.min() < 0 or part.max() >= records):
+            return f"positions {part.min()} to {part.max()} in {name}, with {records:,} records"
+    used = np.concatenate([np.empty(0, np.int64), *parts.values()])
+    used.sort()
+    twice = used[1:][used[1:] == used[:-1]]
+    return f"position {twice[0]} more than once" if twice.size else None
+
+
+def read_split(path: str | os.PathLike[str]) -> SplitFile:
+    """Read a split file.
+
+    Raises
+    ------
+    DamagedInput
+        It is damaged, hostile, not a split file, or written by a newer version of this package.
+    """
+    from kmip_data.format.hdf5.safety import open_surveyed
+
+    path = Path(path)
+    with open_surveyed(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
+        rule, parameters, digests = _read_attributes(path, file)
+        parts, code = None, None
+        if set(stored) == {NODE_CODE}:
+            _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
+            code = file[NODE_CODE][:]
+        else:
+            parts = _read_parts(path, file, stored)
+    names = set(NODE_PARTS) if parts is None else set(parts)
+    if set(digests) != names:
+        refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
+    return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
+
+
+def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
+    from kmip_data.format.hdf5.safety import read_scalar
+
+    found = read_scalar(file, "format")
+    if found != SPLIT_FORMAT:
+        expected = f"the attribute format = {SPLIT_FORMAT!r}"
+        refuse(path, "is HDF5, but not a split file", expected, repr(found)[:80])
+    check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
+    rule, *texts = (read_scalar(file, name) for name in ("rule", "parameters", "digests"))
+    try:
+        parameters, digests = (json.loads(str(text)) for text in texts)
+    except (ValueError, RecursionError):
+        parameters = digests = None
+    if (
+        not isinstance(rule, str)
+        or not isinstance(parameters, dict)
+        or not isinstance(digests, dict)
+        or not all(isinstance(digest, str) for digest in digests.values())
+    ):
+        expected = "a rule, and parameters and digests as JSON objects"
+        refuse(path, "has attributes that are not valid", expected, f"{rule} {texts}"[:80])
+    return rule, parameters, digests
+
+
+def _read_parts(
+    path: Path, file: h5py.File, stored: Mapping[str, StoredDataset]
+) -> dict[str, NDArray[np.int64]]:
+    names = [key.removeprefix("split/") for key in stored if key.startswith("split/")]
+    others = [key for key in stored if not key.startswith("split/")]
+    others += [name for name in names if _PART.fullmatch(name) is None]
+    if others:
+        refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
+    for name in names:
+        _check_dataset(path, f"split/{name}", stored[f"split/{name}"], np.dtype("<i8"))
+    return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in in_order(names)}
+
+
+def _encode(
+    datasets: Mapping[str, NDArray[Any]], rule: str, parameters: Mapping[str, Any], digests: Mapping[str, str]
+) -> bytes:
+    with memory_file() as file:
+        put_text(file, "format", SPLIT_FORMAT)
+        file.attrs.create("format_version", np.array(SPLIT_VERSION, dtype="<i8"))
+        put_text(file, "rule", rule)
+        put_text(file, "parameters", canonical_json(parameters))
+        put_text(file, "digests", canonical_json(digests))
+        for key, array in datasets.items():
+            file.create_dataset(key, data=array, track_times=False)
+        return file_bytes(file)
+
+
+def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
+    if found.dtype != dtype or len(found.shape) != 1:
+        refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")

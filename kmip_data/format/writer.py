@@ -1,0 +1,226 @@
+"""Records to the bytes of one shard, and bytes to a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import write_file
+from kmip_data.format.hdf5.file import canonical_json, file_bytes, memory_file, put_text
+from kmip_data.format.layout import Expected, bytes_per, expected_datasets
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import (
+    ATTR_BUILD,
+    ATTR_COUNTS,
+    ATTR_DATASET,
+    ATTR_FORMAT,
+    ATTR_SCHEMA,
+    ATTR_VERSION,
+    EDGE_INDEX,
+    FORMAT,
+    FORMAT_VERSION,
+    KEY,
+    NEIGHBOR,
+    NODE_PTR,
+    Schema,
+)
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["MAX_SHARD_BYTES", "Compression", "EncodedShard", "bytes_per", "encode_shard", "write_file"]
+
+MAX_SHARD_BYTES: Final = 64 * 2**20  #: target of dealing records to shards; one larger graph may exceed it
+CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
+
+Compression = Literal["gzip", "zstd"]
+
+
+@dataclass(frozen=True)
+class EncodedShard:
+    """The bytes of one shard file, their SHA-256 (hex) and what they hold."""
+
+    data: bytes
+    sha256: str
+    graphs: int
+    nodes: int
+    edges: int
+
+
+def encode_shard(
+    records: Iterable[GraphRecord],
+    schema: Schema,
+    *,
+    dataset: str,
+    build_key: str,
+    compression: Compression | None = None,
+) -> EncodedShard:
+    """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
+
+    The same records, schema, names and compression give the same bytes, whatever the machine,
+    process or time (compressed ones: with the same versions of the compression libraries).
+
+    Parameters
+    ----------
+    records
+        In the order in which the shard keeps them. All are held in memory.
+    compression
+        ``None`` stores node and edge data contiguous, so that readers map them; ``gzip`` and
+        ``zstd`` store shuffled chunks.
+
+    Raises
+    ------
+    DamagedInput
+        A record does not follow the schema; it is named by its key.
+    UsageError
+        The schema cannot be stored, or the compression is unknown.
+    """
+    if compression not in {None, "gzip", "zstd"}:
+        raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
+    layout = expected_datasets(schema)
+    graphs = list(records)
+    for record in graphs:
+        _check_record(record, schema, layout)
+    node_ptr = _pointers([record.num_nodes for record in graphs])
+    edge_ptr = _pointers([record.num_edges for record in graphs])
+    counts = {"graphs": len(graphs), "nodes": int(node_ptr[-1]), "edges": int(edge_ptr[-1])}
+    with memory_file() as file:
+        put_text(file, ATTR_FORMAT, FORMAT)
+        file.attrs.create(ATTR_VERSION, np.array(FORMAT_VERSION, dtype="<i8"))
+        put_text(file, ATTR_DATASET, dataset)
+        put_text(file, ATTR_BUILD, build_key)
+        put_text(file, ATTR_COUNTS, canonical_json(counts))
+        put_text(file, ATTR_SCHEMA, schema.to_json())
+        for entry in layout.values():
+            array = _assemble(entry, graphs, node_ptr, edge_ptr, entry.shape(*counts.values()))
+            _put(file, entry, array, compression)
+        data = file_bytes(file)
+    return EncodedShard(data=data, sha256=hashlib.sha256(data).hexdigest(), **counts)
+
+
+def _pointers(counts: Sequence[int]) -> NDArray[np.int64]:
+    pointers = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=pointers[1:])
+    return pointers
+
+
+def _assemble(
+    entry: Expected,
+    records: Sequence[GraphRecord],
+    node_ptr: NDArray[np.int64],
+    edge_ptr: NDArray[np.int64],
+    shape: tuple[int, ...],
+) -> NDArray[Any]:
+    """Join the parts of all records into the array of one dataset."""
+    if entry.per == "pointer":
+        return node_ptr if entry.key == NODE_PTR else edge_ptr
+    joined = np.empty(shape, dtype=entry.dtype)
+    if entry.key == KEY:
+        joined[:] = [record.key.encode("ascii") for record in records]
+        return joined
+    pointers = {"graph": np.arange(len(records) + 1), "node": node_ptr, "edge": edge_ptr}[entry.per]
+    for record, start, stop in zip(records, pointers[:-1], pointers[1:], strict=True):
+        part = _part(record, entry)
+        if entry.key == EDGE_INDEX:
+            joined[:, start:stop] = part
+        else:
+            joined[start:stop] = part
+    return joined
+
+
+def _part(record: GraphRecord, entry: Expected) -> NDArray[Any]:
+    """Return what ``record`` brings to a dataset; :func:`_check_record` has seen that it is there."""
+    if entry.key == NEIGHBOR:
+        return np.asarray(record.neighbor)
+    if entry.key == EDGE_INDEX:
+        return np.asarray(record.edge_index)
+    return record.columns[entry.key]
+
+
+def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression | None) -> None:
+    options: dict[str, Any] = {}
+    if compression is not None and entry.per in {"node", "edge"} and array.size:
+        options["chunks"] = _chunks(entry, array.shape)
+        options["shuffle"] = True
+        if compression == "gzip":
+            options.update(compression="gzip", compression_opts=4)
+        else:
+            import hdf5plugin
+
+            options.update(hdf5plugin.Zstd(clevel=3))
+    file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False, **options)
+
+
+def _chunks(entry: Expected, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Whole rows, about CHUNK_BYTES of them; depends on the schema, capped by the size."""
+    rows = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
+    rows = min(1 << (rows.bit_length() - 1), shape[entry.axis])
+    return (*entry.row, rows) if entry.axis else (rows, *entry.row)
+
+
+def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
+    """Raise DamagedInput, naming the record, unless it follows the schema."""
+    key = record.key
+    if not key or not (key.isascii() and key.isprintable()):
+        raise _unlike(key, "its key", "printable ASCII, not empty", repr(key))
+    if len(key) > schema.key_length:
+        raise _unlike(key, "its key", f"at most {schema.key_length} bytes", f"{len(key)}")
+    nodes = record.num_nodes
+    if not 0 <= nodes <= schema.max_nodes:
+        allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
+        raise _unlike(key, "its number of nodes", allowed, f"{nodes:,}")
+    if record.columns.keys() != (columns := {column.key for column in schema.columns}):
+        raise _unlike(key, "its columns", f"{sorted(columns)}", f"{sorted(record.columns)}")
+    for name, array, wanted in (
+        ("neighbor", record.neighbor, (nodes, schema.k) if schema.edges == "neighbor" else None),
+        ("edge_index", record.edge_index, (2, None) if schema.edges == "index" else None),
+    ):
+        _check_indices(key, name, array, wanted, nodes)
+    edges = record.num_edges
+    for column in schema.columns:
+        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (edges,)}[column.level]
+        array = record.columns[column.key]
+        if not isinstance(array, np.ndarray | np.generic) or array.dtype != layout[column.key].dtype:
+            found = getattr(array, "dtype", type(array).__name__)
+            raise _unlike(key, column.key, f"dtype {column.stored}", f"{found}")
+        shape = (*count, *column.shape)
+        if array.shape != shape:
+            raise _unlike(key, column.key, f"shape {shape}", f"{array.shape}")
+
+
+def _check_indices(
+    key: str, name: str, array: NDArray[Any] | None, wanted: tuple[int | None, ...] | None, nodes: int
+) -> None:
+    if wanted is None:
+        if array is not None:
+            raise _unlike(key, name, "none, the schema has another edge layout", "an array")
+        return
+    if array is None:
+        raise _unlike(key, name, f"an array of shape {wanted}", "none")
+    indices = np.asarray(array)
+    if indices.dtype.kind not in "iu":
+        raise _unlike(key, name, "an integer dtype", f"{indices.dtype}")
+    if indices.ndim != len(wanted) or not all(
+        size in {actual, None} for size, actual in zip(wanted, indices.shape, strict=True)
+    ):
+        raise _unlike(key, name, f"shape {wanted}", f"{indices.shape}")
+    if indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        if low < 0 or high >= nodes:
+            raise _unlike(key, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
+
+
+def _unlike(key: str, what: str, expected: str, found: str) -> DamagedInput:
+    return DamagedInput(
+        f"Record {key!r} does not follow the schema: {what} is wrong.",
+        expected=expected,
+        found=found,
+        left="finished shards; nothing of this one",
+        next="report it with the record's name; the raw file it comes from may be damaged",
+    )

@@ -1,0 +1,274 @@
+"""Compiled search of :mod:`kmip_data.graphs.knn` in its tree.
+
+A candidate is one int64 *key*, the float32 bits of its distance above its index: since distances are not
+negative, the order of keys is the order (distance, index).
+
+Every search starts with a limit from the search before it, so the leaves that may matter are few, and are
+gathered once for all points of a leaf. Distances to boxes are computed in float32 by the same operations
+as distances to points; rounding is monotone, so a box is never farther than a point in it and pruning by
+it is exact.
+
+Some indices are unsigned, because numba guards signed ones against negative values at every access, and
+the guards keep loops from being vectorised (measured: a quarter of the time). ``scratch`` and ``bits`` are
+one memory, as float32 and as int32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.graphs.kernels.knn_tree import Tree
+from kmip_data.runtime.compiled import njit_nogil
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+
+BUCKETS = 64  #: of the selection by distance
+INDEX = 0xFFFFFFFF  #: the index part of a key
+LAST_KEY = 0x7F800000FFFFFFFF  #: infinitely far: before no other key
+
+
+class Near(NamedTuple):
+    """Leaves near the one whose points are being searched for."""
+
+    leaf: I64  #: (L,)
+    low: F32  #: (3, L), boxes of the leaves
+    high: F32  #: (3, L)
+    lowest: I64  #: (L,)
+
+
+class Seeds(NamedTuple):
+    """The k neighbours of the point before the one searched for, and that point itself, last.
+
+    They bound the search: k of them are other points, so no k-th neighbour comes after them all.
+    """
+
+    points: F32  #: (3, k + 1)
+    number: I64  #: (k + 1,), original index of each
+
+
+@njit_nogil()
+def search(tree: Tree, table: I32, start: int, stop: int) -> None:
+    """Fill the rows of ``table`` (n, k) that belong to the points of the leaves ``start`` to ``stop``."""
+    n, k = table.shape
+    leaves = len(tree.low) // 2
+    levels = 0
+    while 1 << levels < leaves:
+        levels += 1
+    xs, ys, zs = tree.points[0], tree.points[1], tree.points[2]
+    near = Near(
+        np.empty(leaves, np.int64),
+        np.empty((3, leaves), np.float32),
+        np.empty((3, leaves), np.float32),
+        np.empty(leaves, np.int64),
+    )
+    seeds = Seeds(np.empty((3, k + 1), np.float32), np.empty(k + 1, np.int64))
+    room, leaf_size = 4 * k + 64, n // leaves + 2
+    keys, sorting = np.empty(room + leaf_size, np.int64), np.empty(room + leaf_size, np.int64)
+    dist = np.empty(room + leaf_size, np.float32)
+    count = np.empty(BUCKETS, np.int32)
+    best = np.empty(k, np.int64)
+    hit = np.empty(leaves + 1, np.int64)
+    scratch = np.empty(max(leaves, leaf_size, k + 1), np.float32)
+    bits = scratch.view(np.int32)
+    first_query = n * start >> levels
+    for leaf in range(start, stop):
+        leaf_start, leaf_stop = n * leaf >> levels, n * (leaf + 1) >> levels
+        limit = np.int64(LAST_KEY)
+        if leaf > start:
+            limit = _leaf_limit(tree, leaf, leaf_start, leaf_stop, seeds, scratch, bits)
+        near_count = _near_leaves(tree, leaf, limit, near, scratch, bits)
+        for query in range(leaf_start, leaf_stop):
+            x, y, z = xs[query], ys[query], zs[query]
+            limit = np.int64(LAST_KEY)
+            if query > first_query:
+                limit = _limit(x, y, z, tree.order[query], seeds, scratch, bits)
+            hits = _hits(x, y, z, limit, near, near_count, scratch, bits, hit)
+            found = np.uint64(0)
+            for h in range(hits):
+                first, last = n * hit[h] >> levels, n * (hit[h] + 1) >> levels
+                px, py, pz, indices = xs[first:last], ys[first:last], zs[first:last], tree.order[first:last]
+                for i in range(len(indices)):
+                    dx, dy, dz = x - px[i], y - py[i], z - pz[i]
+                    scratch[i] = (dx * dx + dy * dy) + dz * dz
+                if hit[h] == leaf:
+                    bits[query - first] = 0x7FFFFFFF  # a point is not its own neighbour
+                for i in range(len(indices)):
+                    key = (np.int64(bits[i]) << 32) | indices[i]
+                    keys[found], dist[found] = key, scratch[i]
+                    found = np.uint64(found + np.uint64(key <= limit))
+                if found > np.uint64(room):
+                    _select(keys, dist, int(found), limit, count, sorting, best, scratch, bits)
+                    found, limit = np.uint64(k), best[k - 1]
+                    for j in range(k):
+                        bits[0] = best[j] >> 32
+                        keys[j], dist[j] = best[j], scratch[0]
+            _select(keys, dist, int(found), limit, count, sorting, best, scratch, bits)
+            row = table[tree.order[query]]
+            for j in range(k):
+                index = best[j] & INDEX
+                row[j] = index
+                other = tree.place[np.uint32(index)]
+                seeds.points[0, j], seeds.points[1, j], seeds.points[2, j] = xs[other], ys[other], zs[other]
+                seeds.number[j] = index
+            seeds.points[0, k], seeds.points[1, k], seeds.points[2, k] = x, y, z
+            seeds.number[k] = tree.order[query]
+
+
+@njit_nogil()
+def _near_leaves(tree: Tree, leaf: int, limit: np.int64, near: Near, scratch: F32, bits: I32) -> int:
+    """Collect the leaves that may hold a key up to ``limit`` of any point in ``leaf``, return how many."""
+    low, high, leaves = tree.low, tree.high, len(tree.low) // 2
+    own = leaves + leaf
+    zero = np.float32(0)
+    stack = np.empty(64, np.int64)
+    stack[0], top, found = 1, 1, 0
+    while top > 0:
+        top -= 1
+        node = stack[top]
+        dx = max(low[node, 0] - high[own, 0], low[own, 0] - high[node, 0], zero)
+        dy = max(low[node, 1] - high[own, 1], low[own, 1] - high[node, 1], zero)
+        dz = max(low[node, 2] - high[own, 2], low[own, 2] - high[node, 2], zero)
+        scratch[0] = (dx * dx + dy * dy) + dz * dz
+        if (np.int64(bits[0]) << 32) | tree.lowest[node] > limit:
+            continue
+        if node < leaves:
+            stack[top], stack[top + 1] = 2 * node + 1, 2 * node
+            top += 2
+            continue
+        near.leaf[found], near.lowest[found] = node - leaves, tree.lowest[node]
+        for axis in range(3):
+            near.low[axis, found], near.high[axis, found] = low[node, axis], high[node, axis]
+        found += 1
+    return found
+
+
+@njit_nogil()
+def _leaf_limit(
+    tree: Tree, leaf: int, start: int, stop: int, seeds: Seeds, scratch: F32, bits: I32
+) -> np.int64:
+    """Return a key that no point in ``leaf`` has its k-th neighbour after.
+
+    It is the last key of the seeds, as far as each can be from the leaf's box. The points of the leaf are
+    ``start`` to ``stop``; where one of them is a seed, the last seed counts, too.
+    """
+    low, high, own = tree.low, tree.high, len(tree.low) // 2 + leaf
+    k = len(seeds.number) - 1
+    among = False
+    for j in range(k + 1):
+        x, y, z = seeds.points[0, j], seeds.points[1, j], seeds.points[2, j]
+        dx = max(high[own, 0] - x, x - low[own, 0])
+        dy = max(high[own, 1] - y, y - low[own, 1])
+        dz = max(high[own, 2] - z, z - low[own, 2])
+        scratch[j] = (dx * dx + dy * dy) + dz * dz
+        among |= j < k and start <= tree.place[seeds.number[j]] < stop
+    limit = np.int64(0)
+    for j in range(k + among):
+        limit = max(limit, (np.int64(bits[j]) << 32) | seeds.number[j])
+    return limit
+
+
+@njit_nogil()
+def _limit(
+    x: np.float32, y: np.float32, z: np.float32, index: np.int32, seeds: Seeds, scratch: F32, bits: I32
+) -> np.int64:
+    """Return a key that the point ``index`` does not have its k-th neighbour after: the last of the seeds.
+
+    Where the point is a seed itself, the last seed (the point before it) counts, too.
+    """
+    xs, ys, zs = seeds.points[0], seeds.points[1], seeds.points[2]
+    k = len(seeds.number) - 1
+    for j in range(k + 1):
+        dx, dy, dz = x - xs[j], y - ys[j], z - zs[j]
+        scratch[j] = (dx * dx + dy * dy) + dz * dz
+    limit, among = np.int64(0), False
+    for j in range(k):
+        limit = max(limit, (np.int64(bits[j]) << 32) | seeds.number[j])
+        among |= seeds.number[j] == index
+    return max(limit, (np.int64(bits[k]) << 32) | seeds.number[k]) if among else limit
+
+
+@njit_nogil()
+def _hits(
+    x: np.float32,
+    y: np.float32,
+    z: np.float32,
+    limit: np.int64,
+    near: Near,
+    count: int,
+    scratch: F32,
+    bits: I32,
+    hit: I64,
+) -> np.int64:
+    """Put the near leaves that may hold a key up to ``limit`` into ``hit``, and return how many."""
+    zero = np.float32(0)
+    for i in range(count):
+        dx = max(near.low[0, i] - x, x - near.high[0, i], zero)
+        dy = max(near.low[1, i] - y, y - near.high[1, i], zero)
+        dz = max(near.low[2, i] - z, z - near.high[2, i], zero)
+        scratch[i] = (dx * dx + dy * dy) + dz * dz
+    hits = np.uint64(0)
+    for i in range(count):
+        hit[hits] = near.leaf[i]
+        hits = np.uint64(hits + np.uint64(((np.int64(bits[i]) << 32) | near.lowest[i]) <= limit))
+    return np.int64(hits)
+
+
+@njit_nogil()
+def _select(
+    keys: I64,
+    dist: F32,
+    found: int,
+    limit: np.int64,
+    count: I32,
+    sorting: I64,
+    best: I64,
+    scratch: F32,
+    bits: I32,
+) -> None:
+    """Put the smallest of ``keys[:found]``, sorted, into ``best`` (k,); none comes after ``limit``.
+
+    ``dist`` are the distances in ``keys``. They fall into buckets of equal width; buckets beyond the k-th
+    key are dropped, the others laid out one after the other are nearly sorted, and an insertion sort ends it.
+    """
+    k = len(best)
+    bits[0] = limit >> 32
+    bound = scratch[0]
+    scale = np.float32(BUCKETS - 1) / bound if bound > 0 else np.float32(0)
+    kept = 0
+    if found > k and 0 < scale < np.float32(1e30):
+        for bucket in range(BUCKETS):
+            count[bucket] = 0
+        for i in range(found):
+            count[np.uint32(dist[i] * scale)] += 1
+        beyond = np.float32(BUCKETS)
+        for bucket in range(BUCKETS):
+            size = count[bucket]
+            count[bucket] = kept
+            kept += size
+            if kept >= k:
+                beyond = np.float32(bucket + 1)
+                break
+        for i in range(found):
+            scaled = dist[i] * scale
+            if scaled < beyond:
+                into = np.uint32(scaled)
+                sorting[np.uint32(count[into])] = keys[i]
+                count[into] += 1
+    else:
+        kept = found
+        for i in range(found):
+            sorting[i] = keys[i]
+    for i in range(1, kept):
+        key = sorting[i]
+        j = i
+        while j > 0 and sorting[j - 1] > key:
+            sorting[j] = sorting[j - 1]
+            j -= 1
+        sorting[j] = key
+    for i in range(k):
+        best[i] = sorting[i]

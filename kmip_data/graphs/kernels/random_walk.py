@@ -1,0 +1,128 @@
+"""Compiled kernels of :mod:`kmip_data.graphs.random_walk`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.runtime.compiled import njit_nogil
+
+
+@njit_nogil()
+def group(
+    key: NDArray[np.int64], value: NDArray[np.int64], nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Values of each key in their order: where those of a node begin (N + 1), and the values (E)."""
+    first = np.zeros(nodes + 1, np.int64)
+    for k in key:
+        first[k + 1] += 1
+    for i in range(nodes):
+        first[i + 1] += first[i]
+    place = first[:-1].copy()
+    grouped = np.empty(len(value), np.int64)
+    for e in range(len(value)):
+        k = key[e]
+        grouped[place[k]] = value[e]
+        place[k] += 1
+    return first, grouped
+
+
+@njit_nogil()
+def rows_of(first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The key of each grouped value (E)."""
+    rows = np.empty(first[-1], np.int64)
+    for i in range(len(first) - 1):
+        rows[first[i] : first[i + 1]] = i
+    return rows
+
+
+@njit_nogil()
+def find_reversible(
+    node_ptr: NDArray[np.int64],
+    first: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    first_in: NDArray[np.int64],
+    sources: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Whether the graph of each node (N) has every edge as often in one direction as in the other.
+
+    Targets of a node and sources of a node must be sorted.
+    """
+    found = np.empty(len(first) - 1, np.bool_)
+    for g in range(len(node_ptr) - 1):
+        a, b = node_ptr[g], node_ptr[g + 1]
+        same = True
+        for i in range(a, b):
+            if first[i + 1] - first[i] != first_in[i + 1] - first_in[i]:
+                same = False
+                break
+            for e in range(first[i + 1] - first[i]):
+                if targets[first[i] + e] != sources[first_in[i] + e]:
+                    same = False
+                    break
+            if not same:
+                break
+        found[a:b] = same
+    return found
+
+
+@njit_nogil()
+def walk(
+    first: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    reversible: NDArray[np.bool_],
+    out: NDArray[np.float32],
+    start: int,
+    stop: int,
+) -> None:
+    """Fill the rows ``start:stop`` of ``out`` (N, T) with return probabilities.
+
+    The distribution of the walker is kept only where it can be: on the nodes reached so far. A
+    reversible walk needs half the steps, because :math:`P^s_{ij} d_i = P^s_{ji} d_j`, so
+    :math:`P^{s+t}_{ii} = d_i Σ_j P^s_{ij} P^t_{ij} / d_j`.
+    """
+    nodes, steps = len(first) - 1, out.shape[1]
+    inverse = np.zeros(nodes)
+    for i in range(nodes):
+        degree = first[i + 1] - first[i]
+        if degree > 0:
+            inverse[i] = 1.0 / degree
+    now, then = np.zeros(nodes), np.zeros(nodes)
+    seen = np.zeros(nodes, np.bool_)
+    order = np.empty(nodes, np.int64)
+    for i in range(start, stop):
+        degree = first[i + 1] - first[i]
+        now[i], seen[i], order[0], reached = 1.0, True, i, 1
+        taken = (steps + 1) // 2 if reversible[i] else steps
+        for t in range(1, taken + 1):
+            before = reached
+            for at in range(before):
+                u = order[at]
+                mass = now[u] * inverse[u]
+                if mass == 0.0:
+                    continue
+                for e in range(first[u], first[u + 1]):
+                    v = targets[e]
+                    then[v] += mass
+                    if not seen[v]:
+                        seen[v] = True
+                        order[reached] = v
+                        reached += 1
+            if reversible[i]:
+                odd, even = 0.0, 0.0
+                for at in range(reached):
+                    u = order[at]
+                    weight = then[u] * inverse[u]
+                    odd += now[u] * weight
+                    even += then[u] * weight
+                out[i, 2 * t - 2] = odd * degree
+                if 2 * t <= steps:
+                    out[i, 2 * t - 1] = even * degree
+            else:
+                out[i, t - 1] = then[i]
+            for at in range(before):
+                now[order[at]] = 0.0
+            now, then = then, now
+        for at in range(reached):
+            u = order[at]
+            now[u], then[u], seen[u] = 0.0, 0.0, False

@@ -1,0 +1,299 @@
+"""Chosen attributes of some graphs, copied out of the mapped shards into tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
+from kmip_data.reading import buffers, gather
+from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
+from kmip_data.reading.store import Rows, ShardStore
+from kmip_data.runtime.helpers import Helpers
+
+_WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+_NO_EDGES: Final = np.empty((2, 0), _INT64)
+
+#: Attribute, level, shape of a row, presented dtype, stored dtype where it is another.
+_Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
+
+
+class Assembler:
+    """Copies chosen attributes of graphs out of the shards.
+
+    Parameters
+    ----------
+    store
+        The shards.
+    fields
+        Attributes to copy.
+    edges
+        Whether ``edge_index`` is among them.
+    lengths
+        Whether ``edge_attr``, the float32 Euclidean length [E, 1] of each edge, is computed.
+
+    Attributes
+    ----------
+    names
+        All attributes in the order in which an item has them.
+    adds_num_nodes
+        Whether items get ``num_nodes``, because none of their attributes tells it.
+    """
+
+    def __init__(self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool) -> None:
+        self.store, self.fields, self.edges, self.lengths = store, tuple(fields), edges, lengths
+        names = [field.attribute for field in fields]
+        names += [name for name, given in (("edge_index", edges), ("edge_attr", lengths)) if given]
+        self.names = item_order(names)
+        self.adds_num_nodes = "num_nodes" not in names and not counts_nodes(fields)
+        copied = list(self.fields)
+        if lengths and "pos" not in names:
+            copied += item_fields(store.schema, ["pos"])[0]
+        rows: list[Rows] = [(f.key, f.row_bytes, gather.LEVELS[f.level], 0) for f in copied]
+        index = np.dtype(store.schema.index_dtype)
+        self._k = store.schema.k if store.schema.edges == "neighbor" else None
+        if (edges or lengths) and self._k is not None:
+            rows.append((NEIGHBOR, self._k * index.itemsize, gather.NODE, 0))
+        elif edges or lengths:
+            rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
+        self._rows, self._like = tuple(rows), np.empty(0, index)
+        self._outputs: list[_Output] = [
+            (
+                f.attribute,
+                gather.LEVELS[f.level],
+                f.shape,
+                f.presented,
+                None if _same(f) or _widened(f) else f.stored,
+            )
+            for f in copied
+        ]
+        self._bounded = [bounds for field in copied if (bounds := _bounds(field)) is not None]
+        self._unchecked = np.ones(len(store), np.bool_)
+        layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied]
+        layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]]
+        self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 5).T.copy()
+
+    def without(self, names: Sequence[str]) -> Assembler:
+        """Return an assembler that leaves out some attributes, as PyG's ``exclude_keys`` does."""
+        if not set(names) & set(self.names):
+            return self
+        out = Assembler(
+            self.store,
+            [field for field in self.fields if field.attribute not in names],
+            edges=self.edges and "edge_index" not in names,
+            lengths=self.lengths and "edge_attr" not in names,
+        )
+        out.adds_num_nodes = self.adds_num_nodes and "num_nodes" not in names
+        return out
+
+    def gather(
+        self,
+        graphs: NDArray[np.int64],
+        *,
+        compact: bool = False,
+        numbers: bool = False,
+        pin: bool = False,
+        helpers: Helpers | None = None,
+    ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
+        """Copy the rows of some graphs, one graph after the other.
+
+        Parameters
+        ----------
+        graphs
+            (B,) numbers of graphs in source order.
+        compact
+            Copy the neighbour table, (ΣN, k) as it is stored, in the place of ``edge_index``.
+        numbers
+            Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
+        pin
+            Copy straight into page-locked memory.
+        helpers
+            Threads to share the work with, where it is worth it.
+
+        Returns
+        -------
+        values
+            Attribute to tensor. Graph columns are (B, …). In ``edge_index`` nodes are numbered over all
+            graphs, in ``neighbor`` inside each.
+        pointers
+            int64 (3, B + 1), rows before each graph on the graph, node and edge level.
+        """
+        address, counts, held = self.store.sources(self._rows, graphs)
+        pointers = np.zeros((3, len(graphs) + 1), np.int64)
+        np.cumsum(counts, axis=1, out=pointers[:, 1:])
+        totals = pointers[:, -1].tolist()
+        outputs = self._outputs
+        if compact and self._k is not None:
+            outputs = [*outputs, ("neighbor", gather.NODE, (self._k,), self._like.dtype, None)]
+        values, target, converted = _allocate(outputs, totals, pin=pin)
+        number_of = index = None
+        if numbers:
+            number_of, values["batch"] = empty((totals[gather.NODE],), _INT64, pin=pin)
+        if self.lengths or (self.edges and not compact):
+            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64, pin=pin)
+        edges = address[len(self._outputs) :]
+        unchecked = bool(self._unchecked[graphs].any())
+        if unchecked:
+            self._check_edges(edges, counts, graphs)
+
+        def copy(start: int, stop: int) -> None:
+            gather.copy_rows(address, pointers, self._layout, target, start, stop)
+            if number_of is not None:
+                gather.number_nodes(pointers, number_of, start, stop)
+            if index is not None and self._k is not None:
+                gather.neighbors_to_edges(edges, pointers, self._k, self._like, index, start, stop)
+            elif index is not None:
+                gather.pairs_to_edges(edges, pointers, self._like, index, start, stop)
+
+        if helpers is None or sum(totals) < _WORTH_SHARING:
+            copy(0, len(graphs))
+        else:
+            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
+        for array, copied in converted:
+            np.copyto(array, copied, casting="unsafe")
+        if unchecked:
+            self._check_values(values, graphs)
+        if self.lengths and index is not None:
+            values["edge_attr"] = self._measure(values["pos"], index, pin=pin)
+        del held  # the copies of compressed rows were needed until here
+        return values, pointers
+
+    def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
+        """Copy the rows of one graph: what :meth:`gather` gives for it alone, with half of the overhead.
+
+        Returns
+        -------
+        values
+            As :meth:`gather` gives them; graph columns are (1, …).
+        nodes
+            How many the graph has.
+        """
+        table, mapped = self.store.table(self._rows)
+        if not mapped:
+            values, pointers = self.gather(np.array([graph], np.int64))
+            return values, int(pointers[gather.NODE, 1])
+        totals = self.store.count[:, graph].tolist()
+        values, target, converted = _allocate(self._outputs, totals)
+        width, index = -1, _NO_EDGES
+        if self.edges or self.lengths:
+            width = self._k or 0
+            index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
+        unchecked = self._unchecked[graph]
+        if unchecked:
+            graphs = np.array([graph], np.int64)
+            rows = table[len(self._outputs) :].take(graphs, axis=1)
+            self._check_edges(rows, self.store.count.take(graphs, axis=1), graphs)
+        gather.copy_graph(table, self.store.count, graph, self._layout, target, width, self._like, index)
+        for array, copied in converted:
+            np.copyto(array, copied, casting="unsafe")
+        if unchecked:
+            self._check_values(values, graphs)
+        if self.lengths:
+            values["edge_attr"] = self._measure(values["pos"], index)
+        return values, totals[gather.NODE]
+
+    def _check_edges(
+        self, edges: NDArray[np.int64], counts: NDArray[np.int64], graphs: NDArray[np.int64]
+    ) -> None:
+        """Refuse graphs with an edge that leads out of them: what follows edges does not look again."""
+        if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
+            nodes = f"nodes below {counts[gather.NODE, b]:,}"
+            what = "an edge leads out of its graph"
+            raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
+
+    def _check_values(self, values: dict[str, torch.Tensor], graphs: NDArray[np.int64]) -> None:
+        """Refuse whole numbers out of the bounds of the schema, then take the graphs for sound."""
+        for field, low, most in self._bounded:
+            array = values[field.attribute].numpy()
+            # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
+            array = array.view(np.uint8) if array.dtype == np.bool_ else array
+            if array.size and (array.min() < low or array.max() > most):
+                found = f"{array.min()} to {array.max()} in this record or one read with it"
+                what = f"{field.attribute} is out of range"
+                raise self.store.damaged_record(int(graphs[0]), what, f"{low} to {most}", found)
+        self._unchecked[graphs] = False
+
+    def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool = False) -> torch.Tensor:
+        """Length of each edge, float32 (ΣE, 1)."""
+        array, lengths = empty((index.shape[1], 1), _FLOAT32, pin=pin)
+        wrong = gather.edge_lengths(pos.numpy(), index[0], index[1], array)
+        if wrong >= 0:
+            raise DamagedInput(
+                f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
+                expected=f"nodes below {len(pos)}",
+                found=f"{index[0, wrong]} to {index[1, wrong]}",
+                left="the files are as they were",
+                next=f"kmip-data verify {self.store.build.path} --repair",
+            )
+        return lengths
+
+
+def _allocate(
+    outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
+) -> tuple[dict[str, torch.Tensor], NDArray[np.int64], list[tuple[NDArray[Any], NDArray[Any]]]]:
+    """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
+
+    Parameters
+    ----------
+    totals
+        Rows on the graph, node and edge level.
+    """
+    values: dict[str, torch.Tensor] = {}
+    addresses, converted = [], []
+    for attribute, level, shape, presented, stored in outputs:
+        array, tensor = empty((totals[level], *shape), presented, pin=pin)
+        values[attribute] = tensor
+        if stored is not None:
+            copied = np.empty(array.shape, stored)
+            converted.append((array, copied))
+            tensor = torch.from_numpy(copied)
+        addresses.append(tensor.data_ptr())
+    return values, np.array(addresses, np.int64), converted
+
+
+def empty(
+    shape: tuple[int, ...], dtype: np.dtype[Any], *, pin: bool = False
+) -> tuple[NDArray[Any], torch.Tensor]:
+    """Return an array and the tensor that shares its memory."""
+    if pin:
+        torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
+        tensor = torch.empty(shape, dtype=torch_dtype, pin_memory=True)
+        return tensor.numpy(), tensor
+    array = buffers.empty(shape, dtype)
+    return array, torch.from_numpy(array)
+
+
+def _bounds(field: Field) -> tuple[Field, float, float] | None:
+    """Return the bounds of a field of whole numbers, where what is stored could be out of them."""
+    if field.stored.kind not in "iu" or field.presented.kind == "f":
+        return None
+    stored = np.iinfo(field.stored)
+    low = stored.min if field.low is None else field.low
+    most = stored.max if field.most is None else field.most
+    if field.presented.kind == "b":
+        low, most = 0, 1
+    return (field, low, most) if low > stored.min or most < stored.max else None
+
+
+def _same(field: Field) -> bool:
+    """Whether presented bytes are stored bytes; a boolean is stored as 0 or 1."""
+    return field.presented in {field.stored, np.dtype(np.bool_)}
+
+
+def _widened(field: Field) -> int:
+    """Bytes of the number that the kernel makes of each ``uint8`` on the way; 0 where it does not."""
+    whole = field.width == field.row_bytes and field.stored == np.uint8
+    return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
+
+
+def _even_bounds(pointers: NDArray[np.int64], parts: int) -> list[int]:
+    """Cut graphs into at most ``parts`` runs of about as many nodes."""
+    wanted = pointers[-1] * np.arange(1, parts) // parts
+    cuts = np.searchsorted(pointers, wanted, side="left").tolist()
+    return sorted({0, *cuts, len(pointers) - 1})

@@ -1,0 +1,265 @@
+"""Gathered tensors as PyTorch Geometric objects: one graph as ``Data``, several as one ``Batch``."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch, Data
+
+from kmip_data.errors import UsageError
+from kmip_data.reading import gather
+from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.fields import Field
+from kmip_data.runtime.helpers import Helpers
+
+#: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
+_SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
+
+_INT64 = np.dtype(np.int64)
+
+
+def collates_plainly(fields: Sequence[Field]) -> bool:
+    """Whether :func:`make_batch` can join these attributes; no name has a meaning of its own to PyG."""
+    return not any(part in field.attribute for field in fields for part in _SPECIAL)
+
+
+def make_data(assembler: Assembler, graph: int) -> Data:
+    """Return one graph of the store as ``Data``."""
+    values: dict[str, Any]
+    values, nodes = assembler.gather_one(graph)
+    for field in assembler.fields:
+        if field.level == "graph":
+            values[field.attribute] = _of_one(field, values[field.attribute])
+    data, mapping = _blank()
+    for name in assembler.names:
+        mapping[name] = values[name]
+    if assembler.adds_num_nodes:
+        mapping["num_nodes"] = nodes
+    return data
+
+
+def make_batch(
+    assembler: Assembler,
+    graphs: NDArray[np.int64],
+    *,
+    compact: bool = False,
+    pin: bool = False,
+    follow: Sequence[str] = (),
+    helpers: Helpers | None = None,
+) -> Batch:
+    """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
+
+    Parameters
+    ----------
+    graphs
+        (B,) numbers of graphs in source order, at least one.
+    compact, pin, helpers
+        See :meth:`Assembler.gather`.
+    follow
+        Attributes that get ``<name>_batch`` and ``<name>_ptr``.
+    """
+    values: dict[str, Any]
+    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
+    size = len(graphs)
+    slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
+    none = torch.from_numpy(np.zeros(size, _INT64))
+    fields = {field.attribute: field for field in assembler.fields}
+    batch = copy.copy(_template(Batch))
+    store = batch._store  # noqa: SLF001
+    mapping: dict[str, Any] = store._mapping  # noqa: SLF001
+    slice_dict: dict[str, torch.Tensor] = {}
+    inc_dict: dict[str, torch.Tensor | None] = {}
+    for attribute in assembler.names:
+        name, field = attribute, fields.get(attribute)
+        if field is not None and field.level == "graph":
+            if name == "num_nodes":
+                _count_nodes(store, pointers)
+                continue
+            values[name], slice_dict[name], inc_dict[name] = _of_many(field, values[name], slices, none)
+        elif field is not None:
+            slice_dict[name], inc_dict[name] = slices[field.level], none
+        elif name == "edge_index":
+            name = "neighbor" if compact else name
+            slice_dict[name] = slices["node" if compact else "edge"]
+            inc_dict[name] = none if compact else slices["node"][:-1]
+        else:  # lengths of the edges
+            slice_dict[name], inc_dict[name] = slices["edge"], none
+        mapping[name] = values[name]
+        if name in follow:
+            _follow(mapping, name, slice_dict[name])
+    if assembler.adds_num_nodes:
+        _count_nodes(store, pointers)
+    mapping["batch"], mapping["ptr"] = values["batch"], torch.from_numpy(pointers[gather.NODE].copy())
+    store.__dict__.update(_num_graphs=size, _slice_dict=slice_dict, _inc_dict=inc_dict)
+    return batch
+
+
+def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
+    """Return where each graph of a batch begins: its ``ptr``, or as its ``batch`` says; ``None``: one graph.
+
+    Parameters
+    ----------
+    rows
+        Number of nodes.
+
+    Raises
+    ------
+    UsageError
+        There is no ``ptr``, and ``batch`` does not give the graph of each node in rising order.
+    """
+    ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
+    if ptr is not None or graph is None:
+        return ptr
+    whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
+    fits = whole and graph.shape == (rows,)
+    if not fits or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
+        kind = f"shape {list(graph.shape)}" if whole else type(graph).__name__
+        raise UsageError(
+            "batch does not say which nodes belong to which graph.",
+            expected=f"{rows} whole numbers from 0 that never fall, the graph of each node",
+            found="numbers that fall" if fits else kind,
+            next="order the nodes by graph, as Batch.from_data_list does",
+        )
+    return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
+
+
+def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
+    """Return the neighbour table of a compact batch with its nodes numbered over the batch.
+
+    Parameters
+    ----------
+    batch
+        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``ptr``, or else
+        ``batch``, says where each graph begins (without both there is one). Signed: numbered over the
+        batch, and returned as it is.
+
+    Returns
+    -------
+    int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
+    ``x[batch_neighbors(batch)]`` is (N, k, d).
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table, or its ``batch`` is not sorted.
+    """
+    if "neighbor" not in batch:
+        raise UsageError(
+            "The batch has no neighbour table.",
+            expected="a batch of GraphLoader(…, compact=True)",
+            found=", ".join(batch.keys()),
+        )
+    table: torch.Tensor = batch.neighbor
+    # Unsigned integers have hardly any operations in torch: they are widened by way of the signed.
+    if table.dtype == torch.uint16:
+        table = table.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
+    elif table.dtype == torch.uint32:
+        table = table.view(torch.int32).clone()
+    else:
+        return table
+    ptr = graph_pointers(batch, len(table))
+    if ptr is not None:
+        first = ptr[:-1].to(torch.int32)
+        first = first[batch.batch] if "batch" in batch else first.repeat_interleave(ptr.diff())
+        table.add_(first[:, None])
+    return table
+
+
+def expand_edges(batch: Batch) -> Batch:
+    """Put ``edge_index`` in the place of the neighbour table of a compact batch, on its device.
+
+    Parameters
+    ----------
+    batch
+        With ``neighbor``; it is not changed.
+
+    Returns
+    -------
+    A copy of the batch (other attributes are shared) that equals the batch of
+    ``GraphLoader(…, compact=False)``.
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table.
+    """
+    table = batch_neighbors(batch)
+    nodes, k = table.shape
+    index = torch.empty((2, nodes * k), dtype=torch.int64, device=table.device)
+    index[0].copy_(table.reshape(-1))
+    index[1].view(nodes, k).copy_(torch.arange(nodes, device=table.device)[:, None])
+    out = copy.copy(batch)
+    store = out._store  # noqa: SLF001
+    store._mapping = {**_renamed(store._mapping), "edge_index": index}  # noqa: SLF001
+    if hasattr(store, "_slice_dict"):
+        slices, first = _renamed(store._slice_dict), _renamed(store._inc_dict)  # noqa: SLF001
+        nodes_before = slices["edge_index"]
+        store._slice_dict = {**slices, "edge_index": nodes_before * k}  # noqa: SLF001
+        store._inc_dict = {**first, "edge_index": nodes_before[:-1]}  # noqa: SLF001
+    return out
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    return {("edge_index" if name == "neighbor" else name): value for name, value in values.items()}
+
+
+def _blank() -> tuple[Data, dict[str, Any]]:
+    """Return a new ``Data`` and what holds its attributes: what ``copy.copy`` makes of an empty one."""
+    template = _template(Data)
+    data, store = Data.__new__(Data), object.__new__(type(template._store))  # noqa: SLF001
+    mapping: dict[str, Any] = {}
+    values = {**template._store.__dict__, "_mapping": mapping, "_parent": weakref.ref(data)}  # noqa: SLF001
+    store.__dict__.update(values)
+    data.__dict__.update(template.__dict__, _store=store)
+    return data, mapping
+
+
+@functools.cache
+def _template(kind: type[Any]) -> Any:
+    """Return an empty one to copy: making a batch inspects signatures, which takes longer than a gather."""
+    return kind()
+
+
+def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
+    store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
+    store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
+
+
+def _of_one(field: Field, rows: torch.Tensor) -> Any:
+    """Give the form of ``field`` to the one row of a graph column."""
+    if field.form == "axis":
+        return rows
+    return rows[0] if field.form == "row" else _plain(field, rows)[0]
+
+
+def _of_many(
+    field: Field, rows: torch.Tensor, slices: dict[str, torch.Tensor], none: torch.Tensor
+) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
+    """Value, slices and increments of a graph column over a batch, as PyG's ``collate`` gives them."""
+    if field.form == "text":
+        return _plain(field, rows), slices["graph"], None
+    if field.form == "number":
+        return torch.tensor(_plain(field, rows)), slices["graph"], none
+    if field.form == "row" and field.shape:
+        return rows.flatten(0, 1), slices["graph"] * field.shape[0], none
+    return rows, slices["graph"], none
+
+
+def _plain(field: Field, rows: torch.Tensor) -> list[Any]:
+    """Python numbers or strings of a graph column."""
+    if field.form == "number":
+        return rows.tolist()
+    return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]
+
+
+def _follow(mapping: dict[str, Any], name: str, slices: torch.Tensor) -> None:
+    sizes = slices[1:] - slices[:-1]
+    mapping[f"{name}_batch"] = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    mapping[f"{name}_ptr"] = slices.clone()

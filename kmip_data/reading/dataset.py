@@ -1,0 +1,277 @@
+"""A PyTorch Geometric dataset over one build folder and split."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data, Dataset
+from torch_geometric.data.summary import Stats, Summary
+
+from kmip_data.builds.columns import divide_names
+from kmip_data.builds.home import Build
+from kmip_data.errors import PartialBuildWarning, UsageError
+from kmip_data.format.card import PART, Card, read_card
+from kmip_data.format.schema import Schema, View
+from kmip_data.format.splits import NODE_PARTS
+from kmip_data.manifest import unknown_name
+from kmip_data.reading import gather
+from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.batching import collates_plainly, make_batch, make_data
+from kmip_data.reading.fields import Field, item_fields
+from kmip_data.reading.store import open_store
+from kmip_data.wording import counted, without_controls
+
+_warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
+
+
+def _warn_of_part(build: Build) -> None:
+    """Warn, once a build and process, of a build that has part of the published set."""
+    card, path = build.card, build.path
+    if card.extent == PART and (path, card.key) not in _warned:
+        _warned.add((path, card.key))
+        warnings.warn(
+            f"{path} has {counted(card.counts['graphs'], 'graph')}, {PART}; see kmip-data info {path}",
+            PartialBuildWarning,
+            stacklevel=3,
+        )
+
+
+class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
+    """The records of a build, or of one part of a split, as a PyTorch Geometric dataset.
+
+    Items are ordinary :class:`torch_geometric.data.Data` with the presented dtypes: copies, never
+    views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
+    sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
+    nearest source first. An instance holds no open file, can be pickled and used after a fork.
+    Nothing is ever downloaded or processed.
+
+    Parameters
+    ----------
+    path
+        A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
+    split
+        ``"train"``, ``"val"``, ``"test"``; ``None``: all records in source order. A dataset of one
+        graph always gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+    transform
+        Applied to each item when it is read.
+    split_name
+        Which of the build's splits (a key of ``card.splits``); ``None``: the build's default.
+    columns
+        Names of the attributes that items have; ``None``: all. The name of a column that
+        ``kmip-data encode`` added (``"rwse20"``) joins what it holds; where only such are named, all
+        stored attributes are there too.
+    views
+        Further attributes that are slices of stored columns.
+    edge_lengths
+        Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
+
+    Raises
+    ------
+    UsageError
+        There is no such split, part or column.
+    DamagedInput
+        The card, a shard or the split file is missing or damaged.
+
+    Examples
+    --------
+    >>> import kmip_data
+    >>> dataset = kmip_data.ShardedDataset("built/s3dis-k32-0123456789ab", split="train")  # doctest: +SKIP
+    >>> dataset[0]  # doctest: +SKIP
+    Data(x=[4096, 9], edge_index=[2, 131072], y=[4096], pos=[4096, 3])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Build,
+        split: str | None = None,
+        transform: Callable[[Data], Data] | None = None,
+        *,
+        split_name: str | None = None,
+        columns: Sequence[str] | None = None,
+        views: Sequence[View] = (),
+        edge_lengths: bool = False,
+    ) -> None:
+        if not isinstance(path, Build):
+            folder = Path(path).expanduser().absolute()
+            path = Build(folder, read_card(folder))
+        self.build = path
+        _warn_of_part(path)
+        self.split, self.split_name = split, split_name or self.card.default_split or None
+        columns, added = divide_names(path, columns)
+        self._store = open_store(path, added)
+        fields, edges = item_fields(self._store.schema, columns, views)
+        if edge_lengths and self._store.schema.edges == "none":
+            raise UsageError(
+                "Edge lengths need edges.",
+                expected="a build with edges",
+                found="none stored",
+                left="nothing was changed",
+                next=f"kmip-data info {self.build.path} (shows what is stored)",
+            )
+        self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
+        # Numbers of the records of this part in source order; ``None``: all of them.
+        self._records: NDArray[np.int64] | None = None
+        self._masks: dict[str, torch.Tensor] = {}
+        self._choose(split)
+        super().__init__(str(path.path), transform)
+
+    def _choose(self, part: str | None) -> None:
+        names, info = list(self.card.splits), f"kmip-data info {self.build.path}"
+        if part is None and (len(self._store) != 1 or self.split_name not in names):
+            return
+        if self.split_name is None:
+            raise UsageError(
+                f"{self.card.dataset} has no splits.",
+                expected="split=None, which gives all records",
+                found=f"split={part!r}",
+                left="nothing was changed",
+                next=info,
+            )
+        if self.split_name not in names:
+            raise unknown_name("split", self.split_name, names, command=info)
+        split = self._store.read_split(self.card.splits[self.split_name])
+        parts = list(NODE_PARTS if split.parts is None else split.parts)
+        if part is not None and part not in parts:
+            raise unknown_name("part of the split", part, parts, command=info)
+        if split.node_code is not None:
+            code = torch.from_numpy(split.node_code)
+            self._masks = {f"{name}_mask": code == value for name, value in NODE_PARTS.items()}
+        elif part is not None and split.parts is not None:
+            self._records = split.parts[part]
+            if not len(self._records):
+                sizes = ", ".join(f"{name} {len(records)}" for name, records in split.parts.items())
+                text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
+                warnings.warn(without_controls(text), stacklevel=4)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def card(self) -> Card:
+        """The card of the build: licence, citation, parameters, counts, statistics."""
+        return self.build.card
+
+    @property
+    def schema(self) -> Schema:
+        """Columns, views and edge layout of the shards."""
+        return self._store.schema
+
+    @property
+    def class_names(self) -> list[str]:
+        """Name of each class, by label."""
+        return list(self.card.class_names)
+
+    @property
+    def split_digest(self) -> str | None:
+        """SHA-256 over the keys of this part, as the card has it; ``None`` without a part."""
+        if self.split is None or self.split_name is None:
+            return None
+        return self.card.splits[self.split_name].parts[self.split].digest
+
+    @property
+    def records(self) -> NDArray[np.int64]:
+        """Number in source order of each record of this dataset, int64 (len,)."""
+        chosen = np.fromiter(self.indices(), np.int64, len(self))
+        return chosen if self._records is None else self._records[chosen]
+
+    @property
+    def assembler(self) -> Assembler | None:
+        """What can gather whole batches of this dataset; ``None`` where each item must be made alone.
+
+        That is with a transform, with masks, in a subclass with its own ``get``, and where the name
+        of an attribute has a meaning to PyTorch Geometric's batching.
+        """
+        plain = self.transform is None and not self._masks and collates_plainly(self._assembler.fields)
+        return self._assembler if plain and type(self).get is ShardedDataset.get else None
+
+    @property
+    def keys(self) -> list[str]:
+        """Upstream identity of each record of this dataset."""
+        keys = self._store.keys()
+        return [keys[record] for record in self.records.tolist()]
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """Number of nodes of each record, int64 (len,), before any transform."""
+        counts: NDArray[np.int64] = self._store.count[gather.NODE, self.records]
+        return counts
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Number of edges of each record, int64 (len,), before any transform."""
+        counts: NDArray[np.int64] = self._store.count[gather.EDGE, self.records]
+        return counts
+
+    def __repr__(self) -> str:
+        extent = f" {self.card.extent}".rstrip()
+        parts = [f"{self.card.dataset}{extent}", counted(len(self), "graph")]
+        if self.split is not None:
+            parts.append(f"split={self.split!r} of {self.split_name}")
+        if self.card.parameters.get("k") is not None:
+            parts.append(f"k={self.card.parameters['k']}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # -- PyTorch Geometric ------------------------------------------------------------------------
+
+    def len(self) -> int:
+        """Return the number of records in the part."""
+        return len(self._store) if self._records is None else int(self._records.size)
+
+    def get(self, idx: int) -> Data:
+        """Return record ``idx`` of the part, without the transform."""
+        size = self.len()
+        if not -size <= idx < size:
+            msg = f"index {idx} is out of range for {size} graphs"
+            raise IndexError(msg)
+        data = make_data(self._assembler, idx % size if self._records is None else int(self._records[idx]))
+        for name, mask in self._masks.items():
+            data[name] = mask.clone()
+        return data
+
+    @property
+    def num_node_features(self) -> int:
+        """Number of features a node: columns of ``x``."""
+        return self._features("x") if self.transform is None else int(super().num_node_features)
+
+    @property
+    def num_edge_features(self) -> int:
+        """Number of features an edge: columns of ``edge_attr``."""
+        if self.transform is not None:
+            return int(super().num_edge_features)
+        return 1 if self._assembler.lengths else self._features("edge_attr")
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes: the schema's where it has one, else as PyTorch Geometric counts it."""
+        label = self._field("y")
+        if label is None or self.transform is not None:
+            return int(super().num_classes)
+        if label.num_classes is not None:
+            return label.num_classes
+        labels = Assembler(self._store, [label], edges=False, lengths=False)
+        return int(self._infer_num_classes(make_batch(labels, self.records).y))
+
+    def get_summary(self) -> Summary:
+        """Statistics of the sizes; read from the row pointers where no transform may change them."""
+        if self.transform is not None:
+            return Summary.from_dataset(self)
+        return Summary(
+            name=type(self).__name__,
+            num_graphs=len(self),
+            num_nodes=Stats.from_data(self.nodes.tolist()),
+            num_edges=Stats.from_data(self.edges.tolist()),
+        )
+
+    def _field(self, attribute: str) -> Field | None:
+        return next((f for f in self._assembler.fields if f.attribute == attribute), None)
+
+    def _features(self, attribute: str) -> int:
+        field = self._field(attribute)
+        if field is None:
+            return 0
+        return field.shape[-1] if field.shape else 1

@@ -1,0 +1,308 @@
+"""Compiled kernels that copy the rows of many graphs, wherever they are mapped, into one batch.
+
+The graphs of a batch lie in several maps, so a source is given by its address. Whoever calls a
+kernel keeps the maps alive and has checked that every address holds as many rows as is said (the
+shard reader checks datasets and row pointers against the file when it opens a shard).
+"""
+
+# ruff: noqa: ARG001 -- numba calls intrinsics and their code generators with fixed arguments
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined] # exported, not declared
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from kmip_data.runtime.compiled import njit_nogil
+
+GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
+LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}
+
+
+def _pointer_code(typing_context: Any, address: Any) -> Any:
+    """Turn an address into a pointer for :func:`numba.carray`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _copy16_code(typing_context: Any, target: Any, source: Any) -> Any:
+    """Copy 16 bytes between addresses: one load, one store."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 16).as_pointer()
+        to, of = (builder.inttoptr(address, vector) for address in arguments)
+        builder.store(builder.load(of, align=1), to, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _copy_code(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    """C's ``memcpy`` between addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of, count = arguments
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
+            builder, builder.inttoptr(to, byte), builder.inttoptr(of, byte), count, 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+_pointer: Any = intrinsic(_pointer_code)
+_copy: Any = intrinsic(_copy_code)
+_copy16: Any = intrinsic(_copy16_code)
+
+
+@njit_nogil()
+def copy_rows(
+    source: NDArray[np.int64],
+    pointers: NDArray[np.int64],
+    layout: NDArray[np.int64],
+    target: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> None:
+    """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
+
+    Parameters
+    ----------
+    source
+        (≥ F, B) address of the first row of each graph.
+    pointers
+        (3, B + 1) rows before each graph on the graph, node and edge level.
+    layout
+        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes taken from it; bytes of the
+        number that each is written as: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 where
+        bytes are copied as they are.
+    target
+        (F,) address of the output, its rows one graph after the other.
+    """
+    for b in range(start, stop):  # graph by graph: a view of a column finds its rows in the cache
+        for f in range(target.size):
+            level, stride, offset, part, widened = layout[:, f]
+            first, rows = pointers[level, b], pointers[level, b + 1] - pointers[level, b]
+            if widened == 8:
+                _widen(target[f] + first * part * 8, source[f, b], rows * part, np.int64)
+            elif widened == 4:
+                _widen(target[f] + first * part * 4, source[f, b], rows * part, np.float32)
+            elif part == stride:
+                _copy(target[f] + first * part, source[f, b], rows * part)
+            else:
+                _copy_parts(target[f] + first * part, source[f, b] + offset, rows, stride, part)
+
+
+@njit_nogil(inline="always")
+def _widen(to: int, start: int, count: int, dtype: Any) -> None:
+    """Write ``uint8`` numbers as ``dtype``."""
+    if count > 0:
+        out, stored = carray(_pointer(to), (count,), dtype), carray(_pointer(start), (count,), np.uint8)
+        for i in range(count):
+            out[i] = stored[i]
+
+
+@njit_nogil(inline="always")
+def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
+    """Copy ``part`` bytes of every ``stride``, 16 bytes at a time."""
+    if part >= 16:
+        for i in range(rows):
+            target, source = to + i * part, start + i * stride
+            for j in range(0, part - 15, 16):
+                _copy16(target + j, source + j)
+            _copy16(target + part - 16, source + part - 16)  # overlaps the one before
+        return
+    # A narrow part is copied with what follows it, which the next row then overwrites; the last rows,
+    # after which less than 16 bytes belong to source or target, go byte by byte.
+    wide = 0
+    if part > 0 and rows * part >= 16 and (rows - 1) * stride + part >= 16:
+        wide = min((rows * part - 16) // part, ((rows - 1) * stride + part - 16) // stride) + 1
+    for i in range(wide):
+        _copy16(to + i * part, start + i * stride)
+    for i in range(wide, rows):
+        _copy(to + i * part, start + i * stride, part)
+
+
+@njit_nogil()
+def number_nodes(pointers: NDArray[np.int64], out: NDArray[np.int64], start: int, stop: int) -> None:
+    """Write the number of its graph for each node of some graphs: ``batch`` of PyTorch Geometric.
+
+    Parameters
+    ----------
+    pointers
+        (3, B + 1) as above.
+    out
+        (ΣN,).
+    """
+    for b in range(start, stop):
+        out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
+
+
+@njit_nogil()
+def neighbors_to_edges(
+    source: NDArray[np.int64],
+    pointers: NDArray[np.int64],
+    k: int,
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> None:
+    """Expand the neighbour tables of some graphs to their part of an edge index.
+
+    Parameters
+    ----------
+    source
+        (1, B) address of the table of each graph, ``like.dtype``, (N, k) indices in the graph.
+    pointers
+        (3, B + 1) as above.
+    out
+        (2, ΣN·k) sources and targets, columns grouped by target, nodes numbered over the batch.
+    """
+    for b in range(start, stop):
+        first, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
+        edges = nodes * k
+        if edges > 0:
+            table = carray(_pointer(source[0, b]), (edges,), like.dtype)
+            sources = out[0, first * k : first * k + edges]
+            for e in range(edges):
+                sources[e] = np.int64(table[e]) + first
+            targets = out[1, first * k : first * k + edges]
+            for i in range(nodes):
+                for j in range(k):
+                    targets[i * k + j] = first + i
+
+
+@njit_nogil()
+def pairs_to_edges(
+    source: NDArray[np.int64],
+    pointers: NDArray[np.int64],
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> None:
+    """Join the edge lists of some graphs to their part of an edge index.
+
+    Parameters
+    ----------
+    source
+        (2, B) address of the sources and of the targets of each graph, ``like.dtype``.
+    pointers
+        (3, B + 1) as above.
+    out
+        (2, ΣE), nodes numbered over the batch.
+    """
+    for b in range(start, stop):
+        edges = pointers[EDGE, b + 1] - pointers[EDGE, b]
+        if edges > 0:
+            for row in range(2):
+                stored = carray(_pointer(source[row, b]), (edges,), like.dtype)
+                joined = out[row, pointers[EDGE, b] : pointers[EDGE, b + 1]]
+                for e in range(edges):
+                    joined[e] = np.int64(stored[e]) + pointers[NODE, b]
+
+
+@njit_nogil()
+def copy_graph(
+    table: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    graph: int,
+    layout: NDArray[np.int64],
+    target: NDArray[np.int64],
+    width: int,
+    like: NDArray[Any],
+    out: NDArray[np.int64],
+) -> None:
+    """Copy the rows and the edges of one graph, as the kernels above do for a batch of it alone.
+
+    Parameters
+    ----------
+    table
+        (≥ F, G) address of the first row of every graph, that of its edges after the F fields.
+    counts
+        (3, G) rows of every graph on the graph, node and edge level.
+    layout, target
+        See :func:`copy_rows`.
+    width
+        Edges a node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
+    like, out
+        See :func:`neighbors_to_edges` and :func:`pairs_to_edges`.
+    """
+    address = np.empty((table.shape[0], 1), np.int64)
+    for f in range(table.shape[0]):
+        address[f, 0] = table[f, graph]
+    pointers = np.zeros((3, 2), np.int64)
+    for level in range(3):
+        pointers[level, 1] = counts[level, graph]
+    copy_rows(address, pointers, layout, target, 0, 1)
+    if width > 0:
+        neighbors_to_edges(address[target.size :], pointers, width, like, out, 0, 1)
+    elif width == 0:
+        pairs_to_edges(address[target.size :], pointers, like, out, 0, 1)
+
+
+@njit_nogil()
+def first_outside(
+    source: NDArray[np.int64], counts: NDArray[np.int64], width: int, like: NDArray[Any]
+) -> int:
+    """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
+
+    Parameters
+    ----------
+    source
+        (P, B) address of the edges of each graph: of its neighbour table, or of its sources and its targets.
+    counts
+        (3, B) rows of each graph on each level.
+    width
+        Edges a node where they are a neighbour table, else 0.
+    """
+    for b in range(source.shape[1]):
+        nodes = counts[NODE, b]
+        size = nodes * width if width > 0 else counts[EDGE, b]
+        for plane in range(source.shape[0]):
+            if size > 0:
+                table = carray(_pointer(source[plane, b]), (size,), like.dtype)
+                largest = table[0]
+                for e in range(size):
+                    largest = max(largest, table[e])
+                if np.int64(largest) >= nodes:
+                    return b
+    return -1
+
+
+@njit_nogil()
+def edge_lengths(
+    pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
+) -> int:
+    """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
+
+    Returns
+    -------
+    The first edge that leads out of the nodes, at which it stops; −1 if there is none.
+    """
+    nodes = np.uint64(pos.shape[0])
+    for e in range(sources.size):
+        i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no check for counting from the end
+        if i >= nodes or j >= nodes:
+            return e
+        difference = pos[i, 0] - pos[j, 0]
+        total = difference * difference
+        if pos.shape[1] == 3:  # without a loop, 1.5 times as fast
+            y, z = pos[i, 1] - pos[j, 1], pos[i, 2] - pos[j, 2]
+            total = (total + y * y) + z * z
+        else:
+            for axis in range(1, pos.shape[1]):
+                difference = pos[i, axis] - pos[j, axis]
+                total += difference * difference
+        out[e, 0] = np.sqrt(total)
+    return -1

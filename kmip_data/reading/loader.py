@@ -1,0 +1,314 @@
+"""Batches straight from the shards, as PyTorch Geometric's ``DataLoader`` would make them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch
+
+from kmip_data.errors import UsageError
+from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader_arguments import (
+    check_number,
+    check_numbers,
+    check_together,
+    refuse_others,
+    sharded_dataset,
+)
+from kmip_data.reading.order import BatchRule, cut_by_nodes
+from kmip_data.reading.prefetch import ahead
+from kmip_data.runtime.helpers import Helpers
+
+__all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
+
+
+@dataclass
+class _Position:
+    """Where an iteration stands."""
+
+    epoch: int
+    batches: int  #: given out
+
+
+class GraphLoader:
+    """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
+
+    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
+    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; single graphs
+    are never built on the way. Their order is a function of ``seed`` and the epoch alone, whatever
+    the number of threads. A dataset with a ``transform`` takes the slow path, graph by graph in
+    Python (still in background threads).
+
+    Parameters
+    ----------
+    dataset
+        A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of it).
+    batch_size
+        Graphs a batch.
+    shuffle
+        A new order every epoch. Epochs count up with each ``iter(loader)``; :meth:`set_epoch` sets
+        the next one.
+    seed
+        Fixes the order of every epoch.
+    num_threads
+        Threads that gather a batch together, where it is large enough to be worth it.
+    prefetch
+        Batches made before they are asked for, in the background; 0: each is made when it is asked
+        for, and the calling thread is one of the threads.
+    drop_last
+        Leave out the last batch where it is not full.
+    pin_memory
+        Gather straight into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
+    max_nodes
+        Instead of ``batch_size``: as many graphs a batch as have at most so many nodes together. A
+        larger graph makes a batch of its own.
+    bucket
+        Sort by size inside windows of so many graphs, so that a batch has graphs of like size.
+    sampler
+        Gives the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
+        has one.
+    batch_sampler
+        Gives the positions of each batch, instead of all of the above.
+    rank, world_size
+        This process's share: ranks get disjoint batches that together cover the dataset. Default:
+        from ``torch.distributed`` where it is initialised. A ``sampler`` shares out by itself.
+    even
+        Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
+        ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
+    compact
+        Batches have ``neighbor`` (ΣN, k) in the place of ``edge_index``: the neighbour table as it
+        is stored, uint16 or uint32, an eighth of the bytes. Row i holds the sources of node i, nearest
+        first, numbered inside its graph. :func:`batch_neighbors` numbers them over the batch, so that
+        ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
+        both on the batch's device. Needs a build with a stored neighbour table, and no transform.
+    follow_batch, exclude_keys
+        As in PyTorch Geometric.
+
+    Raises
+    ------
+    UsageError
+        An argument is not valid, contradicts another, or belongs to loaders with worker processes.
+
+    Examples
+    --------
+    >>> from kmip_data import S3DIS, GraphLoader
+    >>> loader = GraphLoader(S3DIS(split="train"), batch_size=8, shuffle=True)  # doctest: +SKIP
+    """
+
+    def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
+        self,
+        dataset: ShardedDataset | torch.utils.data.Subset[Any],
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        num_threads: int = 1,
+        prefetch: int = 2,
+        drop_last: bool = False,
+        pin_memory: bool = False,
+        max_nodes: int | None = None,
+        bucket: int | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: bool = False,
+        compact: bool = False,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        **refused: Any,
+    ) -> None:
+        refuse_others(refused)
+        self.dataset = sharded_dataset(dataset)
+        self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
+        self.compact, self.follow_batch = compact, tuple(follow_batch or ())
+        self.exclude_keys = tuple(exclude_keys or ())
+        self.rule = BatchRule(
+            batch_size=batch_size,
+            shuffle=bool(shuffle),
+            seed=seed,
+            max_nodes=max_nodes,
+            bucket=bucket,
+            drop_last=drop_last,
+            even=even,
+        )
+        self._sampler, self.batch_sampler = sampler, batch_sampler
+        self._share = (rank, world_size)
+        check_number("batch_size", batch_size, 1)
+        check_numbers(
+            num_threads=(num_threads, 1),
+            prefetch=(prefetch, 0),
+            seed=(seed, 0),
+            max_nodes=(max_nodes, 1),
+            bucket=(bucket, 1),
+            rank=(rank, 0),
+            world_size=(world_size, 1),
+        )
+        check_together(self.rule, sampler, batch_sampler, rank, world_size)
+        self._pin = pin_memory and torch.cuda.is_available()
+        if pin_memory and not self._pin:
+            warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
+        self._records, self._nodes = self.dataset.records, self.dataset.nodes
+        self._assembler = self._fast_path()
+        self._epoch, self._position = 0, 0  # of the next iteration
+        self._running: _Position | None = None  # of the iteration started last, until it ends
+
+    def _fast_path(self) -> Assembler | None:
+        """Return what gathers whole batches, ``None`` where each graph must be made on its own."""
+        assembler = self.dataset.assembler
+        table = self.dataset.schema.edges == "neighbor"
+        if self.compact and (assembler is None or not assembler.edges or not table):
+            raise UsageError(
+                "compact=True needs the stored neighbour table as it is.",
+                expected="a build with exactly k sources a node, its edges among the columns, no transform",
+                found=f"{self.dataset!r}, transform={self.dataset.transform}",
+                next="leave out compact=True, or apply the transform to the batch",
+            )
+        return None if assembler is None else assembler.without(self.exclude_keys)
+
+    @property
+    def sampler(self) -> Any:
+        """What decides the order: the sampler given, else the loader itself (for ``set_epoch``)."""
+        return self if self._sampler is None else self._sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch ``epoch``; a position loaded for that epoch is kept."""
+        if epoch != self._epoch:
+            self._epoch, self._position = epoch, 0
+        self._running = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position: the epoch and how many of its batches were given out, with what they depend on."""
+        at = self._running or _Position(self._epoch, self._position)
+        try:
+            batches = len(self)
+        except TypeError:  # a sampler without a length
+            batches = None
+        return {
+            "epoch": at.epoch,
+            "position": at.batches,
+            "batches": batches,
+            "depends_on": self._fingerprint(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after the last batch given out before :meth:`state_dict` was called.
+
+        With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
+        A state from between two epochs fits a loader of any order, such as on more GPUs.
+
+        Raises
+        ------
+        UsageError
+            The state is from the middle of an epoch in another order: other data, batch size, seed,
+            number of ranks …
+        """
+        wanted, found = self._fingerprint(), state.get("depends_on")
+        epoch, position, batches = state["epoch"], state["position"], state["batches"]
+        if found != wanted and position not in {0, batches}:
+            raise UsageError(
+                "The loader's state does not fit this loader.", expected=str(wanted), found=str(found)
+            )
+        self._epoch, self._running = epoch, None
+        self._position = position if found == wanted or not position else sys.maxsize
+
+    def _fingerprint(self) -> dict[str, Any]:
+        rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
+        digest = self.dataset.split_digest
+        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self._ranks()[1]}
+
+    def _ranks(self) -> tuple[int, int]:
+        rank, world_size = self._share
+        if rank is not None and world_size is not None:
+            return rank, world_size
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch (of this rank)."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
+        if self._sampler is not None and self.rule.max_nodes is None:
+            graphs = len(self._sampler)  # type: ignore[arg-type]
+            return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
+        if self._sampler is not None:
+            msg = "the number of batches depends on what the sampler will draw"
+            raise TypeError(msg)
+        epoch = self._running.epoch if self._running else self._epoch
+        return len(self.rule.batches(self._nodes, epoch, *self._ranks()))
+
+    def __iter__(self) -> Iterator[Batch]:
+        # The epoch is taken when the first batch is asked for: trainers call iter(), then set_epoch().
+        self._assembler = self._fast_path()  # the transform may have been set since
+        at = self._running = _Position(self._epoch, self._position)
+        self._epoch, self._position = at.epoch + 1, 0
+        batches = islice(self._batches(at.epoch), at.batches, None)
+        # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
+        whole = self._assembler is None
+        helpers = Helpers(0 if whole else self.num_threads - 1)
+        make = partial(self._make, helpers)
+        try:
+            if self.prefetch:
+                makers = self.num_threads if whole else 1
+                made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
+            else:
+                made = map(make, batches)
+            for batch in made:
+                at.batches += 1
+                yield batch
+        finally:
+            helpers.close()
+        if self._running is at:
+            self._running = None
+
+    def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        """Positions of the graphs of each batch of this rank."""
+        if self.batch_sampler is not None or self._sampler is not None:
+            # PyTorch's loader draws a seed for its workers here. So do we, or a sampler that draws from
+            # the global generator would give another order than there after the same manual_seed.
+            torch.empty((), dtype=torch.int64).random_()
+        if self.batch_sampler is not None:
+            return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
+        if self._sampler is not None:
+            return self._sampled(epoch)
+        return iter(self.rule.batches(self._nodes, epoch, *self._ranks()))
+
+    def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
+        set_epoch = getattr(self._sampler, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+        positions = iter(self._sampler)  # type: ignore[arg-type] # asked for only where there is one
+        if self.rule.max_nodes is not None:
+            order = np.fromiter(positions, np.int64)
+            batches = cut_by_nodes(order, self._nodes, self.rule.max_nodes)
+            yield from batches[: len(batches) - self.rule.drop_last]
+            return
+        while len(batch := np.fromiter(islice(positions, self.batch_size), np.int64)):
+            if len(batch) == self.batch_size or not self.rule.drop_last:
+                yield batch
+
+    def _make(self, helpers: Helpers, positions: NDArray[np.int64]) -> Batch:
+        if self._assembler is not None:
+            return make_batch(
+                self._assembler,
+                self._records[positions],
+                compact=self.compact,
+                pin=self._pin,
+                follow=self.follow_batch,
+                helpers=helpers,
+            )
+        items = [self.dataset[position] for position in positions.tolist()]
+        batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
+        return batch.pin_memory() if self._pin else batch

@@ -1,0 +1,274 @@
+"""All shards of a build as one table of graphs, each of them found by its address."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.columns import COLUMNS, ColumnsCard
+from kmip_data.builds.home import Build
+from kmip_data.errors import DamagedInput
+from kmip_data.files.small import MAX_BYTES, read_small
+from kmip_data.format.card import SplitEntry
+from kmip_data.format.reader import Shard
+from kmip_data.format.schema import EDGE_INDEX, Schema
+from kmip_data.format.splits import NO_PART, NODE_PARTS, SplitFile, read_split
+
+NODE: Final = 1  #: row of the node level in ``start`` and ``count``
+
+#: Where rows lie: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
+Rows = tuple[str, int, int, int]
+
+
+def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
+    """Open the shards of a build, once for all datasets over it that are in use together.
+
+    Parameters
+    ----------
+    added
+        Added columns to join.
+    """
+    digests = [entry.sha256 for entry in build.card.shards]
+    digests += [entry.sha256 for card in added for entry in card.files]
+    key = (build.path, tuple(card.name for card in added), *digests)
+    store = _open_stores.get(key)
+    if store is None:
+        store = _open_stores[key] = ShardStore(build, added)
+    return store
+
+
+class ShardStore:
+    """The shards of a finished build, checked against its card when opened, with the columns added to it.
+
+    Attributes
+    ----------
+    schema
+        That of the build, and the added columns after its own.
+    shards
+        In the order of the card.
+    shard
+        int64 [G], number of the shard of each graph.
+    start, count
+        int64 [3, G], first row in its shard and number of rows of each graph on the graph, node and
+        edge level.
+
+    Raises
+    ------
+    DamagedInput
+        A shard is missing, damaged, or not the one that the card names.
+    """
+
+    def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
+        self.build = build
+        own: Schema = build.card.schema_
+        self.schema = own
+        self.shards = [
+            self._open(entry.file, entry.graphs, build.card.key, own) for entry in build.card.shards
+        ]
+        # HDF5 path -> the files that hold it, where those are not the shards.
+        self._beside: dict[str, list[Shard]] = {}
+        for card in added:
+            self._join(card)
+        self._index()
+
+    def _join(self, card: ColumnsCard) -> None:
+        """Open the files of an added column; each must have the graphs of its shard."""
+        schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
+        files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
+        if [len(shard) for shard in files] != [len(shard) for shard in self.shards] or any(
+            not np.array_equal(file.node_ptr, shard.node_ptr)
+            for file, shard in zip(files, self.shards, strict=True)
+        ):
+            what = f"{self.build.path / folder} does not go with the shards."
+            raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
+        taken = {column.key for column in self.schema.columns}
+        if twice := [column.key for column in schema.columns if column.key in taken]:
+            # Rows are found by key: two columns of one key would be read with each other's width.
+            what = f"{self.build.path / folder} has a key that is another column's."
+            raise self._damaged(what, "keys of its own", twice[0])
+        self._beside.update({column.key: files for column in schema.columns})
+        self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
+
+    def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
+        path = self.build.path / file
+        shard = Shard(path)
+        # Rows are found by address: a shard of another layout must never get as far as that.
+        if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
+            other = "" if shard.schema == schema else ", with other columns"
+            found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
+            raise self._damaged(
+                f"{path} is not a shard of this build.", f"{graphs} graphs of build {key}", found
+            )
+        return shard
+
+    def _index(self) -> None:
+        sizes = [shard.graphs for shard in self.shards]
+        self.shard: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
+        pointers = [
+            [np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr] for shard in self.shards
+        ] or [[np.zeros(1, np.int64)] * 3]
+        self.start: NDArray[np.int64] = np.concatenate(
+            [np.stack([pointer[:-1] for pointer in levels]) for levels in pointers], axis=1
+        )
+        self.count: NDArray[np.int64] = np.concatenate(
+            [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
+        )
+        # Addresses hold in this process and its forks; a pickled copy maps anew.
+        self._tables: dict[tuple[Rows, ...], tuple[NDArray[np.int64], bool]] = {}
+
+    def __len__(self) -> int:
+        return int(self.shard.size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = "build", "shards", "schema", "_beside"
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._index()
+
+    def keys(self) -> list[str]:
+        """Upstream identity of each graph, in source order."""
+        return [key for shard in self.shards for key in shard.keys]
+
+    def read_split(self, entry: SplitEntry) -> SplitFile:
+        """Read a split of the build and check that it fits the shards.
+
+        Raises
+        ------
+        DamagedInput
+            It is missing, damaged, not the file that the card names, or of other records.
+        """
+        path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
+        try:
+            data = read_small(path, MAX_BYTES + 16 * (len(self) + nodes))
+            digest = hashlib.sha256(data).hexdigest()
+        except OSError as error:
+            digest = str(error)
+        if digest != entry.sha256:
+            raise self._damaged(
+                f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
+            )
+        split = read_split(path)
+        fault = self._misfit(split, nodes)
+        if fault is None and not split.digests.keys() <= entry.parts.keys():
+            fault = f"parts {', '.join(split.digests)}", f"{', '.join(entry.parts)} on the card"
+        if fault is not None:
+            raise self._damaged(f"{path} does not fit the shards.", *fault)
+        return split
+
+    def _misfit(self, split: SplitFile, nodes: int) -> tuple[str, str] | None:
+        """Say what was expected and found where a split is not of these records."""
+        code = split.node_code
+        if code is not None:
+            if len(code) != nodes or len(self) != 1:
+                return f"codes of the {nodes:,} nodes of one graph", f"{len(code):,} codes"
+            other = code[(code >= len(NODE_PARTS)) & (code != NO_PART)]
+            return ("codes 0, 1, 2 and 255", f"code {other[0]}") if other.size else None
+        for name, part in (split.parts or {}).items():
+            if part.size and (part.min() < 0 or part.max() >= len(self)):
+                return f"positions from 0 below {len(self):,}", f"{part.min()} to {part.max()} in {name}"
+        return None
+
+    def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
+        return DamagedInput(
+            what,
+            expected=expected,
+            found=found,
+            left="the files are as they were",
+            next=f"kmip-data verify {self.build.path} --repair",
+        )
+
+    def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
+        """Return the error for values of a record that its schema rules out."""
+        path = self.shards[self.shard[graph]].path
+        return self._damaged(f"{path} is damaged: {what} (record {graph}).", expected, found)
+
+    def sources(
+        self, wanted: tuple[Rows, ...], graphs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]:
+        """Say where the rows of some graphs lie.
+
+        Parameters
+        ----------
+        wanted
+            F kinds of rows.
+        graphs
+            (B,) numbers of graphs in source order.
+
+        Returns
+        -------
+        address
+            int64 (F, B), address of the first row of each graph.
+        counts
+            int64 (3, B), rows of each graph on each level.
+        held
+            Arrays that must be kept until the rows are copied: what had to be read because it is
+            compressed.
+        """
+        table, mapped = self.table(wanted)
+        address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
+        counts = self.count.take(graphs, axis=1)
+        held: list[NDArray[Any]] = []
+        if not mapped:
+            self._read(wanted, graphs, address, held)
+        return address, counts, held
+
+    def table(self, wanted: tuple[Rows, ...]) -> tuple[NDArray[np.int64], bool]:
+        """Address of the rows of every graph, int64 (F, G), 0 where not mapped; and whether all are."""
+        found = self._tables.get(wanted)
+        if found is None:
+            table = self._table(wanted)
+            found = self._tables[wanted] = table, bool(table.all())
+        return found
+
+    def _table(self, wanted: tuple[Rows, ...]) -> NDArray[np.int64]:
+        table = np.zeros((len(wanted), len(self)), np.int64)
+        for f, (key, row_bytes, level, plane) in enumerate(wanted):
+            base = np.array(
+                [self._base(key, row_bytes, level, plane, shard) for shard in self._holding(key)], np.int64
+            )
+            mapped = base[self.shard]
+            table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
+        return table
+
+    def _holding(self, key: str) -> list[Shard]:
+        """Files that hold the rows of a dataset, one a shard."""
+        return self._beside.get(key, self.shards)
+
+    @staticmethod
+    def _base(key: str, row_bytes: int, level: int, plane: int, shard: Shard) -> int:
+        if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
+            return 1  # any address will do: nothing is copied from it
+        view = shard.mapped(key)
+        if view is None:
+            return 0
+        return int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
+
+    def _read(
+        self,
+        wanted: Sequence[Rows],
+        graphs: NDArray[np.int64],
+        address: NDArray[np.int64],
+        held: list[NDArray[Any]],
+    ) -> None:
+        """Read what is not mapped, and put the addresses of the copies into ``address``."""
+        for f, b in np.argwhere(address == 0).tolist():
+            key, _, level, plane = wanted[f]
+            graph = graphs[b]
+            start = int(self.start[level, graph])
+            rows = self._holding(key)[self.shard[graph]].read(
+                key, start, start + int(self.count[level, graph])
+            )
+            rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
+            held.append(rows)
+            address[f, b] = rows.__array_interface__["data"][0]
+
+
+_open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = weakref.WeakValueDictionary()

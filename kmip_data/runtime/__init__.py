@@ -1,0 +1,1 @@
+"""What code needs of its process: threads, compiled kernels, progress, interrupts, memory."""

@@ -1,0 +1,1 @@
+"""From any PyTorch Geometric dataset to a build."""

@@ -1,0 +1,113 @@
+"""A split that was handed over with the graphs: positions or masks to a split file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import UsageError
+from kmip_data.format.card import SplitEntry, SplitPart
+from kmip_data.format.splits import NO_PART, NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.writer import write_file
+from kmip_data.saving.plain import PlainGraph
+
+Positions = Sequence[int] | NDArray[Any] | Any  #: indices or a boolean mask; a torch tensor too
+
+RULE: Final = "given"  #: name of the split and its rule
+MASKS: Final = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a single graph to part
+
+
+def masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
+    """Return the parts that the masks of a graph say, ``None`` unless all three are there and disjoint."""
+    masks = {part: graph.values[name] for name, part in MASKS.items() if name in graph.values}
+    plain = len(masks) == len(MASKS) and all(
+        mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values()
+    )
+    return masks if plain and np.sum(list(masks.values()), axis=0).max(initial=0) <= 1 else None
+
+
+def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, edges: int) -> SplitEntry:
+    """Write the split of the nodes of a single graph and describe it.
+
+    Raises
+    ------
+    UsageError
+        A part has another name than train, val or test, a node is out of range or in two parts.
+    """
+    code = np.full(nodes, NO_PART, np.uint8)
+    for part, chosen in split.items():
+        rows = _positions(chosen, nodes, part)
+        if (code[rows] != NO_PART).any() or len(np.unique(rows)) != len(rows):
+            raise UsageError("The split has a node twice.", expected="disjoint parts", found=f"in {part!r}")
+        code[rows] = NODE_PARTS[part]
+    data, digests = encode_node_split(code, rule=RULE, parameters={})
+    sizes = {part: (1, int((code == value).sum()), edges) for part, value in NODE_PARTS.items()}
+    return _write(folder, data, digests, sizes)
+
+
+def write_split(
+    folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: NDArray[np.int64]
+) -> SplitEntry:
+    """Write the split of several graphs and describe it.
+
+    Parameters
+    ----------
+    keys
+        Of all graphs in order.
+    sizes
+        (G, 2) nodes and edges of each graph.
+
+    Raises
+    ------
+    UsageError
+        A part has another name than train, val or test, or a graph is out of range.
+    DamagedInput
+        A graph is in two parts.
+    """
+    parts = {part: _positions(chosen, len(keys), part) for part, chosen in split.items()}
+    data, digests = encode_split(parts, rule=RULE, parameters={}, keys=keys)
+    counts = {part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in parts.items()}
+    return _write(folder, data, digests, counts)
+
+
+def _write(
+    folder: Path, data: bytes, digests: Mapping[str, str], counts: Mapping[str, tuple[int, int, int]]
+) -> SplitEntry:
+    (folder / "splits").mkdir()
+    file = f"splits/{RULE}.h5"
+    write_file(folder / file, data, root=folder)
+    return SplitEntry(
+        file=file,
+        sha256=hashlib.sha256(data).hexdigest(),
+        rule=RULE,
+        parameters={},
+        parts={
+            part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
+            for part, (graphs, nodes, edges) in counts.items()
+        },
+    )
+
+
+def _positions(chosen: Positions, count: int, part: str) -> NDArray[np.int64]:
+    """Return indices, given as such or as a boolean mask."""
+    array = np.asarray(chosen)
+    if part in NODE_PARTS and array.dtype == np.bool_ and array.shape == (count,):
+        return np.flatnonzero(array)
+    whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    fits = whole and (not array.size or (array.min() >= 0 and array.max() < count))
+    if part not in NODE_PARTS or not fits:
+        found = f"{array.dtype} {list(array.shape)}"
+        if whole and array.size:
+            found += f", {array.min()} to {array.max()}"
+        raise UsageError(
+            f"The part {part!r} of the split does not fit.",
+            expected=f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]",
+            found=found,
+            left="nothing",
+        )
+    return array.astype(np.int64)

@@ -1,1 +1,0 @@
-"""The shard file format: writing, mapped reading, verification."""

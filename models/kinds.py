@@ -1,0 +1,140 @@
+"""What plugs into a network: kinds of attention, message passing and positions, and what is asked of them.
+
+A kind is one module, found by being there, which imports nothing heavy before ``build``:
+
+- in ``kmip_data.models.attention.kinds`` or ``kmip_data.models.layers.kinds`` with a subclass of
+  :class:`Part`, named by ``PART``. Its fields are the keys of ``model.attention`` or ``model.local``;
+- in ``kmip_data.models.encodings`` with a :class:`Positional`, named by ``POSITIONAL``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from kmip_data.graphs.encodings import Encoding
+    from kmip_data.models.training.memory.machine import Size
+
+EDGE_WORK, EDGE_HOLES = 1, 3  #: (edges, d) tensors of message passing: see :class:`Footprint` (ADR 0226)
+
+
+class Section(BaseModel):
+    """Keys of a configuration: no others, not changed once made, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a network a part stands."""
+
+    dim: int  #: channels of the nodes and edges, in and out
+    dropout: float = 0.0  #: of all branches of a layer
+    layer: int = 0  #: number of its layer, from 0
+    layers: int = 1  #: number of all
+    distances: bool = False  #: whether the edges carry the squared distance of their ends
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing reads the edges that it gives."""
+        return self.layer == self.layers - 1
+
+
+class Footprint(NamedTuple):
+    """Bytes of one layer's part at a batch's size that a forward pass over a small cut does not show."""
+
+    work: int = 0  #: alive at once while it goes back
+    holes: int = 0  #: freed meanwhile, and not yet used again nor given back
+    inputs: int = 0  #: kept by a recomputed layer besides its nodes: edges, results of a search
+    kept: int = 0  #: kept for the backward pass beyond what grows with nodes and edges
+
+
+class Part(Section):
+    """A kind of attention or of message passing: its keys, and what it answers."""
+
+    reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
+    reads_edges: ClassVar[bool] = False  #: whether edge features make a difference to it
+    reads_distances: ClassVar[bool] = False  #: whether ``Place.distances`` makes a difference to it
+
+    kind: str
+
+    @property
+    def multiple(self) -> int:
+        """``hidden_dim`` must be a multiple of it."""
+        return 1
+
+    @property
+    def adds_input(self) -> bool:
+        """Whether the layer adds its input to what message passing gives."""
+        return False
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """Raise ``ValueError`` where the keys do not go with the layers and channels (None: a budget's)."""
+
+    def check_device(self, device: str) -> None:
+        """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
+
+    def build(self, place: Place) -> nn.Module | None:
+        """Make the module of one layer, called as :class:`~kmip_data.models.layers.gps.GPSLayer` says."""
+        raise NotImplementedError
+
+    def parameters(self, place: Place) -> int:
+        """Count its parameters: of what is built, without memory and without drawing random numbers."""
+        import torch
+
+        with torch.device("meta"):
+            module = self.build(place)
+        return sum(parameter.numel() for parameter in module.parameters()) if module is not None else 0
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Say what a batch of ``size`` takes beyond what is counted on a cut."""
+        return Footprint()
+
+
+class MessagePassing(Part):
+    """Message passing over edges with features."""
+
+    reads_edges = True
+
+    residual: Literal["none", "inside", "outside"] = Field(
+        default="none",
+        description="residual connection of the local branch: none (the paper's code), inside the"
+        " message-passing layer (thesis, Exphormer) or after it (LRGB); for gated-gcn the last two are equal",
+    )
+
+    @property
+    def adds_input(self) -> bool:
+        """A residual connection outside is the layer's."""
+        return self.residual == "outside"
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Edge tensors rule the memory."""
+        edge = size.edges * dim * 4
+        return Footprint(work=EDGE_WORK * edge, holes=EDGE_HOLES * edge, inputs=edge)
+
+
+@dataclass(frozen=True)
+class Positional:
+    """A way in which a network reads an encoding of the nodes' places."""
+
+    name: str  #: what ``model.positional`` takes
+    encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
+    width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
+    distances: bool = False  #: whether it gives the edges the squared distance of their ends
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Attributes of a batch."""
+        return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
+
+    def build(self, dim: int) -> nn.Module | None:
+        """Make the module of a network of ``dim`` channels, called as ``module(batch)``.
+
+        It gives (N, ``width``), or where that is 0 the :class:`~kmip_data.models.layers.batch.GraphBatch`.
+        """
+        return None

@@ -1,0 +1,1 @@
+"""Compiled kernels of message passing, for the CPU."""

@@ -1,0 +1,246 @@
+"""GatedGCN on a neighbour table, on the CPU: the edges' part of a layer as one differentiable function.
+
+Written out in torch operations a layer makes ten tensors of the size of its edges and keeps four. Here
+compiled passes make two, z and the new edges, and keep z alone: gates and dropout are computed again
+in the backward pass. Large tensors come from :mod:`kmip_data.reading.buffers`, because fresh memory costs as
+much as a matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kmip_data.models.layers.cpu import gate_kernels
+from kmip_data.models.layers.cpu.gate_kernels import Dropout, Floats, flat
+from kmip_data.models.layers.edges import NeighborTable, Part
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.reading import buffers
+from kmip_data.runtime.threads import for_ranges, num_threads
+
+GRAIN = 64  #: nodes that are worth handing to a thread
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What of a call is no tensor."""
+
+    edges: NeighborTable
+    norm: BatchNorm | None
+    dropout: Dropout
+    keep: bool  #: for a backward pass
+
+
+def gated_edges(
+    edges: NeighborTable,
+    at_target: Tensor,
+    at_source: Tensor,
+    message: Tensor,
+    old: Tensor,
+    weight: Tensor | None,
+    norm: BatchNorm | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gate the edges, sum at the targets, and update the edges.
+
+    For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
+    sigmoid(z), and its new features are old + dropout(relu(norm(z))).
+
+    Parameters
+    ----------
+    edges
+        (N, k), with N and k at least 1.
+    at_target, at_source, message
+        (N, d) float32.
+    old
+        (N, k, d) float32, or (1, d) where all edges share one vector.
+    weight
+        (d, d), or None where z takes nothing from ``old``.
+    norm
+        Batch norm of the edges, whose running statistics are moved in training; None: no new edges.
+    dropout
+        Probability; 0 outside training. The chances come from a seed that torch's global generator draws.
+
+    Returns
+    -------
+    messages, gates
+        (N, d): Σ sigmoid(z) · ``message``_j and Σ sigmoid(z) over the edges of each node.
+    new
+        (N, k, d), or None.
+    """
+    tensors = (
+        at_target,
+        at_source,
+        message,
+        old,
+        weight,
+        *((norm.weight, norm.bias) if norm else (None, None)),
+    )
+    dropped = round(dropout * 2**32) if norm is not None else 0
+    seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    options = _Options(edges, norm, (seed, dropped, 1 / (1 - dropout)), keep)
+    found: tuple[Tensor, Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _GatedEdges(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        at_target: Tensor,
+        at_source: Tensor,
+        message: Tensor,
+        old: Tensor,
+        weight: Tensor | None,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        options: _Options,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        table, norm = options.edges.neighbor, options.norm
+        (nodes, k), d = table.shape, at_target.shape[1]
+        pre = _new_edges(nodes * k, d)
+        if weight is not None:
+            torch.mm(old.reshape(-1, d), weight.t(), out=pre)
+        own = norm is not None and norm.uses_batch(nodes * k)
+        messages, gates, sums, squares = (torch.empty(nodes, d) for _ in range(4))
+        neighbor = table.contiguous().numpy()
+        options.edges.parts  # noqa: B018 -- checks the table
+        inputs = _flat(at_target, at_source, message)
+        results = _flat(messages, gates, sums, squares)
+        for_ranges(
+            lambda a, b: gate_kernels.gate(
+                a, b, d, neighbor, inputs, flat(pre), weight is not None, own, results
+            ),
+            nodes,
+            grain=GRAIN,
+        )
+        ctx.options, ctx.own = options, own
+        if norm is None:
+            ctx.save_for_backward(message, old, weight, pre)
+            return messages, gates, None
+        assert scale is not None
+        assert shift is not None
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        mean, variance = _statistics(sums, squares, k) if own else (norm.running_mean, norm.running_var)
+        if own:
+            norm.note(mean, variance, nodes * k)
+        deviation = (variance.double() + norm.eps).rsqrt()
+        factor = scale * deviation
+        constants = torch.stack([factor, shift - mean * factor, mean]).float()
+        new = _new_edges(nodes * k, d) if options.keep else pre
+        arrays = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
+        for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *arrays), nodes, grain=GRAIN)
+        if options.keep:
+            ctx.save_for_backward(message, old, weight, pre, constants, deviation)
+        return messages, gates, new.view(nodes, k, d)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_messages: Tensor | None, grad_gates: Tensor | None, grad_new: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        message, old, weight, pre, *constants = ctx.saved_tensors
+        options: _Options = ctx.options
+        (nodes, k), d = options.edges.neighbor.shape, pre.shape[1]
+        grad_scale = grad_shift = None
+        grad, norm = None, torch.zeros(0)
+        if grad_new is not None:
+            norm, deviation = constants
+            grad = grad_new.contiguous().view(-1, d)
+            total, product = _sum_gradients(pre, grad, norm, options.dropout, nodes, k)
+            grad_shift, grad_scale = total.float(), (product * deviation).float()
+            # The mean and the variance of the batch depend on z too; running ones do not.
+            share = float(ctx.own) / (nodes * k)
+            more = torch.stack([total * share, product * deviation.square() * share])
+            norm = torch.cat([norm, (norm[0] * more).float()])
+        of_sums = [
+            torch.zeros(nodes, d) if tensor is None else tensor for tensor in (grad_messages, grad_gates)
+        ]
+        neighbor = options.edges.neighbor.contiguous().numpy()
+        grad_target, at_sources = torch.empty(nodes, d), torch.zeros(2, nodes, d)
+        of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
+        arguments = d, neighbor, of_edges, flat(message), _flat(*of_sums), flat(norm), options.dropout
+        at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
+        # A few parts at a time, one a thread: their gradients of z are used at once, then overwritten.
+        parts = options.edges.parts
+        step = min(num_threads(), len(parts))
+        largest = max(part.stop - part.start for part in parts) * k
+        grad_pre = _new_edges(step * largest, d).view(step, largest, d)
+        buffers.keep_what_is_used()  # by all layers of a network; the next step wants it again
+
+        def work(jobs: list[tuple[Part, Tensor, Tensor]]) -> None:
+            for part, rows, sums in jobs:
+                outputs = _flat(rows, grad_target), part.low, _flat(*sums)
+                gate_kernels.differentiate(part.start, part.stop, *arguments, *outputs)
+
+        for first in range(0, len(parts), step):
+            group = parts[first : first + step]
+            sums = [torch.zeros(2, part.high - part.low, d) for part in group]
+            jobs = list(zip(group, grad_pre, sums, strict=False))
+            for_ranges(lambda a, b, jobs=jobs: work(jobs[a:b]), len(jobs))  # type: ignore[misc]
+            for part, rows, of_part in jobs:
+                at_sources[:, part.low : part.high] += of_part
+                at_old.add(rows, part.start * k, part.stop * k)
+        return grad_target, *at_sources, at_old.edges, at_old.weight, grad_scale, grad_shift, None
+
+
+class _OldGradients:
+    """Gradients of the old edges and of the weight that multiplies them, from that of z, part by part."""
+
+    def __init__(self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool) -> None:
+        self._old, self._weight, self._grad_new = old, weight, grad_new
+        self.edges = self.weight = None
+        if weight is not None:
+            self._old = old.reshape(-1, old.shape[-1])
+            self._edges = _new_edges(*self._old.shape) if wanted else None
+            self.edges = None if self._edges is None else self._edges.view(old.shape)
+            self.weight = torch.zeros_like(weight)
+        elif wanted and grad_new is not None:  # ``old`` is one row, and was only added to the new edges
+            self.edges = grad_new.sum(0, keepdim=True)
+
+    def add(self, grad_pre: Tensor, first: int, last: int) -> None:
+        """Take the gradients of z of the edges ``first`` to ``last``, in rows from 0 of ``grad_pre``."""
+        if self._weight is None or self.weight is None:
+            return
+        rows = grad_pre[: last - first]
+        self.weight.addmm_(rows.t(), self._old[first:last])
+        if self._edges is not None and self._grad_new is not None:
+            torch.addmm(self._grad_new[first:last], rows, self._weight, out=self._edges[first:last])
+        elif self._edges is not None:
+            torch.mm(rows, self._weight, out=self._edges[first:last])
+
+
+def _new_edges(rows: int, d: int) -> Tensor:
+    return torch.from_numpy(buffers.empty((rows, d), np.dtype(np.float32)))
+
+
+def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all edges, float64, from those of each node's k edges."""
+    count = k * len(sums)
+    mean = sums.sum(0, dtype=torch.float64) / count
+    away = (sums.double() / k - mean).square_().sum(0)
+    return mean, (squares.sum(0, dtype=torch.float64) + k * away) / count
+
+
+def _sum_gradients(
+    pre: Tensor, grad: Tensor, norm: Tensor, dropout: Dropout, nodes: int, k: int
+) -> tuple[Tensor, Tensor]:
+    """Σ g and Σ g · (z − mean) over all edges, (d,) float64."""
+    d = pre.shape[1]
+    sums = torch.empty(2, nodes, d)
+    arrays = flat(pre), flat(grad), flat(norm), dropout, _flat(*sums)
+    for_ranges(lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN)
+    total, product = sums.sum(1, dtype=torch.float64)
+    return total, product
+
+
+def _flat(*tensors: Tensor) -> tuple[Floats, ...]:
+    return tuple(map(flat, tensors))

@@ -1,0 +1,1 @@
+"""Compiled search for the CPU: bounds, scans, and the proof that nothing was missed."""

@@ -1,0 +1,202 @@
+"""Compiled bookkeeping of a block of queries: candidates by a float32 filter, ranked by the rule in the end.
+
+The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
+best product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through
+pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kmip_data.models.search.cpu.lanes import at_least, lowest_bit, pointer, splat, store
+from kmip_data.models.search.cpu.selection import kth_largest, pack, write_sorted
+from kmip_data.runtime.compiled import njit_nogil
+
+OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
+UNIT = 2.0**-24  #: largest relative error of rounding to float32
+ROOM = 192  #: for candidates that the filter cannot tell from the k-th best, beside 3 k
+
+
+class Store(NamedTuple):
+    """Memory of a :class:`Block`, to be held as long as that is used."""
+
+    reals: Any
+    wholes: Any
+    places: Any
+    packed: Any
+    query: Any
+
+
+class Block(NamedTuple):
+    """Pointers to what is known of each of B queries."""
+
+    unit: Any  #: (B, d) float32, queries of length 1
+    near: Any  #: (B, space) float32, products of the candidates
+    place: Any  #: (B, space) int32, where they are in the tree
+    filled: Any  #: (B,) int64, how many there are
+    due: Any  #: (B,) int64, when to drop those that are out
+    floor: Any  #: (B,) float32, a product below it is out
+    limit: Any  #: (B,) float32, a cone that reaches less is out
+    slack: Any  #: (B,) float32, how far below the k-th best product the floor is
+    line: Any  #: (16,) float32, scratch
+    packed: Any  #: array of int64, scratch of :func:`finish`
+    query: Any  #: (d,) float64, scratch of it
+    k: int
+    space: int
+    margin: np.float32  #: how far a cone may reach beyond what is computed for it
+
+
+@njit_nogil(error_model="numpy")
+def new_store(rows: int, dim: int, k: int) -> Store:
+    """Memory for a block of ``rows`` queries."""
+    space = 3 * k + ROOM
+    return Store(
+        np.zeros(rows * (dim + space + 3) + 32, np.float32),  # zero: rows without a query reach nothing
+        np.empty(rows * 2, np.int64),
+        np.empty(rows * space, np.int32),
+        np.empty(space + 8, np.int64),
+        np.empty(dim, np.float64),
+    )
+
+
+@njit_nogil(error_model="numpy")
+def view(store: Store, rows: int, dim: int, k: int) -> Block:
+    """The block whose memory that is."""
+    space = 3 * k + ROOM
+    reals, wholes = store.reals, store.wholes
+    state = reals[rows * space + 16 :]
+    return Block(
+        pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(store.places), pointer(wholes),
+        pointer(wholes[rows:]), pointer(state), pointer(state[rows:]), pointer(state[rows * 2 :]),
+        pointer(state[rows * 3 :]), store.packed, pointer(store.query), k, space,
+        np.float32(4 * error_of_cones(dim)),
+    )  # fmt: skip
+
+
+@njit_nogil(error_model="numpy")
+def error_of_cones(dim: int) -> float:
+    """Bound on the error of a product of two rows of length 1 and of a reach computed from it."""
+    return (dim + 8) * 2 * UNIT
+
+
+@njit_nogil(error_model="numpy")
+def _slack(length: float, dim: int, scale: float, longest: float) -> float:
+    """How far apart two products may be whose keys the rule ranks the other way round.
+
+    In the filter a query and the longest key have length 1. Rounding both to float32 and summing costs a
+    product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs 2⁻²⁴ of it, or half
+    of the least subnormal.
+    """
+    if length * longest > 3e38:  # scores may overflow to equal infinities
+        return np.inf
+    filtered = (dim + 4) * UNIT * 1.1
+    ruled = (1.1 * UNIT * length * longest + 2.0**-148) / (length * scale)
+    return 2.2 * (filtered + ruled)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def set_floor(block: Block, i: int, value: Any) -> None:
+    """Products below ``value`` are out."""
+    block.floor[i] = value
+    # A cone that points away reaches 0 at most, whatever was computed for it.
+    block.limit[i] = value - block.margin if value > block.margin else -OUT
+
+
+@njit_nogil(error_model="numpy")
+def begin(block: Block, queries: Any, first: int, count: int, scale: float, longest: float) -> None:
+    """Take the queries ``first`` … of (R, d) into a block; those that no filter helps are given up."""
+    dim = queries.shape[1]
+    for i in range(count):
+        total = 0.0
+        for c in range(dim):
+            total += np.float64(queries[first + i, c]) ** 2
+        length = np.sqrt(total)
+        slack = _slack(length, dim, scale, longest) if length > 0 and scale > 0 else np.inf
+        for c in range(dim):
+            block.unit[i * dim + c] = queries[first + i, c] / length if length > 0 else 0.0
+        block.slack[i], block.filled[i], block.due[i] = slack, 0, block.k + 1
+        set_floor(block, i, -OUT if slack < 1 else OUT)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
+    """Add the lanes ``hits`` of 16 products, of keys at ``place`` …; returns whether to :func:`cut`."""
+    store(block.line, 0, products)
+    to = i * block.space + block.filled[i]
+    while hits:
+        lane = lowest_bit(hits)
+        hits &= hits - 1
+        block.near[to], block.place[to] = block.line[lane], place + lane
+        to += 1
+    block.filled[i] = to - i * block.space
+    return bool(block.filled[i] >= block.due[i])
+
+
+@njit_nogil(error_model="numpy")
+def cut(block: Block, i: int, spare: int) -> None:
+    """Raise a query's floor to below its k-th best product, and drop the candidates under it.
+
+    With ``spare`` the k-th best may be one of as many that follow it. Where too many candidates are left,
+    such as equal ones, the query is given up.
+    """
+    k, base, n, floor = block.k, i * block.space, block.filled[i], block.floor[i]
+    if n > k:
+        floor = max(floor, kth_largest(block.near, base, base + n, k, spare)[0] - block.slack[i])
+    kept = base
+    for j in range(base, base + n):
+        block.near[kept], block.place[kept] = block.near[j], block.place[j]
+        kept += block.near[j] >= floor
+    n = kept - base
+    room = block.space - n - 32
+    block.filled[i], block.due[i] = n, n + min(max(16 + k // 2, n // 2), room)
+    set_floor(block, i, floor if room >= 16 + k // 2 else OUT)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def offer(block: Block, i: int, products: Any, place: int) -> None:
+    """Take those of 16 products, whose keys are at ``place`` …, that a query's floor lets pass."""
+    hits = at_least(products, splat(block.floor[i]))
+    if hits and append(block, i, products, hits, place):
+        cut(block, i, block.k // 8)
+
+
+@njit_nogil(error_model="numpy")
+def finish(
+    block: Block, count: int, number: Any, queries: Any, keys: Any, first: int, low: int,
+    scores: Any, indices: Any, failed: Any
+) -> None:  # fmt: skip
+    """Rank the candidates of each query by the rule and write the k best, or note that it was given up."""
+    k, dim, rows = block.k, queries.shape[1], pointer(keys)
+    for i in range(count):
+        if block.floor[i] != OUT:
+            cut(block, i, 0)
+        failed[first + i] = block.floor[i] == OUT
+        if block.floor[i] == OUT:
+            continue
+        base, n = i * block.space, block.filled[i]
+        for c in range(dim):
+            block.query[c] = queries[first + i, c]
+        for j in range(0, n, 4):  # sums are long chains: four at a time
+            u = base + j
+            v, w, x = base + min(j + 1, n - 1), base + min(j + 2, n - 1), base + min(j + 3, n - 1)
+            p, q = number[block.place[u]], number[block.place[v]]
+            r, s = number[block.place[w]], number[block.place[x]]
+            one, two, three, four = 0.0, 0.0, 0.0, 0.0
+            for c in range(dim):
+                factor = block.query[c]
+                one += factor * rows[p * dim + c]
+                two += factor * rows[q * dim + c]
+                three += factor * rows[r * dim + c]
+                four += factor * rows[s * dim + c]
+            _rank(block, j, one, p), _rank(block, j + 1, two, q)
+            _rank(block, j + 2, three, r), _rank(block, j + 3, four, s)
+        write_sorted(block.packed, n, k, low, scores, indices, (first + i) * k)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _rank(block: Block, j: int, total: float, row: Any) -> None:
+    """Note the score by the rule of candidate j."""
+    block.packed[j] = pack(np.float32(total) + np.float32(0), np.int64(row))  # + 0: no −0

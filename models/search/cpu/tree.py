@@ -1,0 +1,230 @@
+"""The keys of one graph in a tree of cones, so that a search can pass over most of them.
+
+Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length 1.
+Sorted by length they are cut into shells of :data:`SHELL`; within a shell their directions are halved at
+the median of the coordinate that varies most, down to leaves of 16 keys, one SIMD register. 16 leaves are
+a twig, 16 twigs a branch. A leaf and a twig know a cone that holds their directions and the length R of
+their longest key: what the inner product with a query can reach follows from the angle between query and
+cone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import for_ranges
+
+LEAF = 16  #: keys of a leaf
+TWIG = 16 * LEAF  #: keys of a twig
+BRANCH = 16 * TWIG  #: keys of a branch
+SHELL = 2048  #: keys of similar length whose directions are halved
+CONE = 4  # numbers of a cone beside its axis: cosine and R cosine of its half-angle, R sine, R
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+
+
+class Tree(NamedTuple):
+    """Keys and cones by leaves, twigs and branches; what is beyond the last key is NaN."""
+
+    points: F32  #: (leaves, d, 16) flat: shifted and scaled keys
+    number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 where there is none
+    leaf: F32  #: (twigs, d + 4, 16) flat: axis and :data:`CONE` numbers of each leaf
+    twig: F32  #: (branches, d + 4, 16) flat: the same of each twig
+    place: I32  #: (M,) where each key is in ``number``; empty unless asked for
+    dim: int
+    keys: int  #: M
+    scale: float  #: a shifted key has at most this length
+    longest: float  #: length of the longest key as it was given
+
+
+def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
+    """Build the tree of (M, d) keys, M ≥ 1.
+
+    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint.
+
+    Uses all threads. Takes about 8 · M · d bytes beside the result.
+    """
+    count, dim = keys.shape
+    centre = keys.mean(0, dtype=np.float64)
+    length = np.empty(count, np.float64)
+    longest = np.empty(count, np.float32)
+    for_ranges(lambda a, b: _measure(keys, centre, length, longest, a, b), count, grain=20_000)
+    order = np.argsort(-length)
+    scale = float(length[order[0]])
+    leaves, twigs, branches = (-(-count // size) for size in (LEAF, TWIG, BRANCH))
+    tree = Tree(
+        points=np.empty((leaves + 3) * dim * 16, np.float32),
+        number=np.full(leaves * 16, -1, np.int32),
+        leaf=np.full(cones * twigs * (dim + CONE) * 16, np.nan, np.float32),
+        twig=np.full(cones * branches * (dim + CONE) * 16, np.nan, np.float32),
+        place=np.empty(count if places else 0, np.int32),
+        dim=dim,
+        keys=count,
+        scale=scale,
+        longest=float(longest.max()),
+    )
+    tree.points[-4 * dim * 16 :] = np.nan
+    factor = 1 / scale if scale else 0.0
+    shells = -(-count // SHELL)
+    for_ranges(lambda a, b: _grow_shells(keys, order, centre, factor, tree, a, b), shells, grain=4)
+    return tree
+
+
+@njit_nogil(error_model="numpy")
+def _measure(keys: Any, centre: Any, length: Any, longest: Any, start: int, stop: int) -> None:
+    """Length of each key, shifted and as it is."""
+    for i in range(start, stop):
+        shifted = 0.0
+        given = 0.0
+        for c in range(keys.shape[1]):
+            value = np.float64(keys[i, c])
+            shifted += (value - centre[c]) ** 2
+            given += value * value
+        length[i], longest[i] = np.sqrt(shifted), np.sqrt(given)
+
+
+@njit_nogil(error_model="numpy")
+def _grow_shells(
+    keys: Any, order: Any, centre: Any, factor: float, tree: Tree, start: int, stop: int
+) -> None:
+    dim = keys.shape[1]
+    rows = np.empty((SHELL, dim), np.float32)
+    way = np.empty((SHELL, dim), np.float32)
+    index = np.empty(SHELL, np.int64)
+    value = np.empty(SHELL, np.float32)
+    axis = np.empty(dim, np.float64)
+    for shell in range(start, stop):
+        first = shell * SHELL
+        n = min(SHELL, len(order) - first)
+        for i in range(n):
+            index[i] = i
+            total = 0.0
+            for c in range(dim):
+                rows[i, c] = (keys[order[first + i], c] - centre[c]) * factor
+                total += np.float64(rows[i, c]) ** 2
+            total = 1 / np.sqrt(total) if total > 0 else 0.0
+            for c in range(dim):
+                way[i, c] = rows[i, c] * total
+        if len(tree.leaf):
+            _halve(way, index, value, n)
+        for i in range(n):
+            place = first + i
+            at = (place // 16) * dim * 16 + place % 16
+            for c in range(dim):
+                tree.points[at + c * 16] = rows[index[i], c]
+            key = order[first + index[i]]
+            tree.number[place] = key
+            if len(tree.place):
+                tree.place[key] = place
+        if not len(tree.leaf):
+            continue
+        for i in range(0, n, LEAF):
+            _cone(rows, way, index, i, min(i + LEAF, n), axis, tree.leaf, (first + i) // LEAF)
+        for i in range(0, n, TWIG):
+            _cone(rows, way, index, i, min(i + TWIG, n), axis, tree.twig, (first + i) // TWIG)
+
+
+@njit_nogil(error_model="numpy")
+def _halve(way: Any, index: Any, value: Any, n: int) -> None:
+    """Order ``index`` so that halves, quarters … are apart in the coordinate that varies most."""
+    dim = way.shape[1]
+    mean = np.empty(dim, np.float32)
+    spread = np.empty(dim, np.float32)
+    size = LEAF
+    while size < n:
+        size *= 2
+    while size > LEAF:
+        for low in range(0, n, size):
+            high, middle = min(low + size, n), low + size // 2
+            if middle >= high:
+                continue
+            mean[:] = 0
+            spread[:] = 0
+            for i in range(low, high):
+                row = way[index[i]]
+                for c in range(dim):
+                    mean[c] += row[c]
+                    spread[c] += row[c] * row[c]
+            widest = 0
+            for c in range(dim):
+                spread[c] -= mean[c] * mean[c] / np.float32(high - low)
+                if spread[c] > spread[widest]:
+                    widest = c
+            for i in range(low, high):
+                value[i] = way[index[i], widest]
+            _select(value, index, low, high - 1, middle)
+        size //= 2
+
+
+@njit_nogil(error_model="numpy")
+def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
+    """Hoare's selection: nothing before ``nth`` is larger than it, nothing after it smaller."""
+    while low < high:
+        middle = (low + high) // 2
+        a, b, c = value[low], value[middle], value[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while value[i] < pivot:
+                i += 1
+            while value[j] > pivot:
+                j -= 1
+            if i <= j:
+                value[i], value[j] = value[j], value[i]
+                index[i], index[j] = index[j], index[i]
+                i += 1
+                j -= 1
+        if nth <= j:
+            high = j
+        elif nth >= i:
+            low = i
+        else:
+            return
+
+
+@njit_nogil(error_model="numpy")
+def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones: Any, number: int) -> None:
+    """Write the narrowest cone about the mean direction of some keys into its lane of ``cones``."""
+    dim = rows.shape[1]
+    axis[:] = 0
+    for i in range(low, high):
+        for c in range(dim):
+            axis[c] += way[index[i], c]
+    total = 0.0
+    for c in range(dim):
+        total += axis[c] ** 2
+    if total < 1e-20:  # they cancel out, or all keys are zero: any axis will do
+        axis[:] = 0
+        axis[0] = 1
+        total = 1.0
+    total = 1 / np.sqrt(total)
+    at = (number // 16) * (dim + CONE) * 16 + number % 16
+    rounded = 0.0
+    for c in range(dim):
+        cones[at + c * 16] = axis[c] * total
+        rounded += np.float64(cones[at + c * 16]) ** 2
+    # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too large by
+    # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
+    rounded = np.sqrt(rounded)
+    reach = 0.0
+    cosine = 1.0
+    for i in range(low, high):
+        dot = 0.0
+        length = 0.0
+        for c in range(dim):
+            entry = np.float64(rows[index[i], c])
+            dot += entry * cones[at + c * 16]
+            length += entry * entry
+        if length > 0:
+            length = np.sqrt(length)
+            reach = max(reach, length)
+            cosine = min(cosine, dot / (length * rounded))
+    cosine = max(cosine - 1e-12, -1.0)
+    sine = np.sqrt(1 - cosine * cosine)
+    for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):
+        cones[at + (dim + offset) * 16] = entry

@@ -1,0 +1,275 @@
+"""Compiled search in a tree of cones: the keys of those that are not excluded are multiplied out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.models.search.cpu.candidates import (
+    OUT,
+    Block,
+    append,
+    begin,
+    cut,
+    error_of_cones,
+    finish,
+    new_store,
+    offer,
+    set_floor,
+    view,
+)
+from kmip_data.models.search.cpu.lanes import (
+    at_least,
+    hold,
+    load,
+    lowest_bit,
+    minus,
+    multiply_add,
+    pointer,
+    splat,
+    square_root,
+    store,
+    times,
+    where_at_least,
+)
+from kmip_data.models.search.cpu.selection import kth_largest
+from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
+from kmip_data.runtime.compiled import njit_nogil
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+
+BLOCK = 64  # queries that go through the tree together: what one brings into the cache serves the others
+ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
+    """What the products with keys in each of a group of 16 cones can reach, where that is positive.
+
+    R times the cosine of the angle by which a query of length 1 lies outside the cone, or R inside it.
+    """
+    at = group * (dim + CONE) * 16
+    dot = splat(np.float32(0))
+    for c in range(dim):
+        dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
+    at += 16 * dim
+    # The root of a number near 0 errs by more than the number: add what it may be too small by.
+    room = splat(np.float32(1 + 4 * error_of_cones(dim)))
+    across = square_root(minus(room, times(dot, dot)))
+    beside = multiply_add(dot, load(cones, at + 16), times(across, load(cones, at + 32)))
+    return where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _products(points: Any, leaf: int, dim: int, unit: Any, base: int) -> Any:
+    at = leaf * dim * 16
+    dots = splat(np.float32(0))
+    for c in range(dim):
+        dots = multiply_add(splat(unit[base + c]), load(points, at + 16 * c), dots)
+    return dots
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
+    """Search one twig for one query; returns how many of its leaves were."""
+    base = i * dim
+    reach = _reach(cones, twig, dim, block.unit, base)
+    mask = at_least(reach, splat(block.limit[i]))
+    leaves = 0
+    while mask:
+        leaf = twig * 16 + lowest_bit(mask)
+        mask &= mask - 1
+        dots = _products(points, leaf, dim, block.unit, base)
+        hits = at_least(dots, splat(block.floor[i]))
+        leaves += 1
+        if hits and append(block, i, dots, hits, leaf * 16):
+            cut(block, i, block.k // 8)
+            mask &= at_least(reach, splat(block.limit[i]))
+    return leaves
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _tile(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
+    """Multiply a leaf with four queries."""
+    i, j, m, n = pick[at], pick[at + 1], pick[at + 2], pick[at + 3]
+    zero = splat(np.float32(0))
+    a, b, c, d = zero, zero, zero, zero
+    place = leaf * dim * 16
+    for column in range(dim):
+        keys = load(points, place + column * 16)
+        a = multiply_add(splat(block.unit[i * dim + column]), keys, a)
+        b = multiply_add(splat(block.unit[j * dim + column]), keys, b)
+        c = multiply_add(splat(block.unit[m * dim + column]), keys, c)
+        d = multiply_add(splat(block.unit[n * dim + column]), keys, d)
+    offer(block, i, a, leaf * 16)
+    offer(block, j, b, leaf * 16)
+    offer(block, m, c, leaf * 16)
+    offer(block, n, d, leaf * 16)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _visit_together(
+    points: Any,
+    cones: Any,
+    dim: int,
+    twig: int,
+    lane: int,
+    block: Block,
+    count: int,
+    masks: Any,
+    pick: Any,
+    picked: Any,
+) -> int:
+    """Search one twig for all queries whose mask asks for it; returns how many leaves were."""
+    for leaf in range(16):
+        picked[leaf] = 0
+    for i in range(count):
+        if (masks[i] >> lane) & 1:
+            mask = at_least(_reach(cones, twig, dim, block.unit, i * dim), splat(block.limit[i]))
+            while mask:
+                leaf = lowest_bit(mask)
+                mask &= mask - 1
+                pick[leaf * (BLOCK + 4) + picked[leaf]] = i
+                picked[leaf] += 1
+    leaves = 0
+    for leaf in range(16):
+        n = picked[leaf]
+        leaves += n
+        for j in range(n, (n + 3) & ~3):
+            pick[leaf * (BLOCK + 4) + j] = BLOCK
+        for j in range(0, n, 4):
+            _tile(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
+    return leaves
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _most_promising(
+    cones: Any, branches: int, dim: int, block: Block, i: int, twigs: Any, reaches: Any, count: int
+) -> None:
+    """The ``count`` twigs that reach farthest, best first; −1 where there are fewer."""
+    for j in range(count):
+        twigs[j], reaches[j] = -1, -OUT
+    for branch in range(branches):
+        reach = _reach(cones, branch, dim, block.unit, i * dim)
+        mask = at_least(reach, splat(reaches[count - 1]))
+        if mask:
+            store(block.line, 0, reach)
+        while mask:
+            lane = lowest_bit(mask)
+            mask &= mask - 1
+            value = block.line[lane]
+            if value > reaches[count - 1]:
+                j = count - 1
+                while j > 0 and reaches[j - 1] < value:
+                    twigs[j], reaches[j] = twigs[j - 1], reaches[j - 1]
+                    j -= 1
+                twigs[j], reaches[j] = branch * 16 + lane, value
+
+
+@njit_nogil(error_model="numpy")
+def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Block, i: int) -> bool:
+    """Set the floor from the keys a hint names; False where these are fewer than k.
+
+    ``seen`` (M,) holds the last row of queries for which each key was named.
+    """
+    points = pointer(tree.points)
+    n, base = 0, i * block.space
+    for j in range(hint.shape[1]):
+        key = hint[row, j] - low
+        if key < 0 or key >= tree.keys or seen[key] == row or n == 2 * block.k:
+            continue
+        seen[key] = row
+        at = (tree.place[key] // 16) * tree.dim * 16 + tree.place[key] % 16
+        dot = np.float32(0)
+        for c in range(tree.dim):
+            dot += block.unit[i * tree.dim + c] * points[at + 16 * c]
+        block.near[base + n] = dot
+        n += 1
+    if n < block.k:
+        return False
+    # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
+    least = kth_largest(block.near, base, base + n, block.k, 0)[0] if n > block.k else np.float32(np.inf)
+    if n == block.k:
+        for j in range(n):
+            least = min(least, block.near[base + j])
+    set_floor(block, i, least - block.slack[i])
+    return True
+
+
+@njit_nogil(error_model="numpy")
+def search_tree(
+    tree: Tree, queries: F32, keys: F32, hint: I64, k: int, low: int, warm: int, start: int, stop: int,
+    scores: F32, indices: I64, failed: NDArray[np.bool_]
+) -> int:  # fmt: skip
+    """Search for the rows ``start`` to ``stop`` of one graph's queries.
+
+    Parameters
+    ----------
+    tree, keys
+        Of the graph, M > k keys (M, d).
+    queries, hint
+        (R, d) and (R, h), rows of all keys of the head; h = 0: none.
+    low
+        Row of the graph's first key among those of the head.
+    warm
+        Twigs searched first, which set the floor.
+    scores, indices
+        (R, k); those rows are written, but those that fail.
+    failed
+        (R,), set where the filter cannot tell too many keys apart.
+
+    Returns
+    -------
+    int
+        Leaves whose keys were multiplied.
+    """
+    dim, branches = tree.dim, -(-tree.keys // BRANCH)
+    memory = new_store(ROWS, dim, k)
+    block = view(memory, ROWS, dim, k)
+    lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
+    masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
+    twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
+    seen = np.full(tree.keys if hint.shape[1] else 0, -1, np.int64)
+    reaches, first_twigs = pointer(reach), pointer(twigs)
+    points, leaf_cones, twig_cones = pointer(tree.points), pointer(tree.leaf), pointer(tree.twig)
+    number, to_scores, to_indices = pointer(tree.number), pointer(scores), pointer(indices)
+    leaves = 0
+    for first in range(start, stop, BLOCK):
+        count = min(BLOCK, stop - first)
+        begin(block, queries, first, count, tree.scale, tree.longest)
+        for i in range(count):
+            for j in range(warm):
+                twigs[i * warm + j] = -1
+            if block.floor[i] == OUT:
+                continue
+            if hint.shape[1] and _take_hint(tree, hint, first + i, low, seen, block, i):
+                continue
+            some = pointer(twigs[i * warm :])
+            _most_promising(twig_cones, branches, dim, block, i, some, reaches, warm)
+            for j in range(warm):
+                if some[j] >= 0:
+                    leaves += _visit(points, leaf_cones, dim, some[j], block, i)
+            cut(block, i, 0)
+        block.filled[BLOCK] = 0
+        set_floor(block, BLOCK, OUT)
+        for branch in range(branches):
+            union = 0
+            for i in range(count):
+                mask = at_least(_reach(twig_cones, branch, dim, block.unit, i * dim), splat(block.limit[i]))
+                for j in range(i * warm, (i + 1) * warm):
+                    if first_twigs[j] >> 4 == branch:
+                        mask &= ~(1 << (first_twigs[j] & 15))
+                masks[i] = mask
+                union |= mask
+            while union:
+                lane = lowest_bit(union)
+                union &= union - 1
+                leaves += _visit_together(
+                    points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
+                )
+        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    hold(memory), hold(lists), hold(twigs), hold(reach)
+    return leaves

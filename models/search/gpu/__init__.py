@@ -1,0 +1,1 @@
+"""Triton kernels of the search and what drives them; imported only when a search uses them."""

@@ -1,1 +1,0 @@
-"""Triton kernels of the ``triton`` backend and what drives them; imported only when a search uses them."""

@@ -1,0 +1,168 @@
+"""The typed configuration of a run: every key, its type, its default and what it means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.k_schedule import KSchedule
+
+
+class DataConfig(Section):
+    """Which graphs, and which of them to learn from."""
+
+    dataset: str = Field(description="name of a dataset, or a build folder")
+    sample: bool = Field(default=False, description="the generated miniature instead of the real data")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="build parameters, such as k or limit; others keep their defaults"
+    )
+    split: dict[str, Any] = Field(
+        default_factory=dict, description="split parameters, such as split, test_area or split_seed"
+    )
+    split_seed_follows_run: bool = Field(
+        default=False,
+        description="draw the split with the run's seed, so that each seed has validation records of its own",
+    )
+    features: str = Field(
+        default="all",
+        description="view of the node features, where the dataset has one (all: every column), or"
+        " degree-profile: five numbers computed from the edges",
+    )
+    coordinates: Literal["replace", "append", "none"] = Field(
+        default="replace",
+        description="cities: sinusoids in the place of longitude and latitude (the code, 67 columns),"
+        " beside them (the text, 69), or neither (35)",
+    )
+
+
+class OptimiserConfig(Section):
+    """AdamW with PyTorch's default betas."""
+
+    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
+
+
+class ScheduleConfig(Section):
+    """How the learning rate moves, once an epoch."""
+
+    kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
+        default="cosine_with_warmup", description="name of the schedule"
+    )
+    warmup_epochs: int = Field(default=10, ge=0, description="cosine: epochs of linear warm-up")
+    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
+    patience: int = Field(
+        default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
+    )
+
+
+def _k_schedule(text: str) -> str:
+    if text:
+        KSchedule.parse(text)
+    return text
+
+
+class TrainingConfig(Section):
+    """The loop."""
+
+    epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
+    batch_size: int = Field(default=8, ge=1, description="graphs a batch (on each device)")
+    accumulate: int = Field(
+        default=1, ge=1, description="batches a step; every loss is divided by it, also in a short last group"
+    )
+    clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
+    shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
+    loss: (
+        Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1", "link_cross_entropy"]
+        | None
+    ) = Field(default=None, description="loss function; none: the usual one for the targets")
+    metric: (
+        Literal[
+            "accuracy",
+            "f1",
+            "miou",
+            "ap",
+            "mae",
+            "mrr",
+            "mrr_filtered",
+            "mrr_extended",
+            "hits1",
+            "hits3",
+            "hits10",
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="validation metric that chooses the best epoch; none: the usual one for the targets",
+    )
+    neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(),
+        description="one large graph: train on batch_size nodes at a time with at most so many sampled"
+        " neighbours a node in each of so many hops, such as [10, 10]; empty: on the whole graph",
+    )
+    k_schedule: Annotated[str, AfterValidator(_k_schedule)] = Field(
+        default="",
+        description="how k moves in training, such as cosine:50:5 or linear:50:5, from the first epoch to the"
+        " last; evaluations take model.attention.k, where it ends",
+    )
+    eval_every: int = Field(
+        default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**32, description="seed of the weights, dropout and order")
+    precision: Literal["32", "16-mixed", "bf16-mixed"] = Field(
+        default="32", description="arithmetic of the model; weights and loss stay float32"
+    )
+
+
+class SystemConfig(Section):
+    """What the run uses of the machine. Changing it never changes what is learned, up to rounding."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
+    devices: int = Field(
+        default=1, ge=1, description="processes a machine, one a GPU; each takes batches of its own"
+    )
+    nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
+    compile: bool = Field(default=False, description="torch.compile the model")
+    deterministic: bool = Field(
+        default=False, description="PyTorch's deterministic kernels where it has them (slower on a GPU)"
+    )
+    logger: Literal["csv", "tensorboard", "wandb", "mlflow"] = Field(
+        default="csv", description="where metrics go beside metrics.csv"
+    )
+
+
+class RunConfig(Section):
+    """Everything that defines a run; written as ``config.toml`` into its folder."""
+
+    version: Literal[1] = Field(default=1, description="version of this file's layout")
+    preset: str = Field(default="", description="preset the run began with; empty: none")
+    variant: str = Field(
+        default="code",
+        description="what the preset follows where the paper's code and text disagree: code, text, or another"
+        " variant that it names",
+    )
+    data: DataConfig
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    system: SystemConfig = Field(default_factory=SystemConfig)
+
+    @model_validator(mode="after")
+    def _k_ends_where_it_is_evaluated(self) -> Self:
+        text = self.training.k_schedule
+        k = getattr(self.model.attention, "k", None)
+        if text and k != (last := KSchedule.parse(text).last):
+            msg = f"training.k_schedule ends at {last}, and model.attention.k is {k}; make them equal"
+            raise ValueError(msg)
+        return self
+
+    def with_seed(self, seed: int) -> RunConfig:
+        """Return this configuration for another seed, and its split too where that follows the run."""
+        data = self.data
+        if data.split_seed_follows_run:
+            data = data.model_copy(update={"split": {**data.split, "split_seed": seed}})
+        training = self.training.model_copy(update={"seed": seed})
+        return self.model_copy(update={"data": data, "training": training})

@@ -1,0 +1,280 @@
+"""The paper's hyper-parameters, as its code ran them and as its text gives them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kmip_data.builds.home import Home, list_builds
+from kmip_data.datasets.city_columns import is_city
+from kmip_data.errors import DamagedInput
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.models.config import merged
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
+
+#: ``code``, ``text``, or another variant that the preset names.
+Variant = str
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Difference(_Strict):
+    """One key in which the paper's text and code disagree."""
+
+    key: str
+    value: Any = Field(description="what the text asks for")
+    paper: str = Field(description="what the text says")
+    code: str = Field(description="what the code does")
+
+
+class Note(_Strict):
+    """Something that both presets treat alike, and why."""
+
+    topic: str
+    text: str
+
+
+class PaperResult(_Strict):
+    """The result that the paper reports. Never one of ours."""
+
+    metric: str
+    mean: float = Field(description="in percent")
+    std: float | None = None
+    runs: int
+    hours: float | None = None
+    hardware: str = ""
+    source: str
+
+
+class Preset(_Strict):
+    """One file of ``manifests/experiments``."""
+
+    dataset: str
+    model: str
+    source: str
+    extends: str = Field(default="", description="preset whose keys, differences and notes it has, too")
+    code: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    text: tuple[Difference, ...] = ()
+    variant: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="name -> keys in which a further variant differs from the code"
+    )
+    note: tuple[Note, ...] = ()
+    paper: PaperResult | None = Field(default=None, description="none: the paper did not have the dataset")
+
+    @property
+    def name(self) -> str:
+        """``dataset/model``."""
+        return f"{self.dataset}/{self.model}"
+
+    @property
+    def variants(self) -> list[str]:
+        """What ``--as`` takes."""
+        return ["code", "text", *self.variant]
+
+    def changes(self, variant: str) -> dict[str, Any]:
+        """Return the keys in which a variant differs from the code, and their values.
+
+        Raises
+        ------
+        UsageError
+            There is no such variant.
+        """
+        if variant not in self.variants:
+            raise unknown_name(
+                f"variant of {self.name}", variant, self.variants, command="kmip-data train --as code …"
+            )
+        if variant == "text":
+            return {difference.key: difference.value for difference in self.text}
+        return self.variant.get(variant, {})
+
+    def on(self, base: Preset) -> Preset:
+        """Return this preset with everything that ``base`` says and it does not."""
+        together = {
+            "code": merged(base.code, self.code),
+            "text": base.text + self.text,
+            "variant": {**base.variant, **self.variant},
+            "note": base.note + self.note,
+        }
+        return self.model_copy(update=together)
+
+
+def preset_names() -> list[str]:
+    """``dataset/model`` of every preset, sorted."""
+    folder = resources.files("kmip_data.manifests.experiments")
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return [name.removesuffix(".toml").replace(".", "/") for name in files]
+
+
+def presets_of(dataset: str) -> list[str]:
+    """Models that have a preset on ``dataset``, that of its family included."""
+    family = family_of(dataset)
+    return [name.split("/")[1] for name in preset_names() if name.split("/")[0] == family]
+
+
+@functools.cache
+def read_preset(dataset: str, model: str) -> Preset:
+    """Read the preset of ``dataset`` and ``model``.
+
+    Raises
+    ------
+    UsageError
+        There is none; the nearest is named.
+    DamagedInput
+        Its file breaks the model.
+    """
+    name = f"{dataset}/{model}"
+    if name not in preset_names():
+        raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
+    folder = resources.files("kmip_data.manifests.experiments")
+    text = folder.joinpath(f"{dataset}.{model}.toml").read_text("utf-8")
+    try:
+        preset = Preset.model_validate(tomllib.loads(text))
+        return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
+
+
+def load_preset(
+    dataset: str, model: str = "gps-kmip", as_: Variant = "code", *, target: str | None = None
+) -> RunConfig:
+    """Return the configuration of a preset.
+
+    Parameters
+    ----------
+    as_
+        ``code``: what produced the published numbers. ``text``: the same with every key changed in
+        which the paper's text says otherwise; where the text is silent, both follow the code. Or another
+        variant that the preset names.
+    target
+        What to train on; default: the preset's dataset.
+
+    Raises
+    ------
+    UsageError
+        There is no such preset or variant.
+    """
+    preset = read_preset(dataset, model)
+    values: dict[str, Any] = {section: dict(keys) for section, keys in preset.code.items()}
+    values.setdefault("data", {})["dataset"] = target or dataset
+    values |= {"preset": preset.name, "variant": as_}
+    config = config_from_mapping(values, f"the preset {preset.name!r}")
+    # As the command line's --set, which has a word for no value (TOML has none).
+    changes = [f"{path}={_as_text(value)}" for path, value in preset.changes(as_).items()]
+    return apply_overrides(config, changes)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_build_folder(target: str) -> bool:
+    """Whether TARGET is a build folder rather than a name."""
+    return (Path(target).expanduser() / CARD_NAME).is_file()
+
+
+def config_for(
+    target: str, model: str = "gps-kmip", as_: Variant = "code", *, home: Home | None = None
+) -> RunConfig:
+    """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
+
+    A city that the paper did not have takes the preset of its cities. A build folder keeps the
+    parameters it was built with and its default split, whatever the seed.
+
+    Parameters
+    ----------
+    home
+        Where builds of one's own are looked for by name.
+
+    Raises
+    ------
+    UsageError
+        The dataset has presets, but none of that model or variant.
+    """
+    card, own = None, dict[str, Any]()
+    dataset = target
+    if is_build_folder(target):
+        card = read_card(Path(target).expanduser())
+        dataset = card.dataset
+        split = card.splits[card.default_split].parameters if card.default_split else {}
+        own = {
+            "dataset": target,
+            "sample": card.sample,
+            "parameters": _given(card.parameters),
+            "split": _given(split) if dataset in dataset_names() else {},
+            "split_seed_follows_run": False,
+        }
+    elif target not in dataset_names() and home is not None:
+        card = next((build.card for build in list_builds(home) if build.card.dataset == target), None)
+    family = family_of(dataset, card)
+    if family is not None:
+        config = load_preset(family, model, as_, target=dataset)
+    else:
+        values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
+        config = config_from_mapping(values, "the defaults")
+    return config.model_copy(update={"data": config.data.model_copy(update=own)})
+
+
+CITIES = "city"  #: preset of all cities
+
+
+def family_of(dataset: str, card: Card | None = None) -> str | None:
+    """Return the dataset whose presets ``dataset`` takes: its own, or those of all cities.
+
+    Parameters
+    ----------
+    card
+        Of a build, where the dataset is not a shipped one.
+    """
+    if dataset in {name.split("/")[0] for name in preset_names()}:
+        return dataset
+    return CITIES if _is_city(dataset, card) else None
+
+
+def _is_city(dataset: str, card: Card | None) -> bool:
+    if card is not None:
+        return is_city(card)
+    return dataset in dataset_names() and load_manifest(dataset).pipeline in {
+        "city_networks",
+        "openstreetmap",
+    }
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def differences(config: RunConfig) -> list[str]:
+    """Lines that say where text and code of the run's preset differ, and what this run does.
+
+    A preset that is not the paper's has no text; its source is named instead.
+    """
+    if not config.preset:
+        return []
+    preset = read_preset(*config.preset.split("/"))
+    changes = preset.changes(config.variant)
+    if not preset.text:
+        return [f"preset {preset.name}, not the paper's: {preset.source}"]
+    as_code = load_preset(preset.dataset, preset.model)
+    other = "code" if config.variant == "text" else "text"
+    lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
+    width = max(len(difference.key) for difference in preset.text)
+    for difference in preset.text:
+        code, run = (key_value(which, difference.key) for which in (as_code, config))
+        text = difference.value
+        changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
+        lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
+    return lines
+
+
+def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult | None:
+    """Return what the paper reports for ``model`` on ``dataset``, for comparison with one's own."""
+    return read_preset(dataset, model).paper

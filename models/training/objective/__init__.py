@@ -1,0 +1,1 @@
+"""What a run minimises and measures: tasks, losses and metrics."""

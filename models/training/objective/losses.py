@@ -1,0 +1,103 @@
+"""Loss functions by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 -- torch's own convention
+from torch import Tensor
+
+from kmip_data.models.training.objective.links import link_cross_entropy
+from kmip_data.models.training.objective.metrics import Kind
+
+
+def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
+
+    With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
+    loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
+
+    A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same, so
+    here its loss is the plain mean, as it is for any equal weights that are not 0.
+
+    Parameters
+    ----------
+    logits
+        ``(N, C)``, any float dtype; computed in float32.
+    target
+        ``(N,)`` int64 class indices.
+
+    Returns
+    -------
+    Tensor
+        Scalar float32.
+
+    Notes
+    -----
+    Source: ``graphgps/loss/weighted_cross_entropy.py`` of the LRGB re-evaluation, which the paper's
+    code uses. The weights belong to a batch, so the loss depends on how graphs are batched; where the
+    batch is one graph with masks, they are counted over the nodes of the mask.
+    """
+    count = torch.bincount(target, minlength=logits.shape[-1])
+    total = target.numel()
+    weight = (total - count).float() / total
+    weight = torch.where(count == total, torch.ones_like(weight), weight)
+    return F.nll_loss(F.log_softmax(logits.float(), dim=-1), target, weight=weight)
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32."""
+    return F.cross_entropy(logits.float(), target)
+
+
+def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known labels of the binary cross-entropy, in float32.
+
+    Parameters
+    ----------
+    logits, target
+        ``(N, T)``; targets 0 or 1, NaN where unknown. Without any known label the loss is 0.
+
+    Notes
+    -----
+    Source: ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
+    """
+    logits, target, known = _known(logits, target)
+    each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return (each * known).sum() / known.sum().clamp_min(1)
+
+
+def l1(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known targets of ``|prediction - target|``, both ``(N, T)``, in float32."""
+    logits, target, known = _known(logits, target)
+    return ((logits - target).abs() * known).sum() / known.sum().clamp_min(1)
+
+
+def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both as float32 of one shape, unknown targets as 0, and which are known."""
+    target = target.float().view(logits.shape)
+    known = ~target.isnan()
+    return logits.float(), target.masked_fill(~known, 0.0), known
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss function of ``(logits, target)`` and the targets it is for."""
+
+    compute: Callable[[Tensor, Tensor], Tensor]
+    kind: Kind
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Scalar float32."""
+        return self.compute(logits, target)
+
+
+LOSSES: dict[str, Loss] = {
+    "weighted_cross_entropy": Loss(weighted_cross_entropy, "single-label"),
+    "cross_entropy": Loss(cross_entropy, "single-label"),
+    "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
+    "l1": Loss(l1, "regression"),
+    "link_cross_entropy": Loss(link_cross_entropy, "links"),
+}

@@ -1,0 +1,295 @@
+"""Metrics by name, accumulated over a split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric as Accumulator
+from torchmetrics.classification import MulticlassConfusionMatrix
+from torchmetrics.utilities import dim_zero_cat
+
+from kmip_data.models.training.objective.links import HITS, LINK, RANKINGS, link_ranks
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.objective.tasks import Task
+
+Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
+
+
+def accuracy(confusion: Tensor) -> Tensor:
+    """Share of rows predicted right."""
+    return confusion.diagonal().sum() / confusion.sum()
+
+
+def macro_f1(confusion: Tensor) -> Tensor:
+    """Mean F1 over the classes that occur among the labels or the predictions."""
+    hit, true, predicted = _counts(confusion)
+    return _mean_over_present(2 * hit, true + predicted)
+
+
+def mean_iou(confusion: Tensor) -> Tensor:
+    """Mean Jaccard index over the classes that occur among the labels or the predictions."""
+    hit, true, predicted = _counts(confusion)
+    return _mean_over_present(hit, true + predicted - hit)
+
+
+def _counts(confusion: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+
+
+def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
+    # The denominator of a class is 0 exactly when it is neither a label nor a prediction.
+    present = denominator > 0
+    return (numerator[present] / denominator[present]).mean()
+
+
+def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over labels of the average precision; labels that are nowhere positive are left out.
+
+    Parameters
+    ----------
+    rows
+        Scores and targets (0, 1, NaN for unknown), both ``(N, T)`` float64.
+
+    Notes
+    -----
+    A label equals scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as
+    in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
+    leaves out those that are positive everywhere, where the average precision is 1.
+    """
+    scores, targets = rows
+    found = []
+    for score, target in zip(scores.T, targets.T, strict=True):
+        known = ~target.isnan()
+        if bool((target[known] == 1).any()):
+            found.append(_average_precision(score[known], target[known]))
+    return torch.stack(found).mean() if found else torch.tensor(math.nan, dtype=torch.float64)
+
+
+def _average_precision(score: Tensor, target: Tensor) -> Tensor:
+    """Σ precision · gain in recall over the thresholds, equal scores being one threshold."""
+    score, order = score.sort(descending=True)
+    last = torch.cat([score[1:] != score[:-1], score.new_ones(1, dtype=torch.bool)])
+    hits = target[order].cumsum(0)[last]
+    precision = hits / (torch.arange(1, len(score) + 1, dtype=torch.float64)[last])
+    return (precision * torch.diff(hits, prepend=hits.new_zeros(1))).sum() / hits[-1]
+
+
+def mean_absolute_error(errors: Tensor) -> Tensor:
+    """Mean over targets of their mean absolute error; ``(2, T)`` sums of errors, and their numbers."""
+    known = errors[1] > 0
+    return (errors[0][known] / errors[1][known]).mean()
+
+
+def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:
+    """One of the sums that :func:`~.links.link_ranks` gives, over the number of graphs."""
+    return ranks[place] / ranks[-1]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is computed from what is accumulated, and which end is better."""
+
+    compute: Callable[[Any], Tensor]  #: of what the accumulator of its kind gives
+    better: Literal["higher", "lower"]
+    title: str
+    kind: Kind
+    percent: bool = True  #: whether people read it in percent
+
+    def text(self, value: float) -> str:
+        """Return a value as people read it.
+
+        >>> METRICS["mae"].text(0.25618), METRICS["ap"].text(0.6631)
+        ('0.2562', '66.3 %')
+        """
+        return f"{100 * value:.1f} %" if self.percent else f"{value:.4f}"
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(accuracy, "higher", "accuracy", "single-label"),
+    "f1": Metric(macro_f1, "higher", "macro F1", "single-label"),
+    "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
+    "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
+    "mae": Metric(mean_absolute_error, "lower", "MAE", "regression", percent=False),
+    **{
+        name: Metric(partial(mean_over_graphs, place), "higher", title, "links")
+        for place, (name, title) in enumerate(
+            [
+                *zip(RANKINGS, ("MRR", "filtered MRR", "extended filtered MRR"), strict=True),
+                *((f"hits{most}", f"hits@{most}") for most in HITS),
+            ]
+        )
+    },
+}
+
+
+def is_better(metric: str, new: float, old: float | None) -> bool:
+    """Whether ``new`` strictly beats ``old`` (``None``: nothing yet), so that the first best epoch stays.
+
+    NaN never does.
+    """
+    if old is None:
+        return not math.isnan(new)
+    return new > old if METRICS[metric].better == "higher" else new < old
+
+
+class _MeanLoss(Accumulator):
+    """Σ loss·rows / Σ rows in float64 (``MeanMetric`` drops the weights when it need not look for NaN)."""
+
+    full_state_update = False
+    total: Tensor
+    rows: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, loss: Tensor, rows: int | Tensor) -> None:
+        self.total += loss.double() * rows
+        self.rows += rows
+
+    def compute(self) -> Tensor:
+        return self.total / self.rows
+
+
+class _Confusion(MulticlassConfusionMatrix):
+    """``(C, C)`` float64, rows are labels, columns predictions: C² integers whatever the split's size."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes, validate_args=False)
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        super().update(logits.argmax(dim=-1), target)
+
+    def compute(self) -> Tensor:
+        return super().compute().double().cpu()
+
+
+class _Rows(Accumulator):
+    """Scores and targets of all rows, because a ranking needs all of them; ``(N, T)`` float64 each."""
+
+    full_state_update = False
+    scores: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, labels: int) -> None:
+        super().__init__()
+        self.labels = labels
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("targets", [], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        self.scores.append(logits.float())
+        self.targets.append(target.float().view(logits.shape))
+
+    def nothing(self) -> None:
+        """Count no rows, so that a process without any takes part in what all processes exchange."""
+        if not self.scores:
+            self.scores.append(torch.zeros(0, self.labels, device=self.device))
+            self.targets.append(torch.zeros(0, self.labels, device=self.device))
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
+
+
+class _Errors(Accumulator):
+    """``(2, T)`` float64: for each target the sum of absolute errors, and how many are known."""
+
+    full_state_update = False
+    errors: Tensor
+
+    def __init__(self, targets: int) -> None:
+        super().__init__()
+        self.add_state("errors", torch.zeros(2, targets, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        target = target.double().view(logits.shape)
+        known = ~target.isnan()  # a prediction of NaN stays, and makes the metric NaN
+        error = (logits.double() - target).abs().masked_fill(~known, 0.0)
+        self.errors += torch.stack([error.sum(0), known.sum(0)])
+
+    def compute(self) -> Tensor:
+        return self.errors.cpu()
+
+
+class _Ranks(Accumulator):
+    """Sums over graphs of the ranks of their links, and how many graphs have any."""
+
+    full_state_update = False
+    ranks: Tensor
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        ranks = torch.zeros(len(RANKINGS) + len(HITS) + 1, dtype=torch.float64)
+        self.add_state("ranks", ranks, dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        self.ranks += link_ranks(logits, target)
+
+    def compute(self) -> Tensor:
+        return self.ranks.cpu()
+
+
+_ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
+    "single-label": _Confusion,
+    "multilabel": _Rows,
+    "regression": _Errors,
+    "links": _Ranks,
+}
+
+
+class SplitMetrics(nn.Module):
+    """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
+
+    The sums are torchmetrics states, so :meth:`compute` adds them over the processes of a
+    distributed run.
+
+    Notes
+    -----
+    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)``,
+    ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels) and
+    ``mean_absolute_error`` on the concatenated predictions of the split (``graphgps/logger.py`` of the
+    paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being a known target.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.kind = task.kind
+        self.rows = _ACCUMULATORS[task.kind](task.outputs)
+        self.loss = _MeanLoss()
+
+    @torch.no_grad()
+    def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
+        """Add a batch: ``logits`` (N, outputs), its targets, its scalar ``loss``."""
+        self.rows.update(logits, target)
+        self.loss.update(loss.detach(), self._known(target))
+
+    def _known(self, target: Tensor) -> Tensor | int:
+        """Targets that the loss is a mean over, up to a factor."""
+        if self.kind == "links":
+            return (target == LINK).sum()
+        return (~target.isnan()).sum() if target.is_floating_point() else target.numel()
+
+    def compute(self) -> dict[str, float]:
+        """``loss`` and every metric of the task's kind, then start anew."""
+        if isinstance(self.rows, _Rows):
+            self.rows.nothing()
+        rows = self.rows.compute()
+        values = {"loss": float(self.loss.compute())}
+        values |= {
+            name: float(metric.compute(rows)) for name, metric in METRICS.items() if metric.kind == self.kind
+        }
+        self.reset()
+        return values
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.rows.reset()
+        self.loss.reset()

@@ -1,0 +1,1 @@
+"""A run in its folder: fitting, checkpoints, records, results, and measuring it again."""

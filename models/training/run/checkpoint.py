@@ -1,0 +1,124 @@
+"""Checkpoints that are complete or not there, and weights without pickle."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import Tensor, nn
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.writer import write_file
+
+LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
+BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
+WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Write a checkpoint beside its place, flush it, and rename it in; read it without running code.
+
+    A process killed while it saves leaves the checkpoint before intact. Checkpoints hold tensors and
+    plain values only, so they are read with ``weights_only=True``: nothing in one is executed.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        """Replace ``path`` in one step."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, buffer.getvalue())
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        """Read ``path`` with ``weights_only=True``, whatever was asked.
+
+        Raises
+        ------
+        DamagedInput
+            The file is not such a checkpoint.
+        """
+        try:
+            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            missing = {"state_dict", "optimizer_states", "schedule", "callbacks", "loops"} - loaded.keys()
+            if missing:
+                raise KeyError(f"no {', '.join(sorted(missing))} in it")  # noqa: TRY301 -- named below
+        except Exception as error:
+            raise DamagedInput(
+                f"{path} cannot be read as a checkpoint.",
+                expected="tensors and plain values, as kmip-data train writes them",
+                found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+                left="the file is as it was",
+                next="start a new run",
+            ) from error
+        return loaded
+
+
+def random_state() -> dict[str, Any]:
+    """State of every global generator a layer may draw from, as tensors and plain values."""
+    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- the global one, whoever drew from it
+    _, keys, position, has_gauss, gauss = numpy_state
+    version, internal, gauss_next = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(internal), gauss_next],
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Restore what :func:`random_state` gave; generators of GPUs that are not here are left out."""
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available():
+        for device, cuda_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(cuda_state, device)
+    keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, gauss))  # noqa: NPY002
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+
+
+def copy_weights(module: nn.Module) -> dict[str, Tensor]:
+    """Detached copy of the parameters and buffers of ``module`` on the CPU."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write ``weights`` as safetensors, complete or not at all."""
+    from safetensors.torch import save
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, save({name: tensor.contiguous() for name, tensor in weights.items()}))
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Load a safetensors file into ``module``.
+
+    Raises
+    ------
+    DamagedInput
+        The file is absent, not safetensors, or holds the weights of another model.
+    """
+    from safetensors.torch import load
+
+    try:
+        module.load_state_dict(load(path.read_bytes()))
+    except Exception as error:
+        raise DamagedInput(
+            f"{path} does not hold the weights of this model.",
+            expected="the safetensors file of the run's config.toml",
+            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            left="the file is as it was",
+            next="kmip-data train --resume RUN, or a new run",
+        ) from error

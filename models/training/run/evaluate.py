@@ -1,0 +1,229 @@
+"""Measure a finished run again: one pass in eval mode over each part."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.format.card import remark
+from kmip_data.models.training.config.handed_over import own_choices
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.machine import (
+    Device,
+    check_precision,
+    choose_device,
+    is_out_of_memory,
+    out_of_memory,
+)
+from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
+from kmip_data.models.training.run.fitting import module_for
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.run.logs import quiet_lightning
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
+from kmip_data.models.training.run.table import metrics_table
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a run's weights on a build."""
+
+    run: Path
+    result: RunResult  #: what the run itself wrote
+    dataset: str
+    sample: bool
+    complete: bool | None
+    build: Path
+    build_key: str
+    split: SplitUsed
+    device: str
+    metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
+        if self.build_key != self.result.build_key or self.split.digests != self.result.split.digests:
+            return None
+        return self.metrics == self.result.metrics
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "run": str(self.run),
+            "dataset": self.dataset,
+            "sample": self.sample,
+            "complete": self.complete,
+            "build": str(self.build),
+            "build_key": self.build_key,
+            "split": self.split.model_dump(),
+            "device": self.device,
+            "best_epoch": self.result.best_epoch,
+            "metrics": self.metrics,
+            "same_as_result": self.same,
+        }
+
+    def table(self) -> str:
+        """Parts against metrics, and what was measured."""
+        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        name = f"{self.dataset}{remark(self.sample, self.complete)}"
+        lines = [
+            metrics_table([self.metrics]),
+            f"{name}, split {self.split.name}; weights of epoch {epoch}",
+        ]
+        if self.same is not None:
+            lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
+        return "\n".join(lines)
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """Evaluate the best weights of ``run`` on its own data, or on another build.
+
+    On the machine, thread count and versions of the run, a CPU gives the metrics of ``result.json``
+    exactly.
+
+    Parameters
+    ----------
+    run
+        A run folder, or its path below ``runs/``.
+    target
+        Another dataset or build folder with the same features and classes; its default split.
+    sample
+        With a ``target`` that is a name: its sample.
+    device
+        ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
+
+    Raises
+    ------
+    UsageError
+        There is no such run or finished build, or the data do not fit the weights.
+    DamagedInput
+        The run is unfinished, or one of its files is damaged.
+    OutOfResources
+        A batch does not fit.
+    """
+    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    data = opened.data
+    with quiet_lightning():
+        metrics = _measure(opened)
+    card = data.build.card
+    return Evaluation(
+        run=opened.folder,
+        result=opened.result,
+        dataset=card.dataset,
+        sample=card.sample,
+        complete=card.complete,
+        build=data.build.path,
+        build_key=card.key,
+        split=data.split_used,
+        device=opened.device.name,
+        metrics=metrics,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with the data it is asked about."""
+
+    folder: Path
+    config: RunConfig
+    result: RunResult
+    data: RunData
+    device: Device
+
+    def module(self) -> TrainingModule:
+        """The network with the run's best weights, on the CPU."""
+        module = module_for(self.config, self.data)
+        load_weights(module.model, self.folder / WEIGHTS)
+        return module
+
+
+def open_run(
+    run: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> OpenedRun:
+    """Open a finished run and its data, or other data that fit it; see :func:`evaluate`."""
+    home = home or Home.locate()
+    folder = find_run(run, home)
+    config = read_config(folder / CONFIG_NAME)
+    result = read_result(folder)
+    chosen = choose_device(device or config.system.device)
+    check_precision(config.training.precision, chosen)
+    if target is None:
+        config = own_choices(config, folder, home, lambda _: None)  # nothing of what it tells is used here
+    else:
+        other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+        config = config.model_copy(update={"data": config.data.model_copy(update=other)})
+    data = open_data(config, home=home, required=(), build=False)
+    _check_fit(data, result, own=target is None)
+    return OpenedRun(folder, config, result, data, chosen)
+
+
+def _measure(opened: OpenedRun) -> dict[str, dict[str, float]]:
+    module, config, data = opened.module(), opened.config, opened.data
+    device = torch.device(opened.device.kind)
+    try:
+        module.to(device)
+        return evaluate_parts(module, data, data.parts, device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        left = f"{opened.folder} as it was"
+        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
+
+
+def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
+    card = data.build.card
+    found = (data.in_channels, data.num_classes)
+    if found != (result.num_features, result.num_classes):
+        raise UsageError(
+            f"The weights do not fit {card.dataset}.",
+            expected=f"{result.num_features} features and {result.num_classes} classes",
+            found=f"{found[0]} features and {found[1]} classes",
+            left="nothing was changed",
+            next="evaluate on data with the columns and classes of the run's",
+        )
+    differing = [pair for pair in zip(result.columns, data.columns, strict=False) if pair[0] != pair[1]]
+    if differing:
+        raise UsageError(
+            f"The columns of {card.dataset} are not those that the weights were trained on.",
+            expected=", ".join(repr(pair[0]) for pair in differing[:3]),
+            found=", ".join(repr(pair[1]) for pair in differing[:3]),
+            left="nothing was changed",
+            next="evaluate on data with the columns of the run's",
+        )
+    if data.vocabulary != result.vocabulary:
+        raise UsageError(
+            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
+            expected=f"a city built with the vocabulary of {result.dataset}",
+            found="another vocabulary, or (the published cities) none on its card",
+            left="nothing was changed",
+            next=f"kmip-data build city --vocabulary {result.dataset} … builds a city that fits",
+        )
+    if own and card.key != result.build_key:
+        raise UsageError(
+            f"The build of {card.dataset} is not the one that the run learned from.",
+            expected=f"build {result.build_key}",
+            found=f"build {card.key} in {data.build.path}",
+            left="nothing was changed",
+            next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",
+        )

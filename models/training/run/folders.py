@@ -1,0 +1,124 @@
+"""Run folders: ``runs/<dataset>/<model>/<name>``."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.files.errors import writing
+from kmip_data.files.locking import build_lock
+
+CONFIG_NAME = "config.toml"
+METRICS_NAME = "metrics.csv"
+CURVES_NAME = "curves.png"
+_LEFT = r"^\.lock|\.partial$"  #: what a run folder holds before its configuration
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
+    """Name of a run that was given none, e.g. ``20261120-071806-code-seed0``: sorts by time."""
+    now = now or datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}-{variant}-seed{seed}"
+
+
+@contextlib.contextmanager
+def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
+    """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
+
+    A folder without a configuration is no run: what a process that was killed left of one is taken over.
+
+    Raises
+    ------
+    UsageError
+        The name is not a plain file name, or ``exact`` and taken.
+    OutOfResources
+        There is no room for a folder.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a name for a run.",
+            expected="letters, digits, '.', '_' and '-', beginning with a letter or digit",
+            found=name,
+            left="nothing was changed",
+            next="choose another --name",
+        )
+    parent = home.runs / dataset / model
+    folder, number = parent / name, 1
+    with writing(folder):
+        parent.mkdir(parents=True, exist_ok=True)
+        while not _make(folder) and not exact:
+            number += 1
+            folder = parent / f"{name}-{number}"
+    _refuse_taken(folder)
+    with build_lock(folder, wait=False):
+        _refuse_taken(folder)  # by a process that had the lock until now
+        yield folder
+
+
+def _make(folder: Path) -> bool:
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _refuse_taken(folder: Path) -> None:
+    own = folder.is_dir() and not folder.is_symlink()
+    if not own or any(not re.search(_LEFT, entry.name) for entry in folder.iterdir()):
+        raise UsageError(
+            f"There is a run called {folder.name!r} already.",
+            expected="a new name",
+            found=str(folder),
+            left="nothing was changed",
+            next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
+        )
+
+
+def find_run(run: str | os.PathLike[str], home: Home) -> Path:
+    """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
+
+    Raises
+    ------
+    UsageError
+        No run is meant, or several are.
+    """
+    text = os.fspath(run)
+    path = Path(text).expanduser()
+    if (path / CONFIG_NAME).is_file():
+        return path.absolute()
+    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    wanted = Path(text).parts
+    matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]
+    if len(matches) == 1:
+        return matches[0]
+    for folder in () if matches else home.runs.glob("*/*/*"):
+        if wanted and folder.parts[-len(wanted) :] == wanted and folder.is_dir():
+            raise UsageError(
+                f"{folder} has no {CONFIG_NAME}: the run was stopped before it began.",
+                expected="a run that has begun",
+                found="a folder alone",
+                left="nothing was changed",
+                next="the command that began it, once more",
+            )
+    names = [str(folder.relative_to(home.runs)) for folder in runs]
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.4)
+    several = "\n    ".join(str(folder) for folder in matches)
+    newest = "\n    ".join(names[-5:])
+    raise UsageError(
+        f"{len(matches)} runs are called {text!r}."
+        if matches
+        else f"There is no run {text!r}.{f' Did you mean {close[0]!r}?' if close else ''}",
+        expected="a run folder (kmip-data train prints it)",
+        found=f"\n    {several}" if matches else f"\n    {newest}" if names else f"no runs under {home.runs}",
+        left="nothing was changed",
+        next="name one by its path" if matches or names else "kmip-data train --dataset NAME",
+    )

@@ -1,0 +1,172 @@
+"""One training step: the model, its loss, its metrics and its optimiser, as Lightning drives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.network import build_model
+from kmip_data.models.training.config.k_schedule import KSchedule
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.schedules import Schedule, build_schedule
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.machine import Size, autocast
+from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.objective.tasks import Task, with_task
+
+
+class TrainingModule(LightningModule):
+    """A network in training.
+
+    Parameters
+    ----------
+    config
+        The run, with loss and head written out.
+    task
+        What is predicted.
+    in_channels
+        Columns of ``x``.
+    edge_channels
+        Columns of ``edge_attr``, where there are any.
+    """
+
+    schedule: Schedule
+    _optimiser: AdamW
+
+    def __init__(
+        self, config: RunConfig, *, task: Task, in_channels: int, edge_channels: int | None = None
+    ) -> None:
+        super().__init__()
+        self.config, self.task = with_task(config, task), task
+        self.model = build_model(
+            self.config.model, in_channels=in_channels, num_classes=task.outputs, edge_channels=edge_channels
+        )
+        if config.system.compile:
+            # In place, so that the names of the weights stay what they are without it.
+            self.model.compile(dynamic=True)
+        self.loss = LOSSES[str(self.config.training.loss)]
+        self.metrics = SplitMetrics(task)
+        self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
+        self._schedule_state: dict[str, Any] | None = None
+        self.doing = "starting"  #: for errors
+
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
+
+        Raises
+        ------
+        CheckFailed
+            The weights have become infinite or NaN.
+        """
+        self.size = Size.of(batch)
+        try:
+            return self.model(batch), self.task.targets(batch)
+        except UsageError as error:
+            # The search refuses what it cannot rank. Say where in the run, and what is not finite.
+            if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
+                raise
+            raise self.diverged("The weights are not finite numbers", error.what) from error
+
+    def on_train_epoch_start(self) -> None:
+        """Move k, where it has a schedule; a resumed run comes to the same."""
+        training = self.config.training
+        if training.k_schedule:
+            schedule = KSchedule.parse(training.k_schedule)
+            set_training_k(self.model, schedule.at(self.current_epoch, training.epochs))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
+        self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
+        logits, target = of_part(batch, "train", *self(batch))
+        loss = self.loss(logits, target)
+        if not torch.isfinite(loss):
+            raise self.diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
+        self.metrics.update(logits, target, loss)
+        return loss
+
+    def diverged(self, what: str, found: str) -> CheckFailed:
+        """Return the error for numbers that are no longer finite, with what the run was doing."""
+        return CheckFailed(
+            f"{what}, {self.doing}.",
+            expected="finite numbers",
+            found=found,
+            left="the checkpoint of the last finished epoch, if there is one",
+            next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The present learning rate."""
+        return float(self._optimiser.param_groups[0]["lr"])
+
+    def configure_optimizers(self) -> Optimizer:
+        """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
+        self._optimiser = AdamW(
+            self.model.parameters(),
+            lr=self.config.optimiser.lr,
+            weight_decay=self.config.optimiser.weight_decay,
+        )
+        self.schedule = build_schedule(self._optimiser, self.config.schedule, self.config.training.epochs)
+        if self._schedule_state is not None:
+            self.schedule.load_state_dict(self._schedule_state)
+        return self._optimiser
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the schedule; Lightning adds weights, optimiser and loops."""
+        checkpoint["schedule"] = self.schedule.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the schedule's state until the optimiser is there; its rates come with the optimiser's."""
+        self._schedule_state = checkpoint["schedule"]
+
+
+def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of a part: those of its mask where the batch has masks, else all."""
+    mask = getattr(batch, f"{part}_mask", None)
+    return (logits, target) if mask is None else (logits[mask], target[mask])
+
+
+def evaluate_parts(
+    module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
+) -> dict[str, dict[str, float]]:
+    """Measure ``parts`` in eval mode: part -> loss and metrics.
+
+    Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so the
+    generators are as they were afterwards.
+
+    Raises
+    ------
+    CheckFailed
+        A loss is not finite.
+    """
+    found: dict[str, dict[str, float]] = {}
+    training = module.training
+    module.eval()
+    try:
+        for together, batches in data.passes(parts):
+            module.doing = f"evaluating {', '.join(together)}"
+            metrics = {part: SplitMetrics(module.task).to(device) for part in together}
+            with torch.inference_mode(), autocast(module.config.training.precision, device.type):
+                for batch in batches:
+                    batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
+                    logits, target = module(batch)
+                    for part in together:
+                        rows = of_part(batch, part, logits, target)
+                        metrics[part].update(*rows, module.loss(*rows))
+            found |= {part: metrics[part].compute() for part in together}
+    finally:
+        module.train(training)
+    for part in parts:
+        if not math.isfinite(found[part]["loss"]):
+            module.doing = f"evaluating {part}"
+            raise module.diverged(f"The loss is {found[part]['loss']}", f"the mean over {part}")
+    return {part: found[part] for part in parts}

@@ -1,0 +1,296 @@
+"""What happens after each epoch: evaluate, choose the best, write it all down, save a checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from torch import Tensor
+
+from kmip_data.errors import CheckFailed
+from kmip_data.format.parts import PARTS
+from kmip_data.format.writer import write_file
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.machine import is_main_process
+from kmip_data.models.training.objective.metrics import METRICS, is_better
+from kmip_data.models.training.run.checkpoint import (
+    BEST,
+    LAST,
+    copy_weights,
+    random_state,
+    set_random_state,
+    write_weights,
+)
+from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.runtime.progress import Progress
+
+FORECAST_AFTER = 2  #: epochs
+WORTH_SAYING = 60.0  #: seconds that are left
+Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
+
+
+def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
+    """Whether ``epoch`` (from 0) is evaluated: every so many, and always the first and the last.
+
+    Source: ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
+    """
+    return (epoch + 1) % every == 0 or epoch in {0, epochs - 1}
+
+
+class Recorder(Checkpoint):
+    """Keep the history of a run, its best weights and a checkpoint to resume from.
+
+    Everything that a resumed run needs lies in the checkpoint, so ``metrics.csv`` and the best
+    weights are written anew from it and never disagree with it.
+
+    Parameters
+    ----------
+    module
+        What is trained.
+    folder
+        The run folder; ``None`` where another process of the run made it.
+    data
+        Where evaluation batches come from.
+    config
+        The run.
+    """
+
+    def __init__(
+        self,
+        module: TrainingModule,
+        folder: Path | None,
+        data: RunData,
+        config: RunConfig,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
+        self.writes = folder is not None and is_main_process()
+        self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
+        self.metric = str(config.training.metric)
+        self.history: list[Row] = []
+        self.saved = 0  #: epochs that the checkpoint on disk has
+        self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
+        self.best_epoch: int | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.interrupted = False
+        self._random: dict[str, Any] | None = None
+        self._validation_loss: float | None = None
+        self._started = 0.0
+        self._progress: Progress | None = None
+
+    # What a checkpoint keeps.
+
+    def state_dict(self) -> dict[str, Any]:
+        """History, best weights, random generators: tensors and plain values."""
+        return {
+            "history": self.history,
+            "best_epoch": self.best_epoch,
+            "best_weights": self.best_weights,
+            "validation_loss": self._validation_loss,
+            "random": random_state(),
+            "data": self.data.identity,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint.
+
+        Raises
+        ------
+        CheckFailed
+            It was made with other data.
+        """
+        if state_dict["data"] != self.data.identity:
+            raise CheckFailed(
+                "The data are not those that the run began with.",
+                expected=str(state_dict["data"]),
+                found=str(self.data.identity),
+                left=f"{self.folder} as it was",
+                next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+            )
+        check_history(state_dict["history"], state_dict["best_epoch"], f"val_{self.metric}")
+        own, best = self.module.model.state_dict(), state_dict["best_weights"]
+        if best and {name: w.shape for name, w in best.items()} != {name: w.shape for name, w in own.items()}:
+            msg = "its best weights are of another model"
+            raise ValueError(msg)
+        self.history = state_dict["history"]
+        self.saved = len(self.history)
+        self.best_epoch = state_dict["best_epoch"]
+        self.best_weights = state_dict["best_weights"]
+        self._validation_loss = state_dict["validation_loss"]
+        self._random = state_dict["random"]
+
+    # What Lightning calls.
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on with the generators where a resumed run stood."""
+        if self._random is not None:
+            set_random_state(self._random)
+            self._random = None
+            self._write()  # of an epoch that was not saved a line, and weights, may be there
+        if self.writes:
+            batches = self.epochs * int(trainer.num_training_batches)
+            self._progress = Progress(
+                "train",
+                batches,
+                unit="batches",
+                initial=len(self.history) * batches // self.epochs,
+                quiet=self.quiet,
+            )
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar; without a terminal, a line every ten seconds."""
+        if self._progress is not None:
+            self._progress.update(1)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluate, record, step the schedule, save."""
+        epoch = trainer.current_epoch
+        train = self.module.metrics.compute()
+        seconds = time.perf_counter() - self._started
+        share_buffers(self.module.model)
+        row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
+        row |= {f"train_{name}": value for name, value in train.items()}
+        if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
+            row |= self._evaluate(epoch, trainer.strategy.root_device)
+        row["seconds"] = round(time.perf_counter() - self._started, 6)
+        self.history.append(row)
+        self.module.schedule.step(self._validation_loss)
+        for logger in trainer.loggers:
+            logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
+        self._write(best=self.best_epoch == epoch)
+        # Every process takes part; only the first one writes.
+        trainer.save_checkpoint((self.folder or Path()) / LAST)
+        self.saved = len(self.history)
+        self.proven = True
+        if self._progress is not None:
+            if f"val_{self.metric}" in row:
+                self._progress.message(self._line(row))
+            if len(self.history) == FORECAST_AFTER:
+                self._forecast()
+
+    def _write(self, *, best: bool = True) -> None:
+        """Write the metrics and, if they are new, the best weights."""
+        if self.folder is not None and self.writes:
+            write_file(self.folder / METRICS_NAME, history_csv(self.history))
+            if best and self.best_weights:
+                write_weights(self.folder / BEST, self.best_weights)
+
+    def _forecast(self) -> None:
+        """Say how long the run will take, where that is worth knowing, from the epochs so far."""
+        left = self.epochs - len(self.history)
+        train = self.history[-1]["seconds_train"]  # the first one also compiles and warms up
+        measured = [row["seconds"] - row["seconds_train"] for row in self.history if "val_loss" in row]
+        evaluations = sum(
+            is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs)
+            for epoch in range(len(self.history), self.epochs)
+        )
+        seconds = left * train + evaluations * min(measured)
+        if self._progress is not None and seconds > WORTH_SAYING:
+            self._progress.message(
+                f"time: {train:.1f} s an epoch and {min(measured):.1f} s an evaluation, as measured; the"
+                f" {left:,} epochs left take about {duration(seconds)}"
+            )
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Remember why the run ended."""
+        self.interrupted = isinstance(exception, KeyboardInterrupt)
+        self._close()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Close the bar."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+
+    def _evaluate(self, epoch: int, device: torch.device) -> Row:
+        row: Row = {}
+        for part, values in evaluate_parts(self.module, self.data, self.data.evaluated, device).items():
+            # "train" alone is what was measured while learning.
+            column = "train_eval" if part == "train" else part
+            row |= {f"{column}_{name}": value for name, value in values.items()}
+        self._validation_loss = row["val_loss"]
+        best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
+        if is_better(self.metric, row[f"val_{self.metric}"], best):
+            self.best_epoch, self.best_weights = epoch, copy_weights(self.module.model)
+        return row
+
+    def _line(self, row: Row) -> str:
+        parts = [f"epoch {int(row['epoch']) + 1}/{self.epochs}", f"train loss {row['train_loss']:.4f}"]
+        title = METRICS[self.metric].title
+        values = {part: row.get(f"{part}_{self.metric}") for part in PARTS}
+        parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
+        best = " (best)" if self.best_epoch == row["epoch"] else ""
+        return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
+    """Raise ``ValueError`` for a history that no run has."""
+    rows = all(
+        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
+        for epoch, row in enumerate(history)
+    )
+    if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
+        msg = "its history is not that of a run"
+        raise ValueError(msg)
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    >>> duration(95), duration(5000), duration(400_000)
+    ('95 s', '1 h 23 min', '4 days 15 h')
+    """
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def share_buffers(model: torch.nn.Module) -> None:
+    """Give every process of a distributed run the first one's buffers.
+
+    Each has met other graphs in its last step, so their batch norm statistics differ; DDP shares them
+    before a training step only, and an evaluation over processes must be of one network.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for buffer in model.buffers():
+            torch.distributed.broadcast(buffer, src=0)
+
+
+def history_csv(history: list[Row]) -> bytes:
+    """One line an epoch; cells of what was not measured are empty."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    return text.getvalue().encode()
+
+
+def read_history(run: Path) -> list[Row]:
+    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
+    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
+        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]

@@ -1,0 +1,138 @@
+"""``result.json``: what a finished run says about itself, version 1."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kmip_data.errors import DamagedInput
+from kmip_data.files.small import first_fault, read_small
+from kmip_data.format.parts import PARTS
+from kmip_data.models.training.objective.metrics import METRICS
+
+RESULT_NAME = "result.json"
+PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SplitUsed(_Strict):
+    """The split of the build that the run learned from."""
+
+    name: str
+    rule: str
+    parameters: dict[str, Any]
+    digests: dict[str, str] = Field(description="part -> digest of its keys in order")
+
+
+class Seconds(_Strict):
+    """Wall-clock time."""
+
+    train_epoch: float = Field(description="mean over epochs, evaluation not counted")
+    total: float = Field(description="all epochs with their evaluations, over every resumption")
+
+
+class Memory(_Strict):
+    """Peaks of the (first) process in bytes."""
+
+    device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
+    host: int = Field(description="resident set of the whole process")
+
+
+class RunResult(_Strict):
+    """One run. Metrics are of the best epoch's weights, by one pass in eval mode over each part."""
+
+    version: Literal[1] = 1
+    name: str
+    dataset: str
+    sample: bool = Field(
+        description="learned from generated data: the figures mean nothing about the dataset"
+    )
+    complete: bool | None = Field(
+        default=None, description="false: learned from part of the published set; none: none was published"
+    )
+    build_key: str
+    build_parameters: dict[str, Any]
+    split: SplitUsed
+    model: str
+    preset: str
+    variant: str
+    config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
+    num_features: int = Field(description="columns of x")
+    columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, where they have any")
+    vocabulary: str = Field(
+        default="", description="digest of the categories that one-hot columns stand for, where there are any"
+    )
+    num_classes: int = Field(description="outputs of the network: classes, labels or targets")
+    num_parameters: int
+    seed: int
+    device: str
+    versions: dict[str, str]
+    epochs: int
+    best_epoch: int = Field(description="counted from 0; first epoch with the best validation metric")
+    metric: str = Field(description="the metric that chose the epoch")
+    metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
+    seconds: Seconds
+    memory: Memory
+
+    @model_validator(mode="after")
+    def _makes_a_table(self) -> Self:
+        names = {frozenset(values) for values in self.metrics.values()}
+        if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
+            msg = "its metrics are not those of a run"
+            raise ValueError(msg)
+        return self
+
+    def to_json(self) -> str:
+        """Readable JSON with sorted keys."""
+        return json.dumps(self.model_dump(), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def read_result(run: Path) -> RunResult:
+    """Read the result of a run folder.
+
+    Raises
+    ------
+    DamagedInput
+        There is none (the run is unfinished), or it is not a result of version 1.
+    """
+    path = run / RESULT_NAME
+    try:
+        return RunResult.model_validate_json(read_small(path))
+    except FileNotFoundError as error:
+        raise DamagedInput(
+            f"{run} is not a finished run.",
+            expected=f"{RESULT_NAME} in it",
+            found="no such file",
+            left="the folder is as it was",
+            next=f"kmip-data train --resume {run}",
+        ) from error
+    except (ValidationError, ValueError, RecursionError, OSError) as error:
+        raise DamagedInput(
+            f"{path} cannot be read as a result.",
+            expected="JSON of version 1",
+            found=first_fault(error),
+            left="the file is as it was",
+            next=f"kmip-data train --resume {run} writes it anew from the run's last checkpoint",
+        ) from error
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python, this package and those a result depends on."""
+    import platform
+    from importlib import metadata
+
+    import kmip_data
+
+    found = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

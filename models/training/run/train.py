@@ -1,0 +1,147 @@
+"""Train: one run a seed, resumable, and the mean over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput
+from kmip_data.files.changes import refuse_links
+from kmip_data.files.locking import build_lock
+from kmip_data.format.writer import write_file
+from kmip_data.models.training.config.handed_over import own_choices
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
+from kmip_data.models.training.config.presets import differences
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory.machine import check_precision, choose_device, is_main_process
+from kmip_data.models.training.run.fitting import check, fit
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, run_name
+from kmip_data.models.training.run.logs import check_logger, teller
+from kmip_data.models.training.run.result import RESULT_NAME, read_result
+from kmip_data.models.training.run.summary import Summary
+from kmip_data.wording import counted
+
+
+def train(
+    config: RunConfig,
+    *,
+    home: Home | None = None,
+    seeds: Sequence[int] | None = None,
+    name: str | None = None,
+    quiet: bool = False,
+    **build_options: Any,
+) -> Summary:
+    """Train ``config`` once a seed, building the dataset first where it is missing.
+
+    Parameters
+    ----------
+    config
+        What to train on what; see :func:`kmip_data.models.training.config.presets.load_preset`.
+    home
+        Where builds and runs live; the default home if ``None``.
+    seeds
+        Default: ``config.training.seed`` alone.
+    name
+        Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
+    build_options
+        Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
+
+    Raises
+    ------
+    UsageError
+        The device, precision, search backend or logger is not there, or a part of the split is empty.
+    OutOfResources
+        A batch does not fit; the message has its size and the flags to try.
+    CheckFailed
+        The loss is no longer a finite number.
+    KeyboardInterrupt
+        Ctrl-C; the last checkpoint is kept and the way to resume was said.
+    """
+    home = home or Home.locate()
+    tell = teller(quiet)
+    device = choose_device(config.system.device, config.system.devices)
+    check_precision(config.training.precision, device)
+    config.model.attention.check_device(device.kind)
+    check_logger(config.system.logger)
+    runs, results = [], []
+    seeds = tuple(seeds) if seeds else (config.training.seed,)
+    for seed in seeds:
+        apply_overrides(config, [f"training.seed={seed}"])  # refuses what is no seed before any is trained
+    for line in differences(config):
+        tell(line)
+    for seed in seeds:
+        seeded = config.with_seed(seed)
+        data = open_data(seeded, home=home, quiet=quiet, **build_options)
+        budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
+        if budget is not None and seed == seeds[0]:
+            tell(
+                f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
+                f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
+                " --set model.hidden_dim=N chooses another"
+            )
+        memory = check(seeded, data, device)
+        chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
+        opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
+        if is_main_process():
+            opened = new_run(
+                home,
+                data.label,
+                seeded.model.name,
+                chosen or run_name(seeded.variant, seed),
+                exact=chosen is not None,
+            )
+        with opened as folder:
+            if folder is not None:
+                write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
+            results.append(fit(seeded, data, folder, device, memory, tell=tell, quiet=quiet))
+            runs.append(folder or Path())
+    return Summary(runs, results)
+
+
+def resume(
+    run: str | Path, *, home: Home | None = None, quiet: bool = False, **build_options: Any
+) -> Summary:
+    """Go on with a run from its last checkpoint; a finished run is returned as it is.
+
+    A run that was stopped before its first one begins anew. A finished run whose result cannot be read
+    gets a new one, measured from its checkpoint.
+
+    On a CPU the weights become the same, bit for bit, as those of a run that never stopped
+    (with the same number of threads and versions).
+
+    Raises
+    ------
+    UsageError
+        There is no such run, or another process is at it.
+    DamagedInput
+        Its configuration or checkpoint cannot be read.
+    CheckFailed
+        The dataset is not the one that the run began with.
+    """
+    home = home or Home.locate()
+    tell = teller(quiet)
+    folder = find_run(run, home)
+    config = read_config(folder / CONFIG_NAME)
+    if (folder / RESULT_NAME).is_file():
+        try:
+            result = read_result(folder)
+        except DamagedInput as error:
+            tell(f"{error.what} It is written anew.")
+        else:
+            tell(f"{folder} is finished already.")
+            return Summary([folder], [result])
+    refuse_links(folder)
+    config = own_choices(config, folder, home, tell)
+    with build_lock(folder, wait=False) if is_main_process() else nullcontext():
+        device = choose_device(config.system.device, config.system.devices)
+        check_precision(config.training.precision, device)
+        config.model.attention.check_device(device.kind)
+        check_logger(config.system.logger)
+        data = open_data(config, home=home, quiet=quiet, **build_options)
+        config = data.pinned(config)
+        memory = check(config, data, device)
+        return Summary([folder], [fit(config, data, folder, device, memory, tell=tell, quiet=quiet)])

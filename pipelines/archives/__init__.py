@@ -1,0 +1,1 @@
+"""Archives from anywhere, read without trusting them."""

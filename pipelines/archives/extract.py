@@ -1,0 +1,178 @@
+"""Open a local archive, whatever it is called, and write its wanted members, or nothing at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tarfile import TarError, TarInfo
+from typing import BinaryIO
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import remove_scratch
+from kmip_data.files.disk import require_room, sha256_file, unreadable, write_all, writing
+from kmip_data.manifest import Content
+from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
+from kmip_data.pipelines.archives.entries import Archive, Entry
+from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
+from kmip_data.pipelines.archives.names import refusal
+from kmip_data.pipelines.archives.tar import TarArchive
+from kmip_data.pipelines.archives.zip import ZipArchive, is_zip
+from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.runtime.progress import Progress
+
+HEAD = 512  #: bytes from which the kind of a file is told
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+
+
+def compression_of(first: bytes) -> str | None:
+    """Return the compression that the first bytes of a file name, if any."""
+    return next((form for magic, form in _COMPRESSED.items() if first.startswith(magic)), None)
+
+
+def is_tar(first: bytes) -> bool:
+    """Whether the first 512 bytes of a file are a tar header with a right check sum."""
+    if len(first) < HEAD or not first.strip(b"\0"):
+        return False
+    try:
+        TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
+    except TarError:
+        return False
+    return True
+
+
+def open_archive(path: Path) -> Archive:
+    """Open a zip, a tar (plain, gzip, bzip2, xz), a folder or a bare file, told by content, not by name.
+
+    Raises
+    ------
+    UsageError
+        There is no such file.
+    DamagedInput
+        It cannot be read, or is neither file nor folder.
+    """
+    if not path.exists():
+        raise UsageError(
+            f"There is no file or folder {path}.",
+            expected="a zip, a tar or a folder",
+            found="nothing at that place",
+            left="nothing was changed",
+            next="check the path given to --archive",
+        )
+    if path.is_dir():
+        return FolderArchive(path)
+    if not path.is_file():
+        raise DamagedInput(
+            f"{path} is neither a file nor a folder.",
+            expected="a zip, a tar or a folder",
+            left="nothing was changed",
+            next="check the path given to --archive",
+        )
+    try:
+        with path.open("rb") as file:
+            first = file.read(HEAD)
+            if is_zip(first):
+                return ZipArchive(path)
+            if is_tar(first):
+                return TarArchive(path, None)
+            form = compression_of(first)
+            if form is not None:
+                file.seek(0)
+                if is_tar(_decompressed_head(file, form)):
+                    return TarArchive(path, form)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return BareFile(path)
+
+
+def _decompressed_head(file: BinaryIO, form: str) -> bytes:
+    stream, head = DecompressedFile(file, form), b""
+    with contextlib.suppress(*ERRORS):
+        while len(head) < HEAD and (piece := stream.read(HEAD - len(head))):
+            head += piece
+    return head
+
+
+def extract(archive: Archive, content: Content, target: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the wanted members of ``archive`` below the new folder ``target``; all of them or nothing.
+
+    Returns
+    -------
+    dict
+        Member path to SHA-256, sorted.
+
+    Raises
+    ------
+    DamagedInput
+        The archive is hostile, damaged or not the data; ``target`` does not exist then.
+    OutOfResources, UsageError
+        The disk is full, or ``target`` is there or cannot be written.
+    """
+    return write_members(recognise(archive, content), target, quiet=quiet)
+
+
+def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the members of ``plan`` below the new folder ``target`` (see :func:`extract`)."""
+    with writing(target):
+        require_room(target.parent, plan.bytes, f"Unpacking {plan.archive.path.name}")
+        target.mkdir(mode=0o755)
+    digests: dict[str, str] = {}
+    try:
+        with Progress(f"unpack {plan.archive.path.name}", plan.bytes, unit="B", quiet=quiet) as progress:
+            for entry, pieces in plan.archive.contents(plan.members.values()):
+                name = plan.name_of(entry)
+                digests[name] = _write_member(plan.archive, entry, pieces, target / name, progress)
+    except BaseException:
+        remove_scratch(target)
+        raise
+    return dict(sorted(digests.items()))
+
+
+def _write_member(
+    archive: Archive, entry: Entry, pieces: Iterator[bytes], path: Path, progress: Progress
+) -> str:
+    """Write one member to the new file ``path`` and return its SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Mode bits of the archive are never taken over.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o644)
+    try:
+        for piece in pieces:
+            size += len(piece)
+            if size > entry.size:
+                raise refusal(archive.path, entry.name, f"holds more than the {entry.size} bytes it declares")
+            digest.update(piece)
+            with writing(path):
+                write_all(descriptor, piece)
+            progress.update(len(piece))
+    finally:
+        os.close(descriptor)
+    if size != entry.size:
+        raise refusal(archive.path, entry.name, f"holds {size} bytes and declares {entry.size}")
+    return digest.hexdigest()
+
+
+def fingerprint(plan: Plan) -> tuple[str, int]:
+    """Digest and size by which the same input is known again.
+
+    Returns
+    -------
+    (sha256, bytes)
+        Of the file; of a folder, the content digest and total size of its members.
+    """
+    if not isinstance(plan.archive, FolderArchive):
+        return sha256_file(plan.archive.path)
+    from kmip_data.pipelines.finishing.identity import content_digest
+
+    digests, total = {}, 0
+    for entry, pieces in plan.archive.contents(plan.members.values()):
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+            total += len(piece)
+        digests[plan.name_of(entry)] = digest.hexdigest()
+    return content_digest(digests), total

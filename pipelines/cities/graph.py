@@ -1,0 +1,391 @@
+"""What all city pipelines share: from intersections and streets to a record, whatever they came from.
+
+A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
+parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
+The rules are those of City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
+``docs/fidelity.md``. Splits are in ``city_splits.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
+from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.pipelines.base import Params
+from kmip_data.pipelines.cities.splits import split_codes
+
+Weight = Literal["length", "travel_time"]
+
+#: The 37 raw columns. Those that the published files do not identify are named by position: the
+#: number of a category in the vocabulary (by frequency), which the card of an own build has.
+FEATURES: Final = (
+    "longitude [°]",
+    "latitude [°]",
+    "street count",
+    *(f"landuse_{i}" for i in range(9)),
+    "length [m]",
+    "speed [km/h]",
+    "oneway False",
+    "oneway True",
+    "lanes nan",
+    *(f"lanes_{i}" for i in range(1, 9)),
+    "reversed False",
+    "reversed True",
+    "reversed [False, True]",
+    *(f"highway_{i}" for i in range(9)),
+)
+NODE_FEATURES: Final = 12  #: the first columns are the node's own; the others are means over its streets
+LENGTH, SPEED = 12, 13  #: columns
+
+
+class CityParams(Params):
+    """Parameters that change the record."""
+
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
+    limit: int | None = Field(
+        default=None, ge=1, description="with --sample: intersections of the generated city"
+    )
+    hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
+    classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
+    weight: Weight = Field(
+        default="length",
+        description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
+        "speed of each street",
+    )
+    bands: int = Field(default=8, ge=1, le=24, description="frequencies a coordinate of the encoding")
+
+    @field_validator("hops")
+    @classmethod
+    def _some_hop(cls, value: int) -> int:
+        if value < 1:
+            msg = "without a hop every eccentricity is 0, and classes would only follow the order of the file"
+            raise ValueError(msg)
+        return value
+
+    @property
+    def labels_as_published(self) -> bool:
+        """Whether hops, classes and weight are those of the published labels."""
+        return (self.hops, self.classes, self.weight) == (16, 10, "length")
+
+    @property
+    def name_parts(self) -> list[str]:
+        """Parts of the build folder's name: what deviates from the defaults."""
+        parts = [f"hops{self.hops}"] if self.hops != 16 else []
+        parts += [f"classes{self.classes}"] if self.classes != 10 else []
+        parts += ["travel-time"] if self.weight != "length" else []
+        return parts + ([f"bands{self.bands}"] if self.bands != 8 else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CityTensors:
+    """A city as a reader hands it over.
+
+    Attributes
+    ----------
+    features
+        (N, 37) float32, the columns :data:`FEATURES`; neither scaled nor standardised.
+    edge_index
+        (2, E) int64, every street in both directions, sorted by (source, target), no self loops and
+        no pair twice: what :func:`symmetrise` gives.
+    edge_length
+        (E,) float32, metres; the same in both directions.
+    edge_speed
+        (E,) float32, km/h; needed for ``weight="travel_time"`` only.
+    node_ids
+        (N,) int64, OpenStreetMap's numbers of the intersections; published cities have none.
+    eccentricity, labels
+        Published values, (N,) float32 and (N,) integers: taken in place of own ones where the
+        parameters are those they were made with.
+    facts
+        JSON-serialisable, for ``statistics.city`` of the card: counts, vocabularies.
+    warnings
+        Sentences for the notes of the card, shown when the city is built.
+    """
+
+    features: NDArray[np.float32]
+    edge_index: NDArray[np.int64]
+    edge_length: NDArray[np.float32]
+    edge_speed: NDArray[np.float32] | None = None
+    node_ids: NDArray[np.int64] | None = None
+    eccentricity: NDArray[np.float32] | None = None
+    labels: NDArray[Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of intersections."""
+        return len(self.features)
+
+
+def symmetrise(
+    edge_index: NDArray[np.int64], edge_features: NDArray[np.float32], num_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return streets in both directions, parallel ones averaged, without self loops.
+
+    City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
+    ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so that
+    the mean of three or more edges may differ in its last digit between the two directions; here the
+    sum is made in float64 and rounded once.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) int64, each in [0, num_nodes).
+    edge_features
+        (E, F) float32.
+
+    Returns
+    -------
+    edge_index, edge_features
+        (2, E') int64 sorted by (source, target), and (E', F) float32.
+    """
+    kept = np.flatnonzero(edge_index[0] != edge_index[1])
+    source, target = edge_index[:, kept]
+    pair = np.concatenate([source * num_nodes + target, target * num_nodes + source])
+    # Stable, so that both directions of a street add up in the same order.
+    order = np.argsort(pair, kind="stable")
+    pair = pair[order]
+    first = np.flatnonzero(np.diff(pair, prepend=-1))
+    rows = edge_features[np.concatenate([kept, kept])[order]].astype(np.float64)
+    total = np.add.reduceat(rows, first, axis=0) if len(first) else rows
+    mean = total / np.diff(first, append=len(pair))[:, None]
+    index: NDArray[np.int64] = np.stack(np.divmod(pair[first], max(num_nodes, 1)))
+    return index, mean.astype(np.float32)
+
+
+def mean_over_streets(
+    edge_index: NDArray[np.int64], edge_features: NDArray[np.float32], num_nodes: int
+) -> NDArray[np.float32]:
+    """Return the mean of each edge feature over the edges into a node, (N, F) float32; 0 without any.
+
+    Sums are made in float64, so their order does not matter; upstream's are float32.
+    """
+    count = np.bincount(edge_index[1], minlength=num_nodes)
+    mean = np.empty((num_nodes, edge_features.shape[1]), np.float32)
+    for column in range(edge_features.shape[1]):
+        total = np.bincount(edge_index[1], weights=edge_features[:, column], minlength=num_nodes)
+        mean[:, column] = total / np.maximum(count, 1)
+    return mean
+
+
+def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.uint8]:
+    """Return the quantile chunk of every node: 0 for the smallest eccentricities.
+
+    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``.
+
+    Raises
+    ------
+    DamagedInput
+        There are too few nodes: a class would be empty.
+    """
+    n = len(eccentricity)
+    size = n // classes + 1
+    if size * (classes - 1) >= n:
+        raise DamagedInput(
+            f"The graph is too small for {classes} classes.",
+            expected=f"so many intersections that none of the {classes} chunks is empty",
+            found=f"{n} intersections, chunks of {size}",
+            left="nothing was built",
+            next="give a larger area, or fewer --classes",
+        )
+    labels = np.empty(n, np.uint8)
+    labels[np.argsort(eccentricity, kind="stable")] = np.arange(n) // size
+    return labels
+
+
+def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -> Schema:
+    """Return the columns of a city.
+
+    Parameters
+    ----------
+    node_ids
+        Whether OpenStreetMap's numbers are stored, too.
+    """
+    unit = "m" if params.weight == "length" else "s"
+    columns = [
+        Column(
+            key="node/x", attribute="x", stored="float32", presented="float32", shape=(len(FEATURES),),
+            fields=FEATURES, doc="raw columns in the authors' order; from length on, means over streets",
+        ),
+        Column(
+            key="node/coordinate_encoding", attribute="coordinate_encoding", stored="float32",
+            presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
+            low=-1, high=1,
+            doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
+        ),
+        Column(
+            key="node/eccentricity", attribute="eccentricity", stored="float32", presented="float32",
+            unit=unit, low=0, doc=f"longest shortest path inside the ball of {params.hops} hops",
+        ),
+        Column(
+            key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=params.classes - 1,
+            num_classes=params.classes, doc="quantile chunk of the eccentricity, 0 the smallest",
+        ),
+        Column(
+            key="edge/length", attribute="edge_length", stored="float32", presented="float32",
+            unit="m", low=0,
+            doc="mean length of the streets between the two intersections",
+        ),
+    ]  # fmt: skip
+    if node_ids:
+        columns.append(
+            Column(
+                key="node/osm_id",
+                attribute="osm_id",
+                stored="int64",
+                presented="int64",
+                doc="OpenStreetMap's number of the intersection",
+            )
+        )
+    return Schema(
+        columns=tuple(columns),
+        views=(View(attribute="pos", source="node/x", start=0, stop=2),),
+        edges="index",
+        max_nodes=max_nodes,
+        directed=False,
+    )
+
+
+def check_tensors(tensors: CityTensors, where: str) -> None:
+    """Refuse a city whose arrays do not fit together or hold impossible values.
+
+    Raises
+    ------
+    DamagedInput
+        With what is wrong; ``where`` begins the sentence.
+    """
+    n, e = tensors.num_nodes, tensors.edge_index.shape[1]
+
+    def refuse(what: str, expected: str, found: str) -> DamagedInput:
+        return DamagedInput(f"{where}: {what}", expected=expected, found=found, left="nothing was built")
+
+    if tensors.features.shape != (n, len(FEATURES)) or tensors.edge_length.shape != (e,):
+        found = f"features {tensors.features.shape}, lengths {tensors.edge_length.shape} of {e} edges"
+        raise refuse("the arrays do not fit together.", f"(N, {len(FEATURES)}) and (E,)", found)
+    if e == 0:
+        raise refuse("there are no streets.", "at least one edge between two intersections", "none")
+    if not np.isfinite(tensors.features).all():
+        row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(tensors.features)))
+        raise refuse(
+            "a feature is not finite.", "numbers", f"intersection {row}, column {FEATURES[column]!r}"
+        )
+    lon, lat = tensors.features[:, 0], tensors.features[:, 1]
+    outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
+    if outside.any():
+        row = int(outside.argmax())
+        raise refuse(
+            "an intersection is not on the map.",
+            "longitude within ±180, latitude within ±90 degrees",
+            f"intersection {row} at {lon[row]}, {lat[row]}",
+        )
+    low, high = int(tensors.edge_index.min()), int(tensors.edge_index.max())
+    if low < 0 or high >= n:
+        raise refuse("an edge leads nowhere.", f"intersections 0 to {n - 1}", f"{low if low < 0 else high}")
+    wrong = ~np.isfinite(tensors.edge_length) | (tensors.edge_length < 0)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise refuse("a street has no length.", "0 or more metres", f"{tensors.edge_length[at]} at edge {at}")
+
+
+def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
+    """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
+
+    Raises
+    ------
+    DamagedInput
+        The travel time is asked for, and a speed is missing or not positive.
+    """
+    if weight == "length":
+        return tensors.edge_length
+    speed = tensors.edge_speed
+    if speed is None or not (speed > 0).all():
+        raise DamagedInput(
+            "Travel times need the speed of every street.",
+            expected="speeds above 0 km/h",
+            found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
+            left="nothing was built",
+            next="--weight length",
+        )
+    seconds: NDArray[np.float32] = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
+    return seconds
+
+
+def label_city(
+    tensors: CityTensors, params: CityParams, *, quiet: bool = True
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """Return eccentricity (N,) float32 and label (N,) uint8: the published ones, or own ones."""
+    from kmip_data.graphs.eccentricity import local_eccentricity
+
+    if params.labels_as_published and tensors.eccentricity is not None and tensors.labels is not None:
+        return tensors.eccentricity, tensors.labels.astype(np.uint8)
+    weights = street_weights(tensors, params.weight)
+    eccentricity = local_eccentricity(
+        tensors.edge_index, weights, tensors.num_nodes, params.hops, quiet=quiet
+    )
+    return eccentricity, chunk_labels(eccentricity, params.classes)
+
+
+def city_record(
+    tensors: CityTensors,
+    params: CityParams,
+    *,
+    key: str = "city",
+    index_dtype: str = "uint32",
+    quiet: bool = True,
+) -> GraphRecord:
+    """Return the record of a city.
+
+    Parameters
+    ----------
+    key
+        Name of the city.
+    index_dtype
+        The schema's.
+    """
+    n = tensors.num_nodes
+    eccentricity, labels = label_city(tensors, params, quiet=quiet)
+    lon_lat = tensors.features[:, :2]
+    bounds = coordinate_range(lon_lat[split_codes(n) == 0])
+    columns: dict[str, NDArray[Any]] = {
+        "node/x": tensors.features,
+        "node/coordinate_encoding": encode_coordinates(lon_lat, bounds, params.bands),
+        "node/eccentricity": eccentricity,
+        "node/y": labels,
+        "edge/length": tensors.edge_length,
+    }
+    if tensors.node_ids is not None:
+        columns["node/osm_id"] = tensors.node_ids
+    return GraphRecord(
+        key=key, num_nodes=n, columns=columns, edge_index=tensors.edge_index.astype(index_dtype)
+    )
+
+
+def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
+    """Return what standardises the features, over the train nodes of the default split.
+
+    The card has it as ``statistics.city.features``, for :mod:`kmip_data.datasets.city_columns`.
+
+    Returns
+    -------
+    dict
+        ``mean`` and ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in
+        float64, and ``coordinate_range``: least and largest longitude, then latitude.
+    """
+    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
+    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
+    return {
+        "mean": train.mean(axis=0).tolist(),
+        "std": std.tolist(),
+        "coordinate_range": coordinate_range(train[:, :2].astype(np.float32)).astype(float).tolist(),
+    }

@@ -1,0 +1,192 @@
+"""Splits of the intersections of a city: at random by the authors' recipe, or by blocks of the map."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import EDGE_INDEX
+from kmip_data.pipelines.base import Records, Split, SplitParams
+from kmip_data.wording import counted
+
+TRAIN, VAL, TEST, DROPPED = 0, 1, 2, 255  #: codes of the nodes
+BLOCK_SIZES: Final = (1_000, 500, 250, 150, 100, 50, 25, 10)  #: metres: what is chosen from, and proposed
+METRES_A_DEGREE: Final = 111_195.0  #: of latitude, on a sphere of radius 6,371 km
+
+
+class CitySplitParams(SplitParams):
+    """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
+
+    seeded: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
+
+    split: Literal["random", "spatial", "stratified"] = Field(
+        default="random",
+        description="random: intersections at random, as the paper has them; spatial: whole blocks of the "
+        "map with a buffer between them, so that train and test streets are not neighbours; stratified: at "
+        "random, with equal shares of the classes",
+    )
+    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the draw")
+    block_size: float | None = Field(
+        default=None,
+        ge=1,
+        description="side of a block in metres (spatial); unless given, the largest of 1,000, 500, 250 … at "
+        "which no block has more than a fifteenth of the intersections",
+    )
+    buffer: int = Field(
+        default=1,
+        ge=0,
+        le=1_000,
+        description="hops between two parts (spatial): intersections nearer than that to another part are "
+        "in none; 0: blocks touch",
+    )
+
+    def asked(self) -> dict[str, Any]:
+        """Leave out what only the blocks of the map have."""
+        asked = super().asked()
+        if self.split != "spatial":
+            del asked["block_size"], asked["buffer"]
+        return asked
+
+
+def split_codes(num_nodes: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Return the authors' split: 0 train, 1 val, 2 test for every node, (N,) uint8.
+
+    ``p = numpy.random.RandomState(seed).permutation(N)``; the first ``int(0.1 N)`` train, as many
+    validate, the rest tests. At least one of each where there are three nodes.
+    """
+    order = np.random.RandomState(seed).permutation(num_nodes)
+    tenth = int(0.1 * num_nodes) or min(1, num_nodes // 3)
+    codes = np.full(num_nodes, TEST, np.uint8)
+    codes[order[:tenth]] = TRAIN
+    codes[order[tenth : 2 * tenth]] = VAL
+    return codes
+
+
+def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) -> NDArray[np.uint8]:
+    """Deal whole blocks of a square grid: at random to train until it has a tenth of the nodes, then val.
+
+    Parameters
+    ----------
+    lon_lat
+        (N, 2) degrees.
+    block_size
+        Side of a block in metres; a degree of longitude is as long as at the mean latitude.
+
+    Raises
+    ------
+    UsageError
+        A block has more than a tenth of the intersections.
+    """
+    block, sizes = _blocks(lon_lat, block_size)
+    share = len(lon_lat) / 10
+    if sizes.max() > share:
+        smaller = (size for size in BLOCK_SIZES if size < block_size)
+        fitting = next((size for size in smaller if _blocks(lon_lat, size)[1].max() <= share), None)
+        raise UsageError(
+            "The blocks of the map are too large for three parts.",
+            expected="no block with more than a tenth of the intersections",
+            found=f"{len(sizes)} blocks of {block_size:g} m, one with {sizes.max():,} of {len(block):,}",
+            left="no split was written",
+            next="--split random" if fitting is None else f"--block-size {fitting}",
+        )
+    order = Generator(PCG64(seed)).permutation(len(sizes))
+    before = np.cumsum(sizes[order]) - sizes[order]  # intersections dealt before each block
+    train = int(np.searchsorted(before, share))
+    val = int(np.searchsorted(before, before[train] + share)) - train
+    part = np.full(len(sizes), TEST, np.uint8)
+    part[order[:train]] = TRAIN
+    part[order[train : train + val]] = VAL
+    codes: NDArray[np.uint8] = part[block]
+    return codes
+
+
+def derived_block_size(lon_lat: NDArray[np.float32]) -> int:
+    """Return the largest of :data:`BLOCK_SIZES` whose blocks have a fifteenth of the nodes at most.
+
+    Fewer than :func:`spatial_codes` takes, so that train and val are not far larger than a tenth. Where
+    none is small enough (nodes at one place) the smallest.
+    """
+    most = max(1.0, len(lon_lat) / 15)
+    fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= most)
+    return next(fitting, BLOCK_SIZES[-1])
+
+
+def drop_buffer(
+    codes: NDArray[np.uint8], edge_index: NDArray[np.integer[Any]], hops: int
+) -> NDArray[np.uint8]:
+    """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
+
+    Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within ``hops``
+    of train or of what val has kept. Paths may lead through dropped nodes.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E), every street in both directions.
+    """
+    kept = codes.copy()
+    near_train = _within(codes == TRAIN, edge_index, hops)
+    kept[near_train & (codes == VAL)] = DROPPED
+    kept[(near_train | _within(kept == VAL, edge_index, hops)) & (codes == TEST)] = DROPPED
+    return kept
+
+
+def _within(nodes: NDArray[np.bool_], edge_index: NDArray[np.integer[Any]], hops: int) -> NDArray[np.bool_]:
+    """Return which nodes are within ``hops`` edges of one of ``nodes``, these included."""
+    source, target = edge_index
+    reached = nodes.copy()
+    for _ in range(hops):
+        before = np.count_nonzero(reached)
+        reached[target[reached[source]]] = True
+        if np.count_nonzero(reached) == before:
+            break
+    return reached
+
+
+def _blocks(lon_lat: NDArray[np.float32], block_size: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the block of each node, (N,), and how many nodes each block has."""
+    degrees = lon_lat.astype(np.float64)
+    scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])
+    cell = np.floor((degrees - degrees.min(axis=0)) * scale / block_size).astype(np.int64)
+    _, block, sizes = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    return block.reshape(-1), sizes
+
+
+def city_split(records: Records, params: CitySplitParams) -> Split:
+    """Apply the rule that ``params`` asks for to a build of one city."""
+    n, seed = int(records.nodes[0]), params.split_seed
+    if params.split == "random":
+        return Split(
+            f"random-seed{seed}",
+            "random",
+            {},
+            note="10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe",
+            node_code=split_codes(n, seed),
+        )
+    lon_lat = records.column("node/x")[:, :2]
+    size, hops = params.block_size or derived_block_size(lon_lat), params.buffer
+    blocks = spatial_codes(lon_lat, seed, size)
+    codes = drop_buffer(blocks, records.column(EDGE_INDEX), hops)
+    empty = [part for code, part in enumerate(("train", "val", "test")) if not (codes == code).any()]
+    if empty:
+        raise UsageError(
+            f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}.",
+            expected="blocks that are wider than their borders",
+            found=f"blocks of {size:g} m, with {np.count_nonzero(codes == DROPPED):,} of {n:,} intersections "
+            "too near to another part",
+            left="no split was written",
+            next="a larger --block-size, or a smaller --buffer",
+        )
+    note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
+    if hops:
+        note += (
+            f"; {np.count_nonzero(codes == DROPPED):,} of {n:,} intersections are in no part: within "
+            f"{counted(hops, 'hop')} of another part"
+        )
+    buffer = f"-buffer{hops}" if hops else ""
+    return Split(f"spatial-{size:g}m{buffer}-seed{seed}", "spatial", {}, note=note, node_code=codes)

@@ -1,0 +1,108 @@
+"""What the point-cloud pipelines share: their parameters and how a cloud becomes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import EdgeLayout, Schema
+from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
+from kmip_data.pipelines.base import Params
+
+
+@contextmanager
+def advised(dataset: str) -> Iterator[None]:
+    """Give errors about raw files the parts that are the same for all: what is left, what to do next."""
+    try:
+        yield
+    except DamagedInput as error:
+        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
+        advice = f"use an undamaged copy: kmip-data build {dataset} --archive PATH"
+        error.parts["next"] = error.parts["next"] or advice
+        raise
+
+
+class PointParams(Params):
+    """Parameters of a k-NN graph."""
+
+    k: int = Field(default=32, ge=1, le=65_535, description="neighbours a point")
+    knn_rule: KnnRule = Field(
+        default="exact",
+        description="exact: k nearest other points; torch-cluster: the upstream rule, which differs "
+        "where more than k points coincide",
+    )
+    short_graphs: Literal["skip", "keep"] | None = Field(
+        default=None,
+        description="records of fewer than k + 1 points: skip them, or keep them with fewer neighbours "
+        "(default: an error)",
+    )
+
+    @property
+    def edges(self) -> EdgeLayout:
+        """``neighbor`` where every node is sure to have exactly k sources, else ``index``."""
+        return "neighbor" if self.knn_rule == "exact" and self.short_graphs != "keep" else "index"
+
+    @property
+    def edge_name_parts(self) -> list[str]:
+        """Parts of the build folder's name."""
+        parts = [f"k{self.k}"]
+        if self.knn_rule != "exact":
+            parts.append(self.knn_rule)
+        if self.short_graphs is not None:
+            parts.append(f"{self.short_graphs}-short")
+        return parts
+
+
+def connect(
+    key: str,
+    pos: NDArray[np.float32],
+    columns: dict[str, NDArray[Any]],
+    params: PointParams,
+    index_dtype: str,
+) -> GraphRecord | None:
+    """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped.
+
+    Parameters
+    ----------
+    pos
+        (N, 3) finite positions.
+    index_dtype
+        dtype of the stored indices.
+
+    Raises
+    ------
+    DamagedInput
+        The cloud has fewer than k + 1 points and ``short_graphs`` is not set.
+    """
+    n = len(pos)
+    if n <= params.k:
+        if params.short_graphs == "skip":
+            return None
+        if params.short_graphs is None:
+            raise DamagedInput(
+                f"Record {key} has too few points for k = {params.k}.",
+                expected=f"at least {params.k + 1} points",
+                found=f"{n} points",
+                next="choose a smaller --k, or --short-graphs skip or --short-graphs keep",
+            )
+    if params.edges == "neighbor":
+        table = knn_table(pos, params.k).astype(index_dtype)
+        return GraphRecord(key=key, num_nodes=n, columns=columns, neighbor=table)
+    edges = knn_edges(pos, params.k, rule=params.knn_rule).astype(index_dtype)
+    return GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edges)
+
+
+def nodes_per_shard(schema: Schema, params: PointParams) -> int:
+    """Return how many nodes of k-NN graphs fit in one shard."""
+    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per
+
+    _, per_node, per_edge = bytes_per(schema)
+    most_edges = params.k + (params.knn_rule != "exact")
+    return MAX_SHARD_BYTES // (per_node + per_edge * most_edges)

@@ -1,0 +1,1 @@
+"""Downloads: mirror after mirror, resumed where they were cut, and checked."""

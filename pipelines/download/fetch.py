@@ -1,0 +1,197 @@
+"""Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when whole."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.files.disk import fsync_path, git_blob, human_bytes, md5_file, write_json, writing
+from kmip_data.files.locking import build_lock
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Mirror, Source
+from kmip_data.pipelines.download.http_errors import MirrorFailed
+from kmip_data.pipelines.download.partial import Partial
+from kmip_data.pipelines.download.receipts import DownloadReceipt, receipt_path, verified_receipt
+from kmip_data.pipelines.download.transfer import Download, transfer
+
+if TYPE_CHECKING:
+    from kmip_data.pipelines.download.http_client import Patience
+
+_MAX_TRIES = 200  #: requests to one mirror, even when each brings something
+
+
+def unavailable(
+    dataset: str, sources: Sequence[Source], *, anchor: str, command: str = "build"
+) -> SourceUnavailable:
+    """Return the error for sources that are not here while ``offline`` forbids to download them."""
+    named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
+    return SourceUnavailable(
+        f"The raw data of {dataset} are not here, and offline nothing is downloaded.",
+        expected="a copy in the home folder, a local archive"
+        + (f", or without --offline one of{named}" if named else ""),
+        found="none",
+        left="nothing was changed",
+        next=archive_hint(dataset, anchor, command),
+    )
+
+
+def archive_hint(dataset: str, anchor: str | None, command: str) -> str:
+    """Return the command that uses a local copy."""
+    holds = f" that holds {anchor}" if anchor else ""
+    return f"kmip-data {command} {dataset} --archive PATH   (PATH: a zip, a tar or a folder{holds})"
+
+
+def fetch_source(
+    source: Source,
+    target: Path,
+    *,
+    dataset: str | None = None,
+    anchor: str | None = None,
+    command: str = "fetch",
+    offline: bool = False,
+    quiet: bool = False,
+    max_bytes: int | None = None,
+    check: Callable[[Path], object] | None = None,
+    patience: Patience | None = None,
+) -> Receipt:
+    """Bring a source to ``target``; nothing is done when it is there with a receipt that holds.
+
+    Mirrors are tried in order, the one that an unfinished download came from first. Each gets a
+    few tries; a download that was cut goes on with a Range request. While it is unfinished it is
+    called ``NAME.partial``; ``target`` appears whole or not at all, its receipt before it.
+
+    Parameters
+    ----------
+    dataset, anchor, command
+        For the command that an error shows; ``dataset`` is the name of the folder by default.
+    offline
+        Open no socket.
+    max_bytes
+        Largest file accepted from a mirror without a pinned size.
+    check
+        Called with the whole file before it is renamed; DamagedInput from it rejects the mirror.
+    patience
+        Time-outs and tries; by default those of the environment.
+
+    Raises
+    ------
+    SourceUnavailable
+        No mirror gave the file; each is named with its reason.
+    OutOfResources, UsageError
+        The disk is full or the folder cannot be written. The unfinished part stays.
+    """
+    dataset = dataset or target.parent.name
+    if receipt := verified_receipt(target):
+        return receipt
+    if offline:
+        raise unavailable(dataset, [source], anchor=anchor or source.name, command=command)
+    with contextlib.ExitStack() as stack:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(build_lock(target, quiet=quiet))
+        if receipt := verified_receipt(target):  # another process downloaded it meanwhile
+            return receipt
+        from kmip_data.pipelines.download.http_client import Patience
+
+        partial = Partial(target)
+        stack.callback(partial.close)
+        job = Download(
+            source, target, partial, patience or Patience.from_environment(), quiet, max_bytes, check
+        )
+        failures = []
+        for mirror in sorted(source.mirrors, key=lambda mirror: not partial.belongs_to(mirror)):
+            try:
+                return _from_mirror(job, mirror)
+            except MirrorFailed as failure:
+                failures.append(f"\n    {mirror.address}: {failure.reason}")
+                job.say(f"{_host(mirror)} {failure.reason}")
+        raise SourceUnavailable(
+            f"No mirror gave {source.name}.",
+            expected="one whole copy from one of its mirrors",
+            found="".join(failures) or "no mirror is known",
+            left=partial.left,
+            next=archive_hint(dataset, anchor, command),
+        )
+
+
+def _host(mirror: Mirror) -> str:
+    return urllib.parse.urlsplit(mirror.address).netloc
+
+
+def _from_mirror(job: Download, mirror: Mirror) -> Receipt:
+    """Ask one mirror until the file is whole, or it is clear that it will not be."""
+    partial = job.partial
+    fruitless, rejected = 0, False
+    for _ in range(_MAX_TRIES):
+        before = partial.received
+        try:
+            if not partial.is_whole(mirror):
+                transfer(job, mirror)
+        except MirrorFailed as failure:
+            gained = partial.received - before
+            fruitless = 0 if gained >= partial.progress else fruitless + 1
+            if not failure.again or fruitless >= (1 if failure.stalled else job.patience.attempts):
+                raise
+            wait = failure.wait
+            if wait is None:
+                wait = job.patience.pause * 2 ** max(0, fruitless - 1)
+            job.say(f"{_host(mirror)} {failure.reason}; it is asked again in {wait:g} s")
+            time.sleep(wait)
+            continue
+        reason = _reject(job, mirror)
+        if reason is None:
+            return _finish(job, mirror)
+        # Bytes of an earlier answer may be the cause: one fresh start is worth it.
+        retry = partial.joined and not rejected
+        partial.discard()
+        if not retry:
+            raise MirrorFailed(reason)
+        rejected = True
+    raise MirrorFailed(f"was asked {_MAX_TRIES} times")
+
+
+def _reject(job: Download, mirror: Mirror) -> str | None:
+    """Return why the whole file is not the source, if so."""
+    partial = job.partial
+    if mirror.bytes is not None and partial.size != mirror.bytes:
+        return f"sent {partial.size} bytes, expected {mirror.bytes}"
+    if mirror.sha256 is not None and partial.sha256 != mirror.sha256:
+        return f"sent a file with SHA-256 {partial.sha256[:12]}…, expected {mirror.sha256[:12]}…"
+    if mirror.md5 is not None and (found := md5_file(partial.path)) != mirror.md5:
+        return f"sent a file with MD5 {found[:12]}…, expected {mirror.md5[:12]}…"
+    if mirror.git_blob is not None and (found := git_blob(partial.path)) != mirror.git_blob:
+        return (
+            f"sent git blob {found[:12]}…, expected {mirror.git_blob[:12]}…: another generation of this path"
+        )
+    if job.check is not None:
+        try:
+            job.check(partial.path)
+        except (DamagedInput, UsageError) as error:
+            return f"sent a file that is refused: {error.what}"
+    return None
+
+
+def _finish(job: Download, mirror: Mirror) -> Receipt:
+    """Write the receipt of the checked file and rename the file to its name."""
+    partial, state = job.partial, job.partial.state
+    entry = DownloadReceipt(
+        name=job.source.name,
+        url=state.url if state else mirror.address,  # another one, if both have the same pinned digest
+        sha256=partial.sha256,
+        bytes=partial.size,
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        etag=state.etag if state else None,
+        last_modified=state.last_modified if state else None,
+    )
+    # The receipt first: a file without one would not be known as a download.
+    write_json(receipt_path(job.target), entry.model_dump())
+    partial.finish(job.target)
+    with writing(job.target):
+        fsync_path(job.target.parent)
+    job.say(f"fetched {job.source.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}")
+    return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)

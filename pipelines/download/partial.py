@@ -1,0 +1,193 @@
+"""The part of a download that is already here: ``NAME.partial`` and, beside it, of what it is a part."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import move, remove_file
+from kmip_data.files.disk import CHUNK, human_bytes, write_all, write_json, writing
+from kmip_data.files.small import read_small
+from kmip_data.manifest import Mirror
+
+
+class PartialState(BaseModel):
+    """What the bytes in ``NAME.partial`` are the beginning of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str  #: address of the mirror, before redirects
+    sha256: str | None  #: that the manifest pins for this mirror
+    etag: str | None
+    last_modified: str | None
+    total: int | None
+
+    @property
+    def validator(self) -> str | None:
+        """Value for ``If-Range`` (RFC 9110, 13.1.5: a strong ETag, else a date)."""
+        if self.etag and not self.etag.startswith("W/"):
+            return self.etag
+        return self.last_modified
+
+
+class Partial:
+    """An unfinished download, kept across runs; never the bytes of two different files.
+
+    Parameters
+    ----------
+    target
+        The finished file's path.
+
+    Raises
+    ------
+    UsageError
+        A link, or something that is no plain file of its own, lies at ``NAME.partial``.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(f"{target.name}.partial")
+        self._state_path = target.with_name(f"{target.name}.partial.json")
+        self._descriptor: int | None = None
+        self.size = 0
+        self.received = 0  #: bytes appended by this object, kept or not
+        self.joined = False  #: the bytes come from more than one answer
+        self._digest = hashlib.sha256()
+        self.state = self._load_state()
+        if self.state is None or not os.path.lexists(self.path):
+            self.state = None
+            return
+        self._open()
+        self._hash()
+        self.joined = self.size > 0
+
+    def _load_state(self) -> PartialState | None:
+        with contextlib.suppress(OSError, ValidationError, ValueError):
+            return PartialState.model_validate_json(read_small(self._state_path))
+        return None
+
+    def _open(self) -> None:
+        with writing(self.path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self._descriptor = os.open(self.path, flags, 0o644)
+            status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            self.close()
+            raise UsageError(
+                f"{self.path} is not a plain file of its own.",
+                expected="the beginning of a download, or nothing",
+                found="a hard link or a special file",
+                left="the file as it is",
+                next=f"remove {self.path}",
+            )
+
+    def _hash(self) -> None:
+        assert self._descriptor is not None
+        with writing(self.path):
+            while piece := os.read(self._descriptor, CHUNK):
+                self._digest.update(piece)
+                self.size += len(piece)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the bytes so far."""
+        return self._digest.hexdigest()
+
+    @property
+    def left(self) -> str:
+        """What lies on disk, for messages."""
+        if self.state is None or not self.size:
+            return "nothing was kept"
+        of = f" of {human_bytes(self.state.total)}" if self.state.total else ""
+        return f"{self.path} ({human_bytes(self.size)}{of}) is kept; the next run goes on from there"
+
+    def belongs_to(self, mirror: Mirror) -> bool:
+        """Whether the bytes are the beginning of what ``mirror`` gives.
+
+        They are when they came from it and it gave a validator by which a change is noticed, or
+        when both have the same pinned digest, which the whole file is checked against.
+        """
+        if self.state is None or not self.size:
+            return False
+        if mirror.sha256 is not None and mirror.sha256 == self.state.sha256:
+            return True
+        return (
+            mirror.address == self.state.url
+            and mirror.sha256 == self.state.sha256
+            and self.state.validator is not None
+        )
+
+    def is_whole(self, mirror: Mirror) -> bool:
+        """Whether nothing is missing, as after a run that ended just before the renaming."""
+        return self.belongs_to(mirror) and self.state is not None and self.size == self.state.total
+
+    @property
+    def progress(self) -> int:
+        """Bytes in one answer that count as progress: 1 % of the file, at most 1 MiB."""
+        total = self.state.total if self.state else None
+        return max(1, min(2**20, (total or 2**30) // 100))
+
+    def begin(self, state: PartialState) -> None:
+        """Drop the bytes so far and start on the file that ``state`` describes."""
+        self.discard()
+        self._open()
+        assert self._descriptor is not None
+        with writing(self.path):
+            os.ftruncate(self._descriptor, 0)
+            write_json(self._state_path, state.model_dump())
+        self.state = state
+
+    def append(self, piece: bytes) -> None:
+        """Add the next bytes; they are in the file, not in a buffer, when this returns."""
+        assert self._descriptor is not None
+        with writing(self.path, left=self.left):
+            write_all(self._descriptor, piece)
+        self._digest.update(piece)
+        self.size += len(piece)
+        self.received += len(piece)
+
+    def discard(self) -> None:
+        """Remove what is here."""
+        self.close()
+        with writing(self.path):
+            remove_file(self.path)
+            remove_file(self._state_path)
+        self.size, self.state, self.joined = 0, None, False
+        self._digest = hashlib.sha256()
+
+    def finish(self, target: Path) -> None:
+        """Make the bytes durable and rename them to ``target``."""
+        assert self._descriptor is not None
+        with writing(target, left=self.left):
+            os.fsync(self._descriptor)
+            self._check_name()
+            self.close()
+            move(self.path, target)
+            remove_file(self._state_path)
+
+    def _check_name(self) -> None:
+        """Refuse to rename bytes that are not those written here: a lock can be lost on network disks."""
+        assert self._descriptor is not None
+        here = os.fstat(self._descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            there = self.path.lstat()
+            if os.path.samestat(here, there) and here.st_size == self.size:
+                return
+        raise UsageError(
+            f"Another process took {self.path} over.",
+            expected="one download of a file at a time",
+            found="another file of that name, or none",
+            left="what the other process has written",
+            next="wait until the other download has ended, then run the same command again",
+        )
+
+    def close(self) -> None:
+        """Let go of the file; it stays."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

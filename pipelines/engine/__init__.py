@@ -1,0 +1,1 @@
+"""The build engine: units through workers into shards, journaled and resumable, the card last."""

@@ -1,0 +1,122 @@
+"""What runs inside a Dask worker: a look at the shared folder, then the unit with its share of memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.engine.executors import Job
+
+T = TypeVar("T", bound=Job)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a worker must see, as this process does.
+
+    Attributes
+    ----------
+    token, secret
+        A file and what is in it: another folder at the same path does not pass.
+    folders
+        Folders that must be there; the first must take files.
+    versions
+        Package to version: what has a say in the bytes of a shard.
+    """
+
+    token: str
+    secret: str
+    folders: tuple[str, ...]
+    versions: tuple[tuple[str, str], ...]
+
+
+def own_versions() -> tuple[tuple[str, str], ...]:
+    """Versions here of what has a say in the bytes."""
+    from kmip_data.pipelines.finishing.finish import versions
+
+    return tuple((name, version) for name, version in versions().items() if name != "python")
+
+
+def look(sight: Sight) -> str:
+    """Return the name of this machine.
+
+    Raises
+    ------
+    UsageError
+        It does not see the folders of ``sight``, or has other versions.
+    """
+    host = socket.gethostname()
+    try:
+        seen = Path(sight.token).read_text(encoding="ascii") == sight.secret
+    except (OSError, UnicodeDecodeError):
+        seen = False
+    missing = [folder for folder in sight.folders if not Path(folder).is_dir()]
+    if not seen or missing or not os.access(sight.folders[0], os.W_OK):
+        raise UsageError(
+            f"The worker on {host} does not see the build folder.",
+            expected=f"{', '.join(sight.folders)} on a file system that all workers share, at the same path",
+            found=f"no {missing[0]}" if missing else "another folder, or one that takes no files",
+            left="what was finished before is kept",
+            next="give a shared folder with --home or --output, or mount it on every worker",
+        )
+    versions: Mapping[str, str] = dict(own_versions())
+    for name, version in sight.versions:
+        if versions.get(name) != version:
+            raise UsageError(
+                f"The worker on {host} has another {name}, which could give other bytes.",
+                expected=f"{name} {version}, as where the command was given",
+                found=f"{name} {versions.get(name)}",
+                left="what was finished before is kept",
+                next="give every worker the same environment, then the same command",
+            )
+    return host
+
+
+def call_here(sight: Sight, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    """Run ``function(*arguments)`` in this worker, which may have joined after the others were asked."""
+    from threadpoolctl import threadpool_limits
+
+    _look_once(sight)
+    with _admitted(memory), threadpool_limits(1):
+        return function(*arguments)
+
+
+def run_here(sight: Sight, function: Callable[[T], R], task: T) -> R:
+    """Run ``function(task)`` in this worker, when it has the memory for one more."""
+    return call_here(sight, task.memory, function, (task,))
+
+
+@functools.lru_cache(maxsize=8)
+def _look_once(sight: Sight) -> str:
+    return look(sight)
+
+
+_used = 0
+_room = threading.Condition()
+
+
+@contextlib.contextmanager
+def _admitted(memory: int) -> Iterator[None]:
+    """Wait until ``memory`` bytes more fit into this worker; one task always does."""
+    global _used
+    from distributed import get_worker
+
+    limit = getattr(get_worker().memory_manager, "memory_limit", None)
+    with _room:
+        _room.wait_for(lambda: not _used or not limit or _used + memory <= limit)
+        _used += memory
+    try:
+        yield
+    finally:
+        with _room:
+            _used -= memory
+            _room.notify_all()

@@ -1,0 +1,149 @@
+"""What runs the units of a build: worker processes, for a small one this process, or a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args
+
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files import changes as files
+from kmip_data.pipelines.raw.extras import require_extra
+
+EngineName = Literal["processes", "dask"]
+EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
+UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
+
+
+class Job(Protocol):
+    """What an executor is handed for one unit: picklable, with a name and its need of memory."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker needs for it."""
+
+
+T = TypeVar("T", bound=Job)
+R = TypeVar("R")
+
+
+class WorkerDiedError(Exception):
+    """The process that ran a call is gone."""
+
+
+class Executor(AbstractContextManager["Executor", None], Protocol):
+    """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
+
+    After an exception in the block ``stop`` appears, running calls see it, and nothing more is begun.
+    """
+
+    stop: Path  #: the stop file that tasks look for
+
+    def __enter__(self) -> Self:
+        """Begin without the stop file of an earlier run."""
+        files.remove_file(self.stop, root=self.stop.parent.parent)
+        return self
+
+    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+        """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
+
+        Raises
+        ------
+        WorkerDiedError
+            The worker is gone.
+        """
+
+    def run_all(
+        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+    ) -> tuple[list[T], list[T]]:
+        """Run ``function`` on every task.
+
+        Parameters
+        ----------
+        jobs
+            Tasks at a time, where that is not the cluster's to say.
+        done
+            Called in this process with each result, in the order in which they come.
+
+        Returns
+        -------
+        lost, waiting
+            Both empty; or, after a worker died, the tasks that were handed over and not finished, and
+            those not yet handed over. The first exception of a task is raised here.
+        """
+
+
+def open_executor(
+    engine: EngineName,
+    scheduler: str | None,
+    work: Path,
+    *,
+    jobs: int,
+    needs: Iterable[Path],
+    quiet: bool,
+    here: bool = False,
+) -> Executor:
+    """Return the executor that the options ``--engine`` and ``--scheduler`` mean, not yet entered.
+
+    Parameters
+    ----------
+    work
+        Folder for the stop file and what else executors keep on disk.
+    needs
+        Folders that every worker must see.
+    here
+        Run in this process what would run in worker processes: for work that is done before one has started.
+    """
+    check_engine(engine, scheduler)
+    if engine == "dask":
+        from kmip_data.pipelines.engine.cluster import DaskWorkers
+
+        return DaskWorkers(work, scheduler, jobs=jobs, needs=tuple(needs), quiet=quiet)
+    if here:
+        from kmip_data.pipelines.engine.in_process import InProcess
+
+        return InProcess(work / "stop")
+    from kmip_data.pipelines.engine.pool import Workers
+
+    return Workers(work / "stop")
+
+
+def check_engine(engine: str, scheduler: str | None) -> None:
+    """Refuse an unknown engine, a scheduler without Dask, and Dask where it is not installed.
+
+    Raises
+    ------
+    UsageError
+        One of these.
+    """
+    if engine not in get_args(EngineName):
+        raise UsageError(
+            "There is no such engine.", expected=", ".join(get_args(EngineName)), found=repr(engine)
+        )
+    if engine == "processes":
+        if scheduler is not None:
+            raise UsageError(
+                "A scheduler belongs to the engine dask.",
+                expected="--engine dask",
+                found=f"--scheduler {scheduler} with worker processes",
+                left="nothing was changed",
+                next=f"the same command with --engine dask --scheduler {scheduler}",
+            )
+        return
+    require_extra("distributed", "The engine dask")
+
+
+def worker_died(place: str) -> OutOfResources:
+    """Return the error for a unit that took its worker process down."""
+    return OutOfResources(
+        f"The worker process died on {place}.",
+        expected="memory for one shard in each worker (about 1 GiB)",
+        found="a process killed by the system (out of memory?) or crashed",
+        left="the shards that are finished; the next run goes on from them",
+        next="free some memory and run the same command again; dmesg says whether the system killed it",
+    )

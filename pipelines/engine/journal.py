@@ -1,0 +1,147 @@
+"""The journal of an unfinished build: one JSON line for each thing that is done and on disk.
+
+A line is appended and fsynced only after what it names is itself on disk. A process killed in the
+middle of a line leaves a torn one; it is cut off when the journal is opened again, and the step it
+meant to name is done once more. Lines prove nothing by themselves: a shard counts as done only
+when the digest of its file is the one in its line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files.disk import writing
+from kmip_data.files.small import read_small
+
+JOURNAL_VERSION = 1
+_BEGINNING = b'{"journal":'
+MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
+
+
+class Journal:
+    """Append-only JSON lines, opened (or begun) for one build key.
+
+    Parameters
+    ----------
+    path
+        The file; its folder exists.
+    key
+        Build key, written into the first line.
+
+    Attributes
+    ----------
+    entries
+        Every readable line after the first, oldest first.
+
+    Raises
+    ------
+    UsageError
+        The journal is of another build: the folder was given to a build with other parameters. Or
+        the file may not be written to.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path = path
+        self.entries: list[dict[str, Any]] = []
+        text, whole, lines = _read(path)
+        if lines and lines[0].get("key") not in (None, key):
+            raise UsageError(
+                f"{path.parent} holds an unfinished build with other parameters.",
+                expected=f"build key {key}",
+                found=f"build key {lines[0]['key']}",
+                left="that build is as it was",
+                next="finish that build with its own parameters, or give another --output folder",
+            )
+        # Of another version the lines may mean other things: what they name is done again.
+        header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
+        self.entries = lines[1:] if header else []
+        with writing(path):
+            self._fd = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+            )
+        if not header:
+            os.ftruncate(self._fd, 0)
+            self._write({"journal": JOURNAL_VERSION, "key": key})
+        elif len(whole) < len(text):
+            os.ftruncate(self._fd, len(whole))
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one line and wait until it is on disk.
+
+        Raises
+        ------
+        OutOfResources
+            The disk is full; the torn line is cut off when the journal is opened again.
+        """
+        self._write(entry)
+        self.entries.append(dict(entry))
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            raise OutOfResources(
+                f"The journal {self.path} could not be written.",
+                expected="room on the disk for a few hundred bytes",
+                found=str(error),
+                left="the shards that are finished; the next run goes on from them",
+                next="make room and run the same command again",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
+    """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
+    text, whole, lines = _read(path)
+    if not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)]):
+        return []  # stopped while the first line was written
+    header = lines[0] if lines else {}
+    if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
+        return None
+    return lines[1:]
+
+
+def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
+    """Return a journal's bytes, those in whole lines, and these lines."""
+    try:
+        text = read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
+    except OSError as error:
+        raise UsageError(
+            f"{path} is not the journal of a build.",
+            expected=f"a file of at most {MAX_JOURNAL_BYTES:,} bytes",
+            found=str(error),
+            left="nothing was changed",
+            next="give another --output folder",
+        ) from error
+    whole = text[: text.rfind(b"\n") + 1]
+    return text, whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -1,0 +1,137 @@
+"""The worker processes of one build: hand them tasks, see them die, end them within a second."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError
+from kmip_data.pipelines.engine.workers import ENVIRONMENT, start_worker
+
+T = TypeVar("T", bound=Job)
+R = TypeVar("R")
+
+GRACE_SECONDS = 1.0  #: how long an interrupted build waits for workers to stop by themselves
+
+
+class Workers(Executor):
+    """Processes that are started afresh and do not import the user's ``__main__``.
+
+    Leaving the ``with`` block ends them: at once where all work is done, and after an exception
+    when they have seen the stop file, or a second later.
+
+    Parameters
+    ----------
+    stop
+        Path of the stop file that tasks look for.
+    """
+
+    def __init__(self, stop: Path) -> None:
+        self.stop = stop
+        self._futures: set[Future[Any]] = set()
+        self._executor: Any = None
+        self._size = 0
+
+    def ensure(self, size: int) -> None:
+        """Have at least ``size`` processes; the ones there are kept only if they are enough.
+
+        They start when the first task is handed over.
+
+        Raises
+        ------
+        UsageError
+            The current folder was removed: no process can be started from it.
+        """
+        from loky import ProcessPoolExecutor
+
+        if self._executor is not None and self._size >= size:
+            return
+        self.end()
+        self._size = size
+        try:
+            Path.cwd()
+        except FileNotFoundError as error:
+            raise UsageError(
+                "The current folder does not exist any more.",
+                expected="a folder to start worker processes in",
+                found="a folder that was removed",
+                left="what was finished before is kept",
+                next="cd, then the same command again",
+            ) from error
+        if os.name == "posix":
+            from multiprocessing import resource_tracker
+
+            # Else loky starts it before the first worker, and that unblocks the signals that are held then.
+            with signals.held():
+                resource_tracker.ensure_running()
+        with signals.held():
+            self._executor = ProcessPoolExecutor(
+                max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT
+            )
+
+    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+        """Return ``function(*arguments)``, run in one of ``expect`` processes (see :class:`Executor`)."""
+        self.ensure(expect)
+        try:
+            return self.submit(function, *arguments).result()
+        except BrokenExecutor as error:
+            raise WorkerDiedError from error
+
+    def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
+        """Run ``function(*arguments)`` in a worker."""
+        with signals.held():
+            future: Future[R] = self._executor.submit(function, *arguments)
+            self._futures.add(future)
+            future.add_done_callback(self._futures.discard)
+        return future
+
+    def end(self) -> None:
+        """Kill the processes; idle or not, nothing they could still do is wanted."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self._executor = None
+
+    def run_all(
+        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+    ) -> tuple[list[T], list[T]]:
+        """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time (:class:`Executor`)."""
+        waiting = deque(tasks)
+        running: dict[Future[R], T] = {}
+        if not waiting:
+            return [], []
+        self.ensure(min(jobs, len(waiting)))
+        try:
+            while waiting or running:
+                while waiting and len(running) <= jobs:
+                    future = self.submit(function, waiting[0])
+                    running[future] = waiting.popleft()
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                # What succeeded counts, also where another task of the same moment failed.
+                for future in sorted(finished, key=lambda future: future.exception() is not None):
+                    done(future.result())
+                    del running[future]
+        except BrokenExecutor:
+            self.end()
+            return list(running.values()), list(waiting)
+        return [], []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with signals.shielded():
+            if error is not None:
+                # Without room for the file the workers are ended all the same.
+                with contextlib.suppress(OSError):
+                    self.stop.touch()
+                # Not cancelled: loky stumbles over cancelled futures when it kills its workers, and a
+                # task that only now begins sees the stop file.
+                wait(list(self._futures), timeout=GRACE_SECONDS)
+            self.end()

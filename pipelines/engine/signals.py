@@ -1,0 +1,92 @@
+"""Signals while a build runs: SIGTERM and SIGHUP end it as Ctrl-C does; workers leave all to their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+from kmip_data.runtime.interrupts import ENDING, end, insisting
+
+_SIGNALS = (signal.SIGINT, *ENDING)
+_HAS_MASK = hasattr(signal, "pthread_sigmask")
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
+
+    None is lost where Python would swallow it. Outside the main thread, and for a signal that the program
+    handles itself or ignores (``nohup``), nothing changes. The old handlers are back afterwards.
+    """
+    mine = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    if not _in_main_thread() or not mine:
+        yield
+        return
+    for number in mine:
+        signal.signal(number, end)
+    try:
+        with insisting():
+            yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Ignore further signals to end while a short clean-up runs (main thread only)."""
+    if not _in_main_thread():
+        yield
+        return
+    before = [signal.getsignal(number) for number in _SIGNALS]
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            if handler is not None:  # None: set by C code, which cannot be put back from here
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
+
+    Starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
+    terminal goes to every process of the group: a worker that is just starting must not die of it
+    with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
+    resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _HAS_MASK else None
+    # The mask is this thread's; the system may hand the signal to another one, whose C handler then
+    # makes the main thread run the Python handler all the same: that one has to wait too.
+    caught: list[int] = []
+    before = []
+    if _in_main_thread():
+        before = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]
+        for number, _ in before:
+            signal.signal(number, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for late in caught:
+            signal.raise_signal(late)
+
+
+def leave_to_parent() -> None:
+    """In a worker: ignore SIGINT, SIGTERM and SIGHUP; the parent stops its workers."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if _HAS_MASK:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,371 @@
+"""Add columns to a finished build: each shard through an encoding into a file beside it, the card last."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.columns import (
+    COLUMNS,
+    ColumnsCard,
+    columns_key,
+    columns_schema,
+    read_columns,
+    shards_digest,
+)
+from kmip_data.builds.home import Build
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.disk import sha256_file, writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_small
+from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.layout import bytes_per
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
+from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, EngineName, check_engine, open_executor
+from kmip_data.pipelines.engine.journal import Journal
+from kmip_data.pipelines.engine.run import count_jobs
+from kmip_data.pipelines.engine.units import finished_units, run_units
+from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.finishing.finish import protect, versions
+from kmip_data.runtime import threads
+from kmip_data.runtime.progress import say
+
+if TYPE_CHECKING:
+    from kmip_data.format.reader import Shard
+
+WORK = "work"  #: folder inside ``columns/`` while columns are computed: journal and stop file
+JOURNAL = "journal.jsonl"
+#: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.
+OWN_MEMORY, COPIES, EDGE_BYTES = 2**28, 4, 64
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """One shard and one encoding, picklable."""
+
+    index: int
+    encoding: Encoding
+    key: str
+    build: Path
+    dataset: str
+    shard: ShardEntry
+    stop: Path  #: a file; the worker stops when it appears
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """Says what the bytes of the file are made of: the journal keeps it."""
+        return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
+
+    @property
+    def file(self) -> str:
+        """The file that is written, relative to the build folder."""
+        return column_file(self.encoding.name, self.shard.file)
+
+    @property
+    def memory(self) -> int:
+        """Bytes a worker needs."""
+        _, node, _ = bytes_per(Schema(columns=self.encoding.columns(), edges="none"))
+        return OWN_MEMORY + COPIES * node * self.shard.nodes + EDGE_BYTES * self.shard.edges
+
+
+def column_file(name: str, shard: str) -> str:
+    """Return where the part of an added column that goes with a shard lies in the build folder."""
+    return f"{COLUMNS}/{name}/{Path(shard).name}"
+
+
+def encode_build(
+    build: Build,
+    encodings: Sequence[Encoding],
+    *,
+    jobs: int | None = None,
+    engine: EngineName = "processes",
+    scheduler: str | None = None,
+    quiet: bool = False,
+    thorough: bool = False,
+) -> list[ColumnsCard]:
+    """Add columns to a build, those that are missing, and return the cards of all asked for.
+
+    The shards are read and never touched. Files are finished one by one: an interrupted run goes on
+    where it stopped, and the bytes depend on nothing but the shards and the encodings.
+
+    Parameters
+    ----------
+    build
+        A finished build.
+    encodings
+        What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
+    jobs, engine, scheduler, quiet
+        See :func:`kmip_data.pipelines.build.build_dataset`.
+    thorough
+        Believe that a file is finished by its digest, not by its size.
+
+    Raises
+    ------
+    UsageError
+        The build has no edges, or an option is wrong.
+    DamagedInput
+        A shard is damaged.
+    OutOfResources
+        Disk or memory ran out; the next run goes on.
+    """
+    jobs = count_jobs(jobs)
+    check_engine(engine, scheduler)
+    schema = build.card.schema_
+    if schema.edges == "none":
+        raise UsageError(
+            "Encodings are computed from edges.",
+            expected="a build with edges",
+            found=f"{build.path}, which has none",
+            left="nothing was changed",
+        )
+    encodings = list(dict.fromkeys(encodings))
+    if all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
+        return [read_columns(build, encoding.name) for encoding in encodings]
+    with signals.terminable(), build_lock(build.path, quiet=quiet):
+        build.read_again()
+        missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
+        work = build.path / COLUMNS / WORK
+        with writing(work):
+            files.refuse_links(build.path)
+            files.make_folder(work, root=build.path)
+            kept = {encoding: _whole_files(build, encoding) for encoding in missing}
+            for encoding in missing:
+                folder = build.path / COLUMNS / encoding.name
+                files.make_folder(folder, root=build.path)
+                files.remove_file(folder / CARD_NAME, root=build.path)
+                files.remove_partials(folder, root=build.path)
+        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
+        with Journal(work / JOURNAL, build.card.key) as journal, executor:
+            tasks = _tasks(build, missing, executor.stop, jobs)
+            results = finished_units(
+                journal, build.path, {task.index: (task.name, task.file) for task in tasks}
+            )
+            for task in tasks:
+                if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
+                    results[task.index] = UnitResult(
+                        task.index, task.name, statistics={}, **{**entry.model_dump(), "file": task.file}
+                    )
+            results = run_units(
+                executor,
+                encode_shard_columns,
+                [task for task in tasks if task.index not in results],
+                results,
+                journal,
+                jobs=jobs,
+                description=f"encode {build.card.dataset}",
+                quiet=quiet,
+            )
+        count = len(build.card.shards)
+        for position, encoding in enumerate(missing):
+            units = [results[position * count + i] for i in range(count)]
+            _write_card(build, encoding, units)
+            if not quiet:
+                say(f"added {encoding.name} to {build.path}")
+        for folder in (work, *(build.path / COLUMNS / encoding.name for encoding in missing)):
+            files.remove_partials(folder, root=build.path)
+        files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))
+        files.remove_empty(work, root=build.path)
+    return [read_columns(build, encoding.name) for encoding in encodings]
+
+
+def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
+    shards = build.card.shards
+    count = max(1, jobs // max(1, len(shards) * len(encodings)))
+    return [
+        EncodeTask(
+            index=position * len(shards) + i,
+            encoding=encoding,
+            key=columns_key(encoding, build.card),
+            build=build.path,
+            dataset=build.card.dataset,
+            shard=shard,
+            stop=stop,
+            threads=count,
+        )
+        for position, encoding in enumerate(encodings)
+        for i, shard in enumerate(shards)
+    ]
+
+
+def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
+    """Whether the column is finished, of these shards and this version, with all files of their size."""
+    if thorough:
+        return len(_whole_files(build, encoding)) == len(build.card.shards)
+    try:
+        card = read_columns(build, encoding.name)
+    except (DamagedInput, UsageError):
+        return False
+    if card.key != columns_key(encoding, build.card):
+        return False
+    paths = [(build.path / COLUMNS / encoding.name / entry.file, entry.bytes) for entry in card.files]
+    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
+
+def _promised(build: Build, encoding: Encoding) -> dict[str, str]:
+    """File to digest, as the card of the column has them; nothing where it does not vouch for them."""
+    path = build.path / COLUMNS / encoding.name / CARD_NAME
+    try:
+        card = read_columns(build, encoding.name)
+    except (DamagedInput, UsageError):
+        return {}
+    if card.key != columns_key(encoding, build.card) or read_small(path) != card.to_json().encode():
+        return {}
+    return {entry.file: entry.sha256 for entry in card.files}
+
+
+def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
+    """Files of the column that have the digest on its card: what need not be computed again."""
+    promised = _promised(build, encoding)
+    if not promised:
+        return {}
+    folder = build.path / COLUMNS / encoding.name
+    return {
+        entry.file: entry
+        for entry in read_columns(build, encoding.name).files
+        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == promised[entry.file]
+    }
+
+
+def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
+    """Compute again what is broken of the added columns ``names``; return the files that were written.
+
+    Raises
+    ------
+    CheckFailed
+        A file came out with another digest than its card has: the versions of the libraries on it are not
+        those installed here.
+    """
+    encodings = [parse_encoding(name) for name in names]
+    before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
+    wanted = {encoding.name: _promised(build, encoding) for encoding in encodings}
+    written = []
+    for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
+        for entry in card.files:
+            file = f"{COLUMNS}/{card.name}/{entry.file}"
+            if entry.file in before[card.name]:
+                continue
+            written.append(file)
+            digest = wanted[card.name].get(entry.file, entry.sha256)
+            if digest != entry.sha256:
+                raise CheckFailed(
+                    f"{file} was computed again, but not to the digest that its card had.",
+                    expected=f"SHA-256 {digest}",
+                    found=f"SHA-256 {entry.sha256}, with the libraries installed here",
+                    left="the new files, which fit together",
+                    next=f"kmip-data verify {shlex.quote(str(build.path))}",
+                )
+    return written
+
+
+def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
+    folder = build.path / COLUMNS / encoding.name
+    entries = [
+        FileEntry(
+            file=Path(unit.file).name,
+            sha256=unit.sha256,
+            bytes=unit.bytes,
+            graphs=unit.graphs,
+            nodes=unit.nodes,
+            edges=unit.edges,
+        )
+        for unit in units
+    ]
+    card = ColumnsCard(
+        name=encoding.name,
+        definition=encoding.definition,
+        encoding_version=encoding.version,
+        key=columns_key(encoding, build.card),
+        build_key=build.card.key,
+        shards_digest=shards_digest(build.card),
+        data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
+        files=entries,
+        versions={**versions(), "scipy": _scipy_version()},
+    )
+    for entry in entries:
+        protect(folder / entry.file)
+    names = {entry.file for entry in entries}
+    for stray in folder.iterdir():  # of a build with more shards, under the same name
+        if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
+            files.remove_file(stray, root=build.path)
+    files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
+
+
+def _scipy_version() -> str:
+    from importlib import metadata
+
+    return metadata.version("scipy")
+
+
+def _edges(shard: Shard) -> NDArray[Any]:
+    """Edges of a shard with nodes numbered inside each graph, (2, E)."""
+    if shard.schema.edges == "index":
+        return shard.read(EDGE_INDEX, 0, shard.edges)
+    table = shard.read(NEIGHBOR, 0, shard.nodes)
+    rows = np.arange(shard.nodes) - np.repeat(shard.node_ptr[:-1], np.diff(shard.node_ptr))
+    return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
+
+
+def encode_shard_columns(task: EncodeTask) -> UnitResult:
+    """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
+
+    BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
+
+    Raises
+    ------
+    KmipDataError
+        As for :func:`~kmip_data.pipelines.engine.workers.build_unit`.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from kmip_data.format import writer
+    from kmip_data.format.contents import check_edges
+    from kmip_data.format.reader import Shard
+
+    threads.set_num_threads(task.threads)
+    with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
+        shard = Shard(task.build / task.shard.file)
+        check_edges(shard)
+        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard))
+
+        def check() -> None:
+            if task.stop.exists():
+                raise StopRequestedError
+
+        arrays = task.encoding.compute(graphs, check)
+        schema = columns_schema(task.encoding, shard.schema)
+        levels = {column.key: column.level for column in schema.columns}
+
+        def records() -> Iterator[GraphRecord]:
+            for g, key in enumerate(shard.keys):
+                a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
+                rows = {
+                    name: array[g] if levels[name] == "graph" else array[a:b]
+                    for name, array in arrays.items()
+                }
+                yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
+
+        done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
+        writer.write_file(task.build / task.file, done.data, root=task.build)
+    return UnitResult(
+        index=task.index,
+        name=task.name,
+        file=task.file,
+        sha256=done.sha256,
+        bytes=len(done.data),
+        graphs=done.graphs,
+        nodes=done.nodes,
+        edges=done.edges,
+        statistics={},
+    )

@@ -1,0 +1,61 @@
+"""What makes a build the same build: its key, the name of its folder, the parameters on its card."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from kmip_data.format.hdf5.file import canonical_json
+from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder
+from kmip_data.pipelines.engine.workers import Compression
+
+KEY_LENGTH = 12
+
+
+def content_digest(members: Mapping[str, str]) -> str:
+    """SHA-256 (hex) over the paths and digests of the raw members, whatever container they came in."""
+    return hashlib.sha256(canonical_json(dict(members)).encode()).hexdigest()
+
+
+def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
+    """Parameters that change the shards, as plain JSON values; ``compression`` only where there is one."""
+    values = params.model_dump(mode="json")
+    return values if compression is None else {**values, "compression": compression}
+
+
+def build_key(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, compression: Compression = None
+) -> str:
+    """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
+
+    That is: dataset, parameters that change records, digests of the raw members by path (not of
+    their container, because mirrors repack), pipeline version and format version.
+    """
+    identity = {
+        "dataset": pipeline.manifest.name,
+        "sample": raw.sample,
+        "parameters": card_parameters(params, compression),
+        "members": dict(raw.members),
+        "pipeline_version": pipeline.version,
+        "format_version": FORMAT_VERSION,
+    }
+    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:KEY_LENGTH]
+
+
+def build_folder_name(
+    pipeline: Pipeline[Any, Any],
+    params: Params,
+    key: str,
+    *,
+    sample: bool = False,
+    compression: Compression = None,
+) -> str:
+    """``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``."""
+    parts = [pipeline.manifest.name, *(["sample"] if sample else []), *pipeline.name_parts(params)]
+    if compression is not None:
+        parts.append(compression)
+    if params.limit is not None:
+        parts.append(f"limit{params.limit}")
+    return "-".join([*parts, key])

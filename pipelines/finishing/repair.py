@@ -1,0 +1,296 @@
+"""Rebuild exactly the broken files of a finished build, to the digests its card gives."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kmip_data.builds.columns import COLUMNS
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.disk import sha256_file
+from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_small
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.pipelines.base import Pipeline, pipeline_of
+from kmip_data.pipelines.engine import run as engine
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.finishing.encode import repair_columns
+from kmip_data.pipelines.finishing.finish import protect, read_records, write_split
+from kmip_data.pipelines.finishing.identity import build_key
+from kmip_data.pipelines.parameters import M, check_params
+from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.runtime.progress import say
+
+if TYPE_CHECKING:
+    from kmip_data.builds.verify import VerifyReport
+
+
+_STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
+
+
+def repair_build(
+    path: Path,
+    *,
+    home: Home | None = None,
+    archives: Sequence[Path] = (),
+    offline: bool = False,
+    accept_license: bool | None = None,
+    jobs: int | None = None,
+    quiet: bool = False,
+) -> list[str]:
+    """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
+
+    Needs the raw files the build was made from. Where the card itself was changed the digests on it
+    prove nothing any more: then everything is built again, into the same folder and to the same bytes.
+    Files beside the shards that are not part of the build are removed.
+
+    Returns
+    -------
+    list of str
+        The files that were written, relative to ``path``.
+
+    Raises
+    ------
+    CheckFailed
+        A rebuilt file does not have the digest on the card: the versions of the libraries on it
+        are not those installed here. Or the raw files are others.
+    DamagedInput
+        The card cannot be read, or has parameters that no build can have; the ``build`` command with
+        the parameters of the build makes it again.
+    UsageError
+        The build was not made by a pipeline, or by another version of it.
+    """
+    from kmip_data.builds.verify import NOT_PART, verify_build
+
+    path = Path(path).absolute()
+    report = verify_build(path)
+    if any(problem.what == NOT_PART for problem in report.problems):
+        _remove_strays(path, quiet=quiet)
+        report = verify_build(path)
+    if all(problem.what == NOT_PART for problem in report.problems):
+        return []
+    columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
+    written = []
+    if any(_column_of(problem.file) is None for problem in report.problems):
+        written = _repair_records(
+            path,
+            report,
+            home=home,
+            archives=archives,
+            offline=offline,
+            accept_license=accept_license,
+            jobs=jobs,
+            quiet=quiet,
+        )
+    if columns:
+        # They need no raw files: they are computed from the shards, which are sound by now.
+        written += repair_columns(Build(path, read_card(path)), columns, jobs=jobs, quiet=quiet)
+    return written
+
+
+def _column_of(file: str) -> str | None:
+    """Return the added column that a file belongs to."""
+    parts = file.split("/")
+    return parts[1] if parts[0] == COLUMNS and len(parts) == 3 else None
+
+
+def _repair_records(
+    path: Path,
+    report: VerifyReport,
+    *,
+    home: Home | None,
+    archives: Sequence[Path],
+    offline: bool,
+    accept_license: bool | None,
+    jobs: int | None,
+    quiet: bool,
+) -> list[str]:
+    """Repair card, shards and splits from the raw files."""
+    from kmip_data.pipelines.raw.obtain import obtain_raw
+
+    card = read_card(path)
+    pipeline = _pipeline_of(card, path)
+    compression = card.parameters.get("compression")
+    recorded = {key: value for key, value in card.parameters.items() if key != "compression"}
+    params = _recorded_params(pipeline.Params, recorded, path)
+    require_extra(pipeline.extra, card.dataset)
+    with signals.terminable():
+        raw = obtain_raw(
+            pipeline.manifest,
+            pipeline,
+            home or Home.locate(),
+            archives=archives,
+            offline=offline,
+            accept_license=accept_license,
+            sample=card.sample,
+            sample_limit=params.limit if card.sample else None,
+            quiet=quiet,
+        )
+        key = build_key(pipeline, params, raw, compression)
+        if key != _stored_key(path, card):
+            raise CheckFailed(
+                f"{path} was not built from these raw files with the parameters on its card.",
+                expected=f"build key {_stored_key(path, card)}",
+                found=f"build key {key}, from {raw.path}",
+                left="the build is as it was",
+                next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
+            )
+        with build_lock(path, quiet=quiet):
+            Build(path, card).read_again()
+            if _is_card_wrong(path, card, report):
+                files.refuse_links(path)
+                files.remove_file(path / CARD_NAME)
+                names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+                asked = [_split_params(pipeline, card.splits[name], path) for name in names]
+                card = engine.run_build(
+                    pipeline,
+                    params,
+                    asked,
+                    raw,
+                    path,
+                    key=key,
+                    jobs=jobs,
+                    compression=compression,
+                    quiet=quiet,
+                )
+                return [CARD_NAME, *(shard.file for shard in card.shards)]
+            shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
+            files.make_folder(path / "shards", root=path)
+            results = engine.rebuild_units(
+                pipeline,
+                params,
+                raw,
+                path,
+                shards,
+                key=key,
+                jobs=jobs,
+                compression=compression,
+                quiet=quiet,
+            )
+            for i, entry in shards.items():
+                _check(path, entry, results[i].sha256, card)
+                protect(path / entry.file)
+            # By digest, because verify leaves splits out where a shard cannot be read.
+            splits = [entry for entry in card.splits.values() if not _is_whole(path, entry)]
+            _repair_splits(pipeline, path, card, splits, raw.path)
+            _repair_page(path, card)
+            engine.remove_work(path)
+    return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
+
+
+def _remove_strays(path: Path, *, quiet: bool) -> None:
+    """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
+    from kmip_data.builds.verify import NOT_PART, verify_build
+
+    with build_lock(path, quiet=quiet):
+        files.refuse_links(path)
+        for problem in verify_build(path).problems:  # another process may have built there meanwhile
+            stray = path / problem.file
+            if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
+                files.remove_file(stray, root=path)
+                if not quiet:
+                    say(f"removed {stray}: not part of the build")
+
+
+def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
+    """Whether the card itself was changed: its counts may only seem wrong because a shard is another."""
+    if read_small(path / CARD_NAME) != card.to_json().encode():
+        return True
+    wrong = {problem.file for problem in report.problems}
+    return CARD_NAME in wrong and wrong.isdisjoint(
+        [entry.file for entry in card.shards] + [entry.file for entry in card.splits.values()]
+    )
+
+
+def _repair_splits(
+    pipeline: Pipeline[Any, Any], path: Path, card: Card, splits: Sequence[SplitEntry], raw: Path
+) -> None:
+    if not splits:
+        return
+    files.make_folder(path / "splits", root=path)
+    records = read_records(path, [shard.file for shard in card.shards], card.schema_)
+    for entry in splits:
+        asked = _split_params(pipeline, entry, path)
+        split = pipeline.apply_split(records, asked, raw)
+        written, _ = write_split(path, split, records, asked.asked())
+        _check(path, entry, written.sha256, card)
+
+
+def _repair_page(path: Path, card: Card) -> None:
+    page = render_card(card).encode()
+    if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
+        files.write_file(path / PAGE_NAME, page)
+
+
+def _is_whole(path: Path, entry: SplitEntry) -> bool:
+    file = path / entry.file
+    return file.is_file() and sha256_file(file)[0] == entry.sha256
+
+
+def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry, path: Path) -> Any:
+    fields = pipeline.SplitParams.model_fields
+    asked = {key: value for key, value in entry.parameters.items() if key in fields}
+    return _recorded_params(pipeline.SplitParams, asked, path)
+
+
+def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
+    try:
+        return check_params(model, recorded, path.name)
+    except UsageError as error:
+        raise DamagedInput(
+            f"{path / CARD_NAME} has parameters that no build can have.",
+            expected=error.parts["expected"],
+            found=error.parts["found"],
+            left="nothing was changed",
+            next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
+        ) from error
+
+
+def _stored_key(path: Path, card: Card) -> str:
+    """Return the build key that the shards themselves carry; the card's where none can be read."""
+    from kmip_data.format.reader import Shard
+
+    for entry in card.shards:
+        with contextlib.suppress(DamagedInput):
+            return Shard(path / entry.file).build_key
+    return card.key
+
+
+def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
+    pipeline = pipeline_of(card)
+    if pipeline is None:
+        raise UsageError(
+            f"{path} was saved from memory; no pipeline can build it again.",
+            expected="the manifest of a pipeline on its card",
+            found="none",
+            left="nothing was changed",
+            next="save it again from its source",
+        )
+    if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
+        raise UsageError(
+            f"{path} was made by another version.",
+            expected=f"pipeline version {pipeline.version}, format version {FORMAT_VERSION}",
+            found=f"pipeline version {card.pipeline_version}, format version {card.format_version}",
+            left="nothing was changed",
+            next=f"kmip-data build {card.dataset} (a new build beside it)",
+        )
+    return pipeline
+
+
+def _check(path: Path, entry: ShardEntry | SplitEntry, found: str, card: Card) -> None:
+    if entry.sha256 != found:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+        raise CheckFailed(
+            f"{entry.file} was built again, but not to the digest on the card of {path}.",
+            expected=f"SHA-256 {entry.sha256}, with {versions}",
+            found=f"SHA-256 {found}",
+            left="the new file",
+            next=f"install those versions, or remove {path / CARD_NAME} and build again",
+        )

@@ -1,0 +1,1 @@
+"""Readers of raw file formats: text, tables, pickles, tensor files, PLY and HDF5, none of them trusted."""

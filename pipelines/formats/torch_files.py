@@ -1,0 +1,273 @@
+"""Read the tensors of a ``.pt`` file as numpy arrays, without torch and without running anything.
+
+Both layouts of ``torch.save``: the zip of version 1.6 and later (``<name>/data.pkl`` and one stored
+member a storage), and the older one (five pickles, then the storages one after the other). The pickles
+go through :mod:`kmip_data.pipelines.formats.restricted_pickle`; a storage becomes a numpy array and a tensor
+a view of it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import mmap
+import reprlib
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, RefusedError, read_pickle
+
+STORAGES: Final[Mapping[str, str]] = {
+    "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
+    "torch.LongStorage": "<i8", "torch.IntStorage": "<i4", "torch.ShortStorage": "<i2",
+    "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
+}  # fmt: skip
+_LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
+_LEGACY_PROTOCOL: Final = 1_001
+_REPEATED: Final = (
+    1 << 20
+)  #: most elements of a tensor that repeats its storage: by a stride of 0, few bytes are any size
+
+Storages = dict[str, NDArray[Any]]
+
+
+def read_torch_file(
+    path: Path, extra: Allowed = MappingProxyType({}), *, mapping: mmap.mmap | None = None
+) -> Any:
+    """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
+
+    What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the
+    tensors did and cannot be written to; the memory needed is about the size of the file.
+
+    Parameters
+    ----------
+    extra
+        Further globals that the pickle may name, such as
+        :data:`~kmip_data.pipelines.formats.numpy_pickle.NUMPY` where numpy arrays were saved.
+    mapping
+        The file, mapped by the caller: arrays of a zip are then views of it, and the memory needed is small.
+
+    Raises
+    ------
+    DamagedInput
+        The file is cut, damaged, compressed or names anything that is no data.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(4) == b"PK\x03\x04"
+            file.seek(0)
+            allowed = {**_GLOBALS, **extra}
+            if zipped:
+                return _read_zip(file, path, allowed, mapping)
+            return _read_legacy(file, path, allowed, path.stat().st_size)
+    except DamagedInput:
+        raise
+    except Exception as error:  # whatever hostile bytes provoke in zipfile
+        raise _damaged(path, str(error) or type(error).__name__) from error
+
+
+def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """Return the one tensor of a file.
+
+    Parameters
+    ----------
+    dtype
+        numpy name, such as ``int64``.
+    shape
+        Length of each axis; ``None``: any.
+
+    Raises
+    ------
+    DamagedInput
+        As :func:`read_torch_file`; or the file holds something else.
+    """
+    found = read_torch_file(path)
+    wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    if not isinstance(found, np.ndarray):
+        raise _damaged(path, f"a {type(found).__name__}", wanted)
+    fits = len(found.shape) == len(shape) and all(
+        want in {None, have} for want, have in zip(shape, found.shape, strict=True)
+    )
+    if not fits or found.dtype != dtype:
+        raise _damaged(path, f"{found.dtype} of shape {found.shape}", wanted)
+    return np.ascontiguousarray(found)
+
+
+def _damaged(path: Path, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:
+    return DamagedInput(
+        f"{path.name} cannot be read as tensors.",
+        expected=expected,
+        found=found,
+        left="the file is as it was",
+        next="use an undamaged copy from its own source",
+    )
+
+
+def load_storage(data: bytes | memoryview, name: str) -> NDArray[Any]:
+    """Stand in for ``torch.storage._load_from_bytes``: the one storage that ``torch.save`` wrote.
+
+    Raises
+    ------
+    DamagedInput
+        The bytes hold anything else.
+    """
+    found = _read_legacy(io.BytesIO(data), Path(name), _TYPES, len(data))
+    if not isinstance(found, np.ndarray):
+        raise _damaged(Path(name), f"a {type(found).__name__}", "the storage of a tensor")
+    return found
+
+
+def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+        if len(roots) != 1:
+            raise _damaged(path, f"{len(roots)} members called data.pkl")
+        if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
+            raise _damaged(path, "a compressed member", "stored members, as torch.save writes them")
+        if sum(info.file_size for info in entries.values()) > path.stat().st_size:
+            raise _damaged(path, "members that overlap")
+        root = roots[0]
+        order = f"{root}byteorder"
+        if order in entries and archive.read(order) != b"little":
+            raise _damaged(path, "the byte order of another machine", "little-endian numbers")
+        storages: Storages = {}
+
+        def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
+            name = f"{root}data/{key}"
+            return np.frombuffer(
+                archive.read(name) if mapping is None else _view_member(archive, name, mapping), dtype
+            )
+
+        with archive.open(f"{root}data.pkl") as pickled:
+            return read_pickle(pickled, allowed, name=path.name, persistent=_resolver(storages, make))
+
+
+def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
+    with archive.open(name) as member:
+        while member.read(1 << 20):  # to the end, where zipfile compares the check sum
+            pass
+    info = archive.getinfo(name)
+    header = memoryview(mapping)[info.header_offset : info.header_offset + 30]
+    start = info.header_offset + 30 + sum(struct.unpack("<26x2H", header))
+    return memoryview(mapping)[start : start + info.file_size]
+
+
+def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any:
+    storages: Storages = {}
+
+    def make(key: str, dtype: str, count: int) -> NDArray[Any]:
+        if count * np.dtype(dtype).itemsize > size:
+            msg = f"storage {key} of {count} elements in a file of {size} bytes"
+            raise RefusedError(msg)
+        return np.zeros(count, dtype)  # filled below: the bytes come after the pickles
+
+    def read(allowed: Allowed = {}) -> Any:  # noqa: B006 -- never changed
+        return read_pickle(file, allowed, name=path.name, persistent=_resolver(storages, make))
+
+    if (read(), read()) != (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
+        raise _damaged(path, "another beginning")
+    system = read()
+    if not isinstance(system, Mapping) or system.get("little_endian") is not True:
+        raise _damaged(path, "the byte order of another machine", "little-endian numbers")
+    found = read(allowed)
+    keys = read()
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise _damaged(path, "a list of storages that is none")
+    if sorted(keys) != sorted(storages):
+        raise _damaged(path, f"the bytes of {len(keys)} storages, not of {len(storages)}")
+    for key in keys:
+        target = storages[key]
+        (count,) = struct.unpack("<q", file.read(8))
+        data = file.read(target.nbytes)
+        if count != len(target) or len(data) != target.nbytes:
+            raise _damaged(path, f"storage {key} of {count} elements, not {len(target)}, or cut")
+        target[:] = np.frombuffer(data, target.dtype)
+    return found
+
+
+def _resolver(
+    storages: Storages, make: Callable[[str, str, int], NDArray[Any]]
+) -> Callable[[Any], NDArray[Any]]:
+    """Return what a persistent id stands for: the storage of that key, made once."""
+
+    def resolve(pid: Any) -> NDArray[Any]:
+        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
+            msg = "a reference to something outside the file"
+            raise RefusedError(msg)
+        kind, key, count, views = pid[1], pid[2], pid[4], pid[5:]
+        dtype = STORAGES.get(getattr(kind, "name", ""))
+        if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
+            msg = "a storage that is none"
+            raise RefusedError(msg)
+        if key not in storages:
+            storages[key] = make(key, dtype, count)
+        if len(storages[key]) != count or storages[key].dtype != dtype:
+            msg = f"storage {key} of {len(storages[key])} elements, not {count}"
+            raise RefusedError(msg)
+        return storages[key]
+
+    return resolve
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArray[Any]:
+    """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
+    if not isinstance(storage, np.ndarray) or not isinstance(size, tuple) or not isinstance(stride, tuple):
+        msg = "a tensor that is none"
+        raise RefusedError(msg)
+    if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, (offset, *size, *stride))):
+        msg = f"a tensor of shape {reprlib.repr(size)}"
+        raise RefusedError(msg)
+    if 0 in size:
+        return np.empty(size, storage.dtype)
+    if stride == _contiguous(size) and offset + math.prod(size) <= len(storage):
+        whole = storage[offset : offset + math.prod(size)].reshape(size)  # ten times faster than strides
+        whole.flags.writeable = False
+        return whole
+    if math.prod(size) > max(len(storage), _REPEATED):
+        msg = f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
+        raise RefusedError(msg)
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if last >= len(storage):
+        msg = f"a tensor of shape {size} that reaches beyond its storage of {len(storage)} elements"
+        raise RefusedError(msg)
+    steps = tuple(step * storage.itemsize for step in stride)
+    return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)
+
+
+def _contiguous(size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array of this shape without gaps."""
+    strides = [1]
+    for length in size[:0:-1]:
+        strides.append(strides[-1] * length)
+    return tuple(reversed(strides)) if size else ()
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**48
+
+
+def _empty_dict() -> dict[Any, Any]:
+    return {}
+
+
+def _no_call(*_: Any) -> Any:
+    msg = "a storage that is made by a call"
+    raise RefusedError(msg)
+
+
+#: What may be named where a tensor is pickled: its storage comes by another way.
+TENSORS: Final[Allowed] = {
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "collections.OrderedDict": _empty_dict,
+}
+_TYPES: Final[Allowed] = dict.fromkeys(STORAGES, _no_call)
+_GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}

@@ -1,0 +1,247 @@
+"""Where the arrays of each superpixel graph lie in the authors' pickles and the processed mirrors.
+
+Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each array as plain
+bytes, so one pass notes where, and workers then map the file and take any graph. Arrays that are not plain
+bytes in the file (pickle protocols 0 to 2 write bytes as text) are written beside the index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.formats.numpy_pickle import NUMPY
+from kmip_data.pipelines.formats.pickle_stream import stream_list
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError
+from kmip_data.pipelines.formats.torch_files import read_torch_file
+from kmip_data.pipelines.formats.torch_storages import PICKLED_TENSORS
+
+FEATURES: Final = 14  #: columns of x
+EDGE_FEATURES: Final = 2
+ARRAYS: Final = ("x", "edge_attr", "source", "target", "y")
+_ENTRY: Final = np.dtype(
+    [("nodes", "<i8"), ("edges", "<i8"), ("offset", "<i8", (5,)), ("dtype", "S3", (5,))]
+)  # offsets below 0: -1 - offset in the file beside the index
+_AT_ONCE: Final = 4_096  #: entries written at a time
+
+
+def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
+    """Note where the graphs of a pickle lie, a list of ``(x, edge_attr, edge_index, y)``; return how many.
+
+    Parameters
+    ----------
+    folder
+        Gets ``<part>.index`` and ``<part>.bytes``.
+
+    Raises
+    ------
+    DamagedInput
+        The file is damaged, asks for anything that is no data, or a graph has other arrays.
+    """
+    with _Index(path, folder, max_nodes) as index:
+        for graphs, end in stream_list(index.mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
+            for graph in graphs:
+                if not isinstance(graph, tuple | list) or len(graph) != 4:
+                    raise index.wrong("four arrays", type(graph).__name__)
+                x, edge_attr, edge_index, y = graph
+                index.add(x, edge_attr, edge_index, y)
+            index.forget(end)
+        return index.count
+
+
+def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
+    """Note where the graphs of a processed file lie, ``(Data, slices)`` of PyTorch Geometric.
+
+    As :func:`index_pickle`; reads what ``torch.load`` takes with ``weights_only=True`` where the class
+    ``Data`` is known to it.
+    """
+    with _Index(path, folder, max_nodes) as index:
+        found = read_torch_file(path, _DATA, mapping=index.mapping)
+        data, slices = found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
+        data = data.mapping if isinstance(data, _Stub) else data
+        names = ("x", "edge_attr", "edge_index", "y")
+        if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
+            raise index.wrong("the joined graphs and where each begins", type(found).__name__)
+        axes = {"edge_index": 2, "x": 2, "edge_attr": 2, "y": 1}
+        if not all(
+            _has_axes(data.get(name), axes[name]) and _has_axes(slices.get(name), 1) for name in names
+        ):
+            raise index.wrong(f"tensors called {', '.join(names)}", ", ".join(sorted(map(str, data))))
+        arrays: list[NDArray[Any]] = [data[name] for name in names]
+        ends: list[NDArray[Any]] = [slices[name] for name in names]
+        rows = [array.shape[name == "edge_index"] for name, array in zip(names, arrays, strict=True)]
+        for end, count in zip(ends, rows, strict=True):
+            fits = end.shape == ends[0].shape and end.dtype.kind == "i" and end.size > 0
+            if not fits or end[0] != 0 or end[-1] != count:
+                raise index.wrong(f"slices from 0 to {count}", f"{end[:1]} to {end[-1:]}")
+            if (np.diff(end) < 0).any():
+                raise index.wrong("slices that rise", "others")
+        x, edge_attr, edge_index, y = arrays
+        for (x0, x1), (a0, a1), (e0, e1), (y0, y1) in zip(
+            *(zip(end[:-1].tolist(), end[1:].tolist(), strict=True) for end in ends), strict=True
+        ):
+            index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
+        return index.count
+
+
+def _has_axes(value: Any, axes: int) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == axes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The arrays of one graph as they are in the file; views of it that are gone when it is closed."""
+
+    x: NDArray[Any]  #: (N, 14) float
+    edge_attr: NDArray[Any]  #: (E, 2) float
+    source: NDArray[Any]  #: (E,) integer
+    target: NDArray[Any]  #: (E,) integer
+    y: NDArray[Any]  #: (N,) integer
+
+
+def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece]:
+    """Yield graphs of a file that was indexed into ``folder``."""
+    index = np.load(folder / f"{path.stem}.index", mmap_mode="r", allow_pickle=False)
+    maps = [_map(path), _map(folder / f"{path.stem}.bytes")]
+    for row in rows:
+        nodes, edges, offsets, dtypes = index[row].tolist()
+        shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
+        arrays = []
+        for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
+            count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+            place = (maps[0], offset) if offset >= 0 else (maps[1], -1 - offset)
+            array = (
+                np.frombuffer(place[0], dtype.decode(), count, place[1])
+                if count
+                else np.empty(0, dtype.decode())
+            )
+            arrays.append(array.reshape(shape))
+        yield Piece(*arrays)
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+
+
+@dataclass
+class _Index:
+    """The index of one file that is being written."""
+
+    path: Path
+    folder: Path
+    max_nodes: int
+    mapping: Any = field(init=False)
+    count: int = 0
+
+    def __enter__(self) -> Self:
+        if not self.path.stat().st_size:
+            raise self.wrong("graphs", "an empty file")
+        self.mapping = _map(self.path)
+        whole = np.frombuffer(self.mapping, np.uint8)
+        self._first = whole.__array_interface__["data"][0]
+        self._last = self._first + len(whole)
+        self._spilt = 0
+        self._beside: BinaryIO = (self.folder / f"{self.path.stem}.bytes").open("wb")
+        self._entries: list[Any] = []
+        self._parts: list[NDArray[Any]] = []
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._beside.close()
+        if kind is None:
+            parts = [*self._parts, np.array(self._entries, _ENTRY)]
+            with (self.folder / f"{self.path.stem}.index").open("wb") as file:
+                np.save(file, np.concatenate(parts), allow_pickle=False)
+
+    def wrong(self, expected: str, found: str) -> DamagedInput:
+        return DamagedInput(
+            f"{self.path.name}, graph {self.count}: not a graph of superpixels.",
+            expected=expected,
+            found=found,
+        )
+
+    def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
+        """Take the next graph: types and shapes are checked here, values by who reads them."""
+        for name, array, kinds, axes in (
+            ("x", x, "f", 2),
+            ("edge_attr", edge_attr, "f", 2),
+            ("edge_index", edge_index, "iu", 2),
+            ("y", y, "iu", 1),
+        ):
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds or array.ndim != axes:
+                wanted = f"{name} of {'floats' if kinds == 'f' else 'whole numbers'} with {axes} axes"
+                is_array = isinstance(array, np.ndarray)
+                raise self.wrong(
+                    wanted, f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__
+                )
+        nodes, edges = len(x), edge_index.shape[1]
+        shapes = [tuple(array.shape) for array in (x, edge_attr, edge_index, y)]
+        expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
+        if shapes != expected:
+            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {expected}", f"{shapes}")
+        if not 1 <= nodes <= self.max_nodes:
+            raise self.wrong(f"1 to {self.max_nodes} nodes", f"{nodes}")
+        arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
+        self._entries.append(
+            (nodes, edges, [self._place(array) for array in arrays], [array.dtype.str for array in arrays])
+        )
+        self.count += 1
+        if len(self._entries) == _AT_ONCE:
+            self._parts.append(np.array(self._entries, _ENTRY))
+            self._entries.clear()
+
+    def _place(self, array: NDArray[Any]) -> int:
+        """Return where the bytes of an array lie in the file, or put them beside the index."""
+        address = array.__array_interface__["data"][0]
+        if self._first <= address and address + array.nbytes <= self._last and array.flags.c_contiguous:
+            return int(address - self._first)
+        at = self._spilt
+        self._spilt += self._beside.write(array.tobytes())
+        return -1 - at
+
+    def forget(self, end: int) -> None:
+        """Take the pages before ``end`` out of memory: they are read once."""
+        with contextlib.suppress(AttributeError, OSError):  # not on every system
+            self.mapping.madvise(mmap.MADV_DONTNEED, 0, end - end % mmap.PAGESIZE)
+
+
+class _Stub(Pending):
+    """An object of PyTorch Geometric whose attributes are taken for data."""
+
+    __slots__ = ("mapping",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__()
+        if arguments:
+            msg = "a Data object made with arguments"
+            raise RefusedError(msg)
+        self.mapping: Any = None
+
+    def finish(self, state: Any) -> None:
+        """Take the attributes: those of ``Data`` lie in its storage, those of a storage in a mapping."""
+        store = state.get("_store", state) if isinstance(state, dict) else None
+        store = store.mapping if isinstance(store, _Stub) else store
+        self.mapping = store.get("_mapping", store) if isinstance(store, dict) else None
+        self.value = self
+
+
+def _no_call(*_: Any) -> Any:
+    msg = "a call of a class of PyTorch Geometric"
+    raise RefusedError(msg)
+
+
+_DATA: Final[Allowed] = {
+    "torch_geometric.data.data.Data": _Stub,
+    "torch_geometric.data.storage.GlobalStorage": _Stub,
+    "torch_geometric.data.data.DataTensorAttr": _no_call,
+    "torch_geometric.data.data.DataEdgeAttr": _no_call,
+}

@@ -1,0 +1,1 @@
+"""Molecules from SMILES: features by RDKit, and what the pipelines of molecules share."""

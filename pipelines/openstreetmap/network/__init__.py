@@ -1,0 +1,1 @@
+"""The street network: which ways are streets, their construction, simplification and speeds."""

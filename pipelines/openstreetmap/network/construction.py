@@ -1,0 +1,293 @@
+"""The network of intersections and streets: OSMnx's construction and simplification, on arrays.
+
+Built step by step as ``osmnx.graph_from_xml`` and ``graph_from_polygon`` do, and equal to them
+(``tests/pipelines/openstreetmap/network``), but for what depends there on the hash of strings or the order
+of the file: several values of a tag on one street are kept sorted, and all is ordered by
+OpenStreetMap's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Ways
+from kmip_data.pipelines.openstreetmap.network._kernel import components, follow_streets
+
+if TYPE_CHECKING:
+    from shapely import Geometry
+
+EARTH_RADIUS: Final = 6_371_009.0  #: metres, as OSMnx has it
+BOTH: Final = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
+
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreetGraph:
+    """A directed multigraph of streets, nodes by OpenStreetMap's number.
+
+    Attributes
+    ----------
+    node_id, lon, lat
+        (N,) int64 ascending; float64 degrees.
+    source, target, length
+        (E,) int64 nodes; float64 metres. Of parallel edges the first given counts as the first.
+    oneway, reversed
+        (E,) int8: 0 no, 1 yes, :data:`BOTH`.
+    tags
+        ``highway``, ``lanes`` and ``maxspeed`` to (E,) int32, position in ``values``, -1 without one.
+    values
+        Tag to its distinct values; several on one street are one sorted tuple.
+    street_count
+        (N,) int64, once it is known.
+    """
+
+    node_id: NDArray[np.int64]
+    lon: NDArray[np.float64]
+    lat: NDArray[np.float64]
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    length: NDArray[np.float64]
+    oneway: NDArray[np.int8]
+    reversed: NDArray[np.int8]
+    tags: Mapping[str, NDArray[np.int32]]
+    values: Mapping[str, list[Values]]
+    street_count: NDArray[np.int64] | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.node_id)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges, parallel ones and self loops counted."""
+        return len(self.source)
+
+    def edges(self, chosen: NDArray[np.int64]) -> StreetGraph:
+        """Return the graph with the edges at these positions, in this order."""
+        return replace(
+            self,
+            source=self.source[chosen],
+            target=self.target[chosen],
+            length=self.length[chosen],
+            oneway=self.oneway[chosen],
+            reversed=self.reversed[chosen],
+            tags={key: codes[chosen] for key, codes in self.tags.items()},
+        )
+
+    def nodes(self, kept: NDArray[np.bool_]) -> StreetGraph:
+        """Return the graph induced by the marked nodes."""
+        number = np.cumsum(kept) - 1
+        graph = self.edges(np.flatnonzero(kept[self.source] & kept[self.target]))
+        return replace(
+            graph,
+            node_id=self.node_id[kept],
+            lon=self.lon[kept],
+            lat=self.lat[kept],
+            source=number[graph.source],
+            target=number[graph.target],
+            street_count=None if self.street_count is None else self.street_count[kept],
+        )
+
+
+def from_ways(ways: Ways) -> StreetGraph:
+    """Return each part of a way between two nodes as an edge, and where it may be, one back.
+
+    A part with a node that is not in the file is left out: there the way is cut.
+    """
+    size = np.diff(ways.ptr)
+    owner = np.repeat(np.arange(len(ways)), size)
+    known = ways.ref[ways.known]
+    node_id, place = np.unique(known, return_index=True)
+    lon, lat = (axis[ways.known][place] / UNITS_A_DEGREE for axis in (ways.x, ways.y))
+    node = np.searchsorted(node_id, ways.ref)
+    part = np.flatnonzero((owner[1:] == owner[:-1]) & ways.known[1:] & ways.known[:-1])
+    way = owner[part]
+    against = ways.direction[way] < 0
+    source = np.where(against, node[part + 1], node[part])
+    target = np.where(against, node[part], node[part + 1])
+    both = ways.direction[way] == 0
+    # As OSMnx adds them: way by way, first all parts in one direction, then all in the other.
+    order = np.argsort(np.concatenate([way * 2, way[both] * 2 + 1]), kind="stable")
+    way = np.concatenate([way, way[both]])[order]
+    back = np.concatenate([np.zeros(len(part), np.int8), np.ones(int(both.sum()), np.int8)])[order]
+    source, target = (
+        np.concatenate([source, target[both]])[order],
+        np.concatenate([target, source[both]])[order],
+    )
+    return StreetGraph(
+        node_id=node_id,
+        lon=lon,
+        lat=lat,
+        source=source,
+        target=target,
+        length=great_circle(lat[source], lon[source], lat[target], lon[target]),
+        oneway=(ways.direction[way] != 0).astype(np.int8),
+        reversed=back,
+        tags={key: ways.tags[key][way] for key in VALUES},
+        values={key: [(value,) for value in ways.values[key]] for key in VALUES},
+    )
+
+
+def great_circle(
+    lat1: NDArray[np.float64], lon1: NDArray[np.float64], lat2: NDArray[np.float64], lon2: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return distances in metres on a sphere by the haversine formula; degrees in."""
+    y1, x1, y2, x2 = map(np.deg2rad, (lat1, lon1, lat2, lon2))
+    half = np.sin((y2 - y1) / 2) ** 2 + np.cos(y1) * np.cos(y2) * np.sin((x2 - x1) / 2) ** 2
+    distance: NDArray[np.float64] = 2 * np.arcsin(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
+    return distance
+
+
+def largest_component(graph: StreetGraph) -> StreetGraph:
+    """Return the largest weakly connected component; of equally large ones that of the least node number."""
+    if not graph.num_nodes:
+        return graph
+    component = components(graph.num_nodes, graph.source, graph.target)
+    kept = component == np.bincount(component).argmax()
+    return graph if kept.all() else graph.nodes(kept)
+
+
+def inside(graph: StreetGraph, polygon: Geometry) -> StreetGraph:
+    """Return the graph of the nodes inside ``polygon`` or on its border; streets are cut there."""
+    import shapely
+
+    shapely.prepare(polygon)
+    return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
+
+
+def count_streets(graph: StreetGraph) -> NDArray[np.int64]:
+    """Return how many streets meet at each node, (N,) int64; a loop counts twice.
+
+    Between two nodes there are as many streets as parallel edges in the direction that has more.
+    """
+    n = graph.num_nodes
+    pair, edges = np.unique(graph.source * n + graph.target, return_counts=True)
+    source, target = np.divmod(pair, max(n, 1))
+    loop = source == target
+    back, there = _lookup(pair, target * n + source)
+    opposite = np.where(there, edges[back], 0)
+    # Seen from both ends: once as the pair itself, and as its opposite where that has no edge.
+    streets = np.where(loop, 2, np.maximum(edges, opposite))
+    count = np.bincount(source, weights=streets, minlength=n)
+    count += np.bincount(target, weights=np.where(there, 0, streets), minlength=n)
+    return count.astype(np.int64)
+
+
+def simplify(graph: StreetGraph) -> StreetGraph:
+    """Join the edges between intersections and dead ends to one street each: ``osmnx.simplify_graph``.
+
+    Nodes in between and components that are one ring without an intersection are gone afterwards.
+    """
+    n = graph.num_nodes
+    pair = graph.source * n + graph.target
+    order = np.argsort(pair, kind="stable")
+    first = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    ptr = np.searchsorted(graph.source[order[first]], np.arange(n + 1))
+    path_ptr, steps, last, passed = follow_streets(ptr, graph.target[order[first]], endpoints(graph))
+    streets = _join(graph, path_ptr, order[first][steps], last)
+    straight = np.flatnonzero(~(passed[graph.source] | passed[graph.target]))
+    graph = _concatenate(graph.edges(straight), streets).nodes(~passed)
+    component = components(graph.num_nodes, graph.source, graph.target)
+    with_endpoint = np.zeros(graph.num_nodes, np.bool_)
+    with_endpoint[component[endpoints(graph)]] = True
+    return graph.nodes(with_endpoint[component])
+
+
+def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
+    """Mark intersections and dead ends, (N,) bool: where simplified streets begin and end.
+
+    A node is one unless it has exactly two neighbours, other than itself, and either two or four edges,
+    of which at least one comes in and one goes out.
+    """
+    n = graph.num_nodes
+    pair = np.unique(graph.source * n + graph.target)
+    source, target = np.divmod(pair, max(n, 1))
+    _, there = _lookup(pair, target * n + source)
+    neighbours = np.bincount(source, minlength=n) + np.bincount(target[~there], minlength=n)
+    loop = np.zeros(n, np.bool_)
+    loop[source[source == target]] = True
+    out = np.bincount(graph.source, minlength=n)
+    into = np.bincount(graph.target, minlength=n)
+    degree = out + into
+    between = (neighbours == 2) & ((degree == 2) | (degree == 4))
+    marked: NDArray[np.bool_] = loop | (out == 0) | (into == 0) | ~between
+    return marked
+
+
+def _lookup(
+    values: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the position of each wanted number in sorted ``values``, and whether it is there."""
+    position = np.minimum(np.searchsorted(values, wanted), max(len(values) - 1, 0))
+    return position, values[position] == wanted
+
+
+def _join(
+    graph: StreetGraph, ptr: NDArray[np.int64], edges: NDArray[np.int64], last: NDArray[np.int64]
+) -> StreetGraph:
+    """Return one edge a path: lengths added up, values collected."""
+    count = len(last)
+    if not count:
+        return graph.edges(np.empty(0, np.int64))
+    path = np.repeat(np.arange(count), np.diff(ptr))
+    starts = ptr[:-1]
+    tags, values = {}, {}
+    for key, codes in graph.tags.items():
+        tags[key], values[key] = _collected(codes[edges], starts, path, graph.values[key])
+    return replace(
+        graph,
+        source=graph.source[edges[starts]],
+        target=last,
+        length=np.bincount(path, weights=graph.length[edges], minlength=count).astype(np.float64),
+        oneway=_either(graph.oneway[edges], starts),
+        reversed=_either(graph.reversed[edges], starts),
+        tags=tags,
+        values=values,
+    )
+
+
+def _either(flags: NDArray[np.int8], starts: NDArray[np.int64]) -> NDArray[np.int8]:
+    low, high = np.minimum.reduceat(flags, starts), np.maximum.reduceat(flags, starts)
+    return np.where(low == high, low, np.int8(BOTH)).astype(np.int8)
+
+
+def _collected(
+    codes: NDArray[np.int32], starts: NDArray[np.int64], path: NDArray[np.int64], values: list[Values]
+) -> tuple[NDArray[np.int32], list[Values]]:
+    """Return one code a path: that of its value, or of the tuple of its sorted distinct values."""
+    high = np.maximum.reduceat(codes, starts)
+    low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)
+    mixed = (high >= 0) & (low < high)
+    joined = high.copy()
+    values = list(values)
+    known: dict[Values, int] = {value: code for code, value in enumerate(values)}
+    parts: dict[int, set[str]] = {int(p): set() for p in np.flatnonzero(mixed)}
+    for edge in np.flatnonzero(mixed[path] & (codes >= 0)):
+        parts[int(path[edge])].update(values[codes[edge]])
+    for number, found in parts.items():
+        several = tuple(sorted(found))
+        if several not in known:
+            known[several] = len(values)
+            values.append(several)
+        joined[number] = known[several]
+    return joined, values
+
+
+def _concatenate(first: StreetGraph, second: StreetGraph) -> StreetGraph:
+    """Return the edges of both; the values of ``second`` begin with those of ``first``."""
+    return replace(
+        second,
+        source=np.concatenate([first.source, second.source]),
+        target=np.concatenate([first.target, second.target]),
+        length=np.concatenate([first.length, second.length]),
+        oneway=np.concatenate([first.oneway, second.oneway]),
+        reversed=np.concatenate([first.reversed, second.reversed]),
+        tags={key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()},
+    )

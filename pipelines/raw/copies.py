@@ -1,0 +1,260 @@
+"""Copies of raw data under ``raw/<dataset>/members-<digest>``: written whole, described, checked again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.disk import CHUNK, fsync_path, write_json, writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_small
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.finishing.identity import content_digest
+
+RECEIPT_NAME = "receipt.json"
+_PREFIX = "members-"
+_STAGE = ".unpacking-"
+_STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
+_FLUSH_THREADS = 16
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StoredMember(_Strict):
+    """Digest and size of one member."""
+
+    sha256: str
+    bytes: int
+
+
+class StoredSource(_Strict):
+    """Where the members of one source came from."""
+
+    receipt: Receipt
+    downloaded: bool = False
+
+
+class CopyReceipt(_Strict):
+    """``receipt.json`` of a copy."""
+
+    version: Literal[1] = 1
+    dataset: str
+    sources: tuple[StoredSource, ...]
+    members: dict[str, StoredMember]
+    time: str
+    sample: dict[str, Any] | None = None  #: what a generated sample was made with
+
+
+@dataclass(frozen=True)
+class RawCopy:
+    """A copy on disk."""
+
+    path: Path
+    receipt: CopyReceipt
+
+    @property
+    def content_digest(self) -> str:
+        """Digest of the members, by which the folder is named."""
+        return content_digest({name: member.sha256 for name, member in self.receipt.members.items()})
+
+    @property
+    def downloaded(self) -> bool:
+        """Whether every source was downloaded."""
+        return all(source.downloaded for source in self.receipt.sources)
+
+    @property
+    def origin(self) -> str:
+        """Where it came from, for messages."""
+        return ", ".join(source.receipt.origin for source in self.receipt.sources)
+
+    def is_complete(self, manifest: Manifest) -> bool:
+        """Whether it has every member whose published digest is known; ``False`` where none is."""
+        known: dict[str, str] = {}
+        for content in (manifest.content, *(s.content for s in manifest.sources if s.content)):
+            known.update(content.known_sha256)
+        held = {name: member.sha256 for name, member in self.receipt.members.items()}
+        return bool(known) and known.items() <= held.items()
+
+    def raw_folder(self) -> RawFolder:
+        """Return it as pipelines see it."""
+        return RawFolder(
+            path=self.path,
+            members={name: member.sha256 for name, member in sorted(self.receipt.members.items())},
+            receipts=tuple(source.receipt for source in self.receipt.sources),
+            sample=self.receipt.sample is not None,
+        )
+
+    def problems(self) -> list[str]:
+        """Read every member again and return what differs from the receipt."""
+        if self.path.name != _name(self.content_digest):
+            return [f"{RECEIPT_NAME} does not belong to this folder"]
+        found = (_check(self.path / name, member) for name, member in sorted(self.receipt.members.items()))
+        return [problem for problem in found if problem]
+
+
+def _name(digest: str) -> str:
+    return _PREFIX + digest[:12]
+
+
+def list_copies(folder: Path) -> list[RawCopy]:
+    """All finished copies below ``folder``, by name; those without a valid receipt are left out."""
+    copies = []
+    for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
+        with contextlib.suppress(OSError, ValidationError, ValueError):
+            copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(read_small(path))))
+    return copies
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
+    """Make ``folder`` and hold its lock: one process at a time brings things in."""
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(build_lock(folder, quiet=quiet))
+        yield
+
+
+@contextlib.contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """Give a new folder inside ``folder`` and remove it in the end, with those of killed runs.
+
+    The caller holds the lock of ``folder``.
+    """
+    files.refuse_links(folder)
+    with writing(folder):
+        for stale in folder.iterdir():
+            if _STAGES.fullmatch(stale.name):
+                files.remove_scratch(stale)
+        stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+    try:
+        yield stage
+    finally:
+        files.remove_scratch(stage)
+
+
+def store(
+    folder: Path,
+    staged: Path,
+    members: Mapping[str, str],
+    sources: Sequence[StoredSource],
+    *,
+    dataset: str,
+    sample: Mapping[str, Any] | None = None,
+) -> RawCopy:
+    """Rename the folder ``staged``, in a :func:`staging` folder, in as a copy; its receipt is written last.
+
+    A sound copy with the same content stays as it is and is returned; a damaged one is replaced.
+    """
+    receipt = CopyReceipt(
+        dataset=dataset,
+        sources=tuple(sources),
+        members={
+            name: StoredMember(sha256=digest, bytes=(staged / name).stat().st_size)
+            for name, digest in members.items()
+        },
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        sample=None if sample is None else dict(sample),
+    )
+    if RECEIPT_NAME in members:
+        raise DamagedInput(
+            f"The data of {dataset} have a member called {RECEIPT_NAME}.",
+            expected="another name: this one is taken",
+            left="nothing of it was kept",
+        )
+    target = folder / _name(content_digest(members))
+    for copy in list_copies(folder):
+        if copy.path == target and not copy.problems():
+            new = RawCopy(target, receipt)
+            # Other settings made the same sample, or what was imported is now downloaded too.
+            if receipt.sample == copy.receipt.sample and new.downloaded <= copy.downloaded:
+                return copy
+            write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
+            return new
+    with writing(target):
+        _flush(staged, members)
+        write_json(staged / RECEIPT_NAME, receipt.model_dump())
+        _make_way(target, members)
+        files.move(staged, target)
+        fsync_path(folder)
+    return RawCopy(target, receipt)
+
+
+def _make_way(target: Path, members: Collection[str]) -> None:
+    """Remove a damaged copy, member by member; refuse one in which files of somebody else lie."""
+    ours = {target / name for name in (*members, RECEIPT_NAME)}
+    if other := [path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours]:
+        raise UsageError(
+            f"{target} is damaged, and holds more than its members.",
+            expected="nothing but the members: it is replaced by a sound copy",
+            found=", ".join(path.relative_to(target).as_posix() for path in other[:5]),
+            left="the folder as it is",
+            next=f"move what is yours out of {target}, then run the same command again",
+        )
+    remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))
+
+
+def remove_copy(copy: RawFolder) -> None:
+    """Remove the members of a copy and its receipt; what else lies in its folder stays."""
+    folder = copy.path.name
+    names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
+    files.remove_files(copy.path.parent, names, folders=[folder])
+
+
+def discard(folder: Path) -> None:
+    """Remove the raw folder of a dataset of the user's own if nothing is left in it."""
+    files.remove_empty(folder)
+
+
+def _flush(folder: Path, members: Collection[str]) -> None:
+    """Make the members below ``folder`` and all folder names durable.
+
+    Many at a time, so that the file system commits them together: 3,000 files took 0.4 s instead
+    of 12 to 18 one by one.
+    """
+    inner: set[str] = set()
+    for name in members:
+        while (name := name.rpartition("/")[0]) and name not in inner:
+            inner.add(name)
+    with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
+        list(pool.map(fsync_path, [folder, *(folder / name for name in (*members, *inner))]))
+
+
+def _check(path: Path, member: StoredMember) -> str | None:
+    """Return what is wrong with a member, if anything."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return f"{path.name}: not a plain file"
+        if status.st_size != member.bytes:
+            return f"{path.name}: {status.st_size} bytes instead of {member.bytes}"
+        digest = hashlib.sha256()
+        while piece := os.read(descriptor, CHUNK):
+            digest.update(piece)
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+    finally:
+        os.close(descriptor)
+    return None if digest.hexdigest() == member.sha256 else f"{path.name}: another SHA-256"

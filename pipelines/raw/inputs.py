@@ -1,0 +1,237 @@
+"""Find an archive for each source of a dataset: among those given, in the home folder, or by download."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
+from kmip_data.files.disk import sha256_file
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Content, Manifest, Source
+from kmip_data.pipelines.archives.entries import Archive
+from kmip_data.pipelines.archives.extract import fingerprint, open_archive
+from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
+from kmip_data.pipelines.download.fetch import fetch_source, unavailable
+from kmip_data.pipelines.download.receipts import read_receipt
+from kmip_data.pipelines.raw.copies import StoredSource
+from kmip_data.pipelines.raw.licences import require_agreement, show_licence
+from kmip_data.pipelines.raw.package_files import find_packaged
+from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.runtime.progress import say
+
+_MAX_INNER = 64  #: files of a given folder that are looked into for an archive
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted, and what may be done for it."""
+
+    manifest: Manifest
+    home: Home
+    archives: tuple[Path, ...]
+    offline: bool
+    accept_license: bool | None
+    quiet: bool
+    command: str  #: the command that next steps name
+
+    @property
+    def folder(self) -> Path:
+        """Where the raw data of the dataset lie."""
+        return self.home.raw / self.manifest.name
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Sources of the manifest; where it has none, a single one that no mirror holds."""
+        return self.manifest.sources or (Source(name=self.manifest.name, mirrors=()),)
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr."""
+        if not self.quiet:
+            say(text)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source with an archive that holds it."""
+
+    source: Source
+    plan: Plan
+    stored: StoredSource
+
+
+def gather_inputs(request: Request) -> list[Input]:
+    """Return an archive for each source, in the order of the manifest; see ``obtain_raw`` for errors."""
+    inputs = {entry.source.name: entry for entry in _given(request)}
+    missing = [source for source in request.sources if source.name not in inputs]
+    if inputs and missing:
+        names = ", ".join(source.name for source in missing)
+        request.say(f"not in the given archives, so looked for elsewhere: {names}")
+    inputs.update((source.name, _download(request, source, missing)) for source in missing)
+    return [inputs[source.name] for source in request.sources]
+
+
+def _content(manifest: Manifest, source: Source) -> Content:
+    return source.content or manifest.content
+
+
+def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool = False) -> Plan:
+    """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
+    content = _content(manifest, source)
+    bare = source.container == "file" or archive.path.name == content.anchor
+    if bare and not isinstance(archive, FolderArchive):
+        # As it is, also where it could be opened: a .pt file is a zip.
+        archive = BareFile(archive.path, content.anchor if known else None)
+    try:
+        return recognise(archive, content)
+    except DamagedInput:
+        for other in () if source.content else manifest.alternatives:
+            with contextlib.suppress(DamagedInput):
+                return recognise(archive, other)
+        raise
+
+
+def _given(request: Request) -> list[Input]:
+    """Find out which sources the given archives are."""
+    inputs: list[Input] = []
+    refused: list[tuple[Path, KmipDataError]] = []
+    for path in request.archives:
+        try:
+            found = _recognise_path(path, request)
+        except (DamagedInput, UsageError) as error:
+            refused.append((path, error))
+            continue
+        for entry in found:
+            if any(entry.source == other.source for other in inputs):
+                raise UsageError(
+                    f"Two of the given archives are {entry.source.name}.",
+                    expected="one --archive a source",
+                    found=", ".join(map(str, request.archives)),
+                    left="nothing was changed",
+                    next="give one of them",
+                )
+        inputs += found
+    if refused:
+        inputs.append(_by_exclusion(refused, inputs, request))
+    return inputs
+
+
+def _by_exclusion(
+    refused: Sequence[tuple[Path, KmipDataError]], inputs: Sequence[Input], request: Request
+) -> Input:
+    """Take the one file that is nothing else for the one source left, if that is a file; else raise."""
+    path, error = refused[0]
+    left = [source for source in request.sources if all(source != entry.source for entry in inputs)]
+    if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
+        raise error
+    request.say(f"using {path} as {left[0].name}")
+    return _input(left[0], _plan(BareFile(path), left[0], request.manifest, known=True))
+
+
+def _recognise_path(path: Path, request: Request) -> list[Input]:
+    """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
+    archive = open_archive(path)
+    found, errors = _recognise_sources(archive, request.sources, request)
+    missing = [source for source in request.sources if all(source != e.source for e in found)]
+    if isinstance(archive, FolderArchive) and missing:
+        inner_errors: list[KmipDataError] = []
+        for inside in map(open_archive, _files_in(path)):
+            if not isinstance(inside, BareFile):
+                inputs, refused = _recognise_sources(inside, missing, request)
+                found += inputs
+                inner_errors += [] if inputs else refused[:1]
+        # The only archive in the folder is the one that was meant: say what is wrong with it.
+        errors = inner_errors if len(inner_errors) == 1 else errors
+    if not found:
+        raise errors[0]
+    for entry in found:
+        same = [other.plan.archive.path for other in found if other.source == entry.source]
+        if len(same) > 1:
+            raise UsageError(
+                f"{path} holds {entry.source.name} more than once.",
+                expected="one archive of it",
+                found=", ".join(map(str, same)),
+                left="nothing was changed",
+                next=f"kmip-data {request.command} {request.manifest.name} "
+                f"--archive {entry.plan.archive.path}",
+            )
+        if entry.plan.archive.path != path:
+            request.say(f"using {entry.plan.archive.path}")
+    return found
+
+
+def _recognise_sources(
+    archive: Archive, sources: Sequence[Source], request: Request
+) -> tuple[list[Input], list[KmipDataError]]:
+    """Return which of the sources an archive holds, and why it does not hold the others."""
+    inputs: list[Input] = []
+    errors: list[KmipDataError] = []
+    for source in sources:
+        try:
+            plan = _plan(archive, source, request.manifest)
+        except (DamagedInput, UsageError) as error:
+            errors.append(error)
+        else:
+            inputs.append(_input(source, plan))
+    return inputs, errors
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file())[:_MAX_INNER]
+
+
+def _input(source: Source, plan: Plan) -> Input:
+    digest, size = fingerprint(plan)
+    origin = plan.archive.path.resolve().name
+    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+    return Input(source, plan, StoredSource(receipt=receipt))
+
+
+def _download(request: Request, source: Source, missing: Sequence[Source]) -> Input:
+    """Return a source from ``raw/<dataset>/``, downloaded first where it is missing."""
+    manifest, target = request.manifest, request.folder / source.name
+    content = _content(manifest, source)
+    if target.is_file():
+        receipt = read_receipt(target)
+        if receipt is None:
+            request.say(f"{target} has no receipt: it is taken as a local archive")
+            return _input(source, _plan(open_archive(target), source, manifest, known=True))
+        if sha256_file(target) == (receipt.sha256, receipt.bytes):
+            stored = StoredSource(receipt=receipt, downloaded=True)
+            return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
+        request.say(f"{target} differs from its receipt and is downloaded again")
+    if packaged := find_packaged(source, dataset=manifest.name):
+        path, receipt = packaged
+        stored = StoredSource(receipt=receipt, downloaded=True)
+        return Input(source, _plan(BareFile(path), source, manifest, known=True), stored)
+    if request.offline:
+        raise not_here(request, missing)
+    if request.quiet:
+        show_licence(manifest)
+    require_agreement(manifest, request.home, request.accept_license)
+
+    def check(path: Path) -> None:
+        if source.container == "archive":
+            recognise(open_archive(path), content)
+
+    receipt = fetch_source(
+        source,
+        target,
+        dataset=manifest.name,
+        anchor=content.anchor,
+        command=request.command,
+        quiet=request.quiet,
+        max_bytes=content.max_total_bytes,
+        check=check,
+    )
+    stored = StoredSource(receipt=receipt, downloaded=True)
+    return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
+
+
+def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
+    """Return the error for sources that are missing while offline."""
+    anchor = _content(request.manifest, sources[0]).anchor
+    return unavailable(request.manifest.name, sources, anchor=anchor, command=request.command)

@@ -1,0 +1,87 @@
+"""Show a dataset's licence, and have it agreed to before a download that needs agreement."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import LicenseNotAccepted
+from kmip_data.files.disk import write_json, writing
+from kmip_data.files.small import read_small
+from kmip_data.manifest import Manifest
+from kmip_data.runtime.progress import say
+
+ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
+RECORD_NAME = "licences.json"
+_YES = {"1", "true", "yes", "y"}
+
+
+def show_licence(manifest: Manifest) -> None:
+    """Print licence and attribution on stderr."""
+    licence = manifest.license
+    say(f"licence of {manifest.name}: {licence.notice} ({licence.url})")
+
+
+def accepted_licences(home: Home) -> dict[str, dict[str, Any]]:
+    """Dataset name to what was agreed to and how; empty when nothing is on record."""
+    try:
+        record = json.loads(read_small(home.root / RECORD_NAME))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    return {str(name): entry for name, entry in record.items() if isinstance(entry, dict)}
+
+
+def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
+    """Return when the licence was agreed to, now or before; an agreement is recorded once.
+
+    Parameters
+    ----------
+    accept
+        ``True`` agrees. ``None`` looks at ``KMIP_DATA_ACCEPT_LICENSE`` and then asks, if both stdin
+        and stderr are a terminal. ``False`` never asks.
+
+    Raises
+    ------
+    LicenseNotAccepted
+        Nobody agreed; the text and the ways to agree are shown.
+    """
+    if not manifest.license.agreement:
+        return
+    terms = {"name": manifest.license.name, "url": manifest.license.url}
+    known = accepted_licences(home).get(manifest.name, {})
+    if {key: known.get(key) for key in terms} == terms:
+        return
+    how = "flag" if accept else None
+    if accept is None and os.environ.get(ENVIRONMENT, "").strip().lower() in _YES:
+        how = "environment"
+    if accept is None and how is None and _ask(manifest):
+        how = "terminal"
+    if how is None:
+        raise LicenseNotAccepted(
+            f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
+            expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
+            found="none",
+            left="nothing was downloaded",
+            next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1, or answer the "
+            "question on a terminal; a copy you have already needs none: --archive PATH",
+        )
+    with writing(home.root):
+        home.root.mkdir(parents=True, exist_ok=True)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    record = {**accepted_licences(home), manifest.name: {**terms, "how": how, "time": when}}
+    write_json(home.root / RECORD_NAME, record)
+
+
+def _ask(manifest: Manifest) -> bool:
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    licence = manifest.license
+    say(f"{manifest.title}: {licence.notice}\n  {licence.name}\n  {licence.url}")
+    print("Do you agree to these terms? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
+    return sys.stdin.readline().strip().lower() in _YES

@@ -1,0 +1,199 @@
+"""Bring the raw data of a dataset in, verified: a local archive, an earlier copy, a download or a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import move
+from kmip_data.files.disk import writing
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.archives.extract import write_members
+from kmip_data.pipelines.base import Pipeline, RawFolder
+from kmip_data.pipelines.download.receipts import discard_download
+from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging, store
+from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
+from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
+from kmip_data.pipelines.raw.licences import show_licence
+from kmip_data.pipelines.raw.package_files import is_packaged
+from kmip_data.pipelines.raw.samples import obtain_sample
+from kmip_data.wording import counted
+
+
+def obtain_raw(
+    manifest: Manifest,
+    pipeline: Pipeline[Any, Any],
+    home: Home,
+    *,
+    archives: Sequence[Path] = (),
+    offline: bool = False,
+    accept_license: bool | None = None,
+    sample: bool = False,
+    sample_limit: int | None = None,
+    quiet: bool = False,
+) -> RawFolder:
+    """Return a folder with verified raw members; bring them in first where they are missing.
+
+    Parameters
+    ----------
+    archives
+        Local copies of the sources: zip, tar or folder, recognised by content.
+    offline
+        Open no socket.
+    accept_license
+        See :func:`kmip_data.pipelines.raw.licences.require_agreement`.
+    sample, sample_limit
+        Generate a miniature in the upstream layout instead.
+
+    Raises
+    ------
+    SourceUnavailable
+        Neither an archive, nor an earlier copy, nor a mirror.
+    DamagedInput
+        A given archive is hostile, damaged or not the data.
+    LicenseNotAccepted
+        A download needs an agreement.
+    UsageError
+        Several copies are here and none is the complete or downloaded one; or an archive is missing.
+    OutOfResources
+        The disk is full.
+    """
+    if sample:
+        return obtain_sample(home, pipeline, sample_limit, quiet=quiet).raw_folder()
+    request = Request(
+        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="build"
+    )
+    return _obtain(request, whole=False).raw_folder()
+
+
+def fetch_dataset(
+    manifest: Manifest,
+    home: Home,
+    *,
+    archives: Sequence[Path] = (),
+    offline: bool = False,
+    accept_license: bool | None = None,
+    quiet: bool = False,
+) -> list[Receipt]:
+    """Bring the raw data in and verify them, so that a build needs no network.
+
+    Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
+    complete set or a download must be there, or is downloaded. Same errors.
+    """
+    request = Request(
+        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="fetch"
+    )
+    return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
+
+
+def _obtain(request: Request, *, whole: bool) -> RawCopy:
+    if not request.quiet:
+        show_licence(request.manifest)
+    if not request.archives:
+        if copy := _reuse(request, whole=whole):
+            return copy
+        needed = [source for source in request.sources if not is_packaged(source)]
+        if request.offline and needed and not request.folder.exists():
+            raise not_here(request, request.sources)
+    with locked(request.folder, quiet=request.quiet):
+        # Another process may have brought them in while this one waited.
+        if not request.archives and (copy := _reuse(request, whole=whole)):
+            return copy
+        return _import(request)
+
+
+def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
+    """Return the one sound copy that is meant, or ``None`` when there is none."""
+    manifest, folder = request.manifest, request.folder
+    copies = [copy for copy in list_copies(folder) if copy.receipt.sample is None]
+    pin = read_pin(folder)
+    best = [copy for copy in copies if pin is not None and copy.content_digest == pin.content_digest]
+    best = best or [copy for copy in copies if copy.is_complete(manifest)]
+    best = best or [copy for copy in copies if copy.downloaded]
+    if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
+        return None
+    choice = best or copies
+    choice = [copy for copy in choice if copy.downloaded] or choice
+    if not choice:
+        return None
+    if len(choice) > 1:
+        listed = "".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice)
+        raise UsageError(
+            f"{len(choice)} copies of {manifest.name} are here, and none is known to be the complete one.",
+            expected="one copy, or --archive to say which",
+            found=listed,
+            left="nothing was changed",
+            next=f"kmip-data {request.command} {manifest.name} --archive {choice[0].path}",
+        )
+    copy = choice[0]
+    problems = copy.problems()
+    if not problems:
+        request.say(f"using {copy.path} (from {copy.origin})")
+        return copy
+    if copy.downloaded:
+        request.say(f"{copy.path} is damaged ({problems[0]}) and is made again")
+        return None
+    raise DamagedInput(
+        f"{copy.path} is damaged.",
+        expected="the members that its receipt describes",
+        found="; ".join(problems[:5]),
+        left="the files as they are",
+        next=f"kmip-data {request.command} {manifest.name} --archive PATH (a sound copy of {copy.origin})",
+    )
+
+
+def _import(request: Request) -> RawCopy:
+    """Unpack every source, from the given archives or a download, into one copy."""
+    manifest = request.manifest
+    for path in request.archives:
+        for copy in list_copies(request.folder):
+            if path.exists() and path.resolve() == copy.path.resolve() and not copy.problems():
+                return copy
+    chosen = gather_inputs(request)
+    sources = [entry.stored for entry in chosen]
+    digests = [source.receipt.sha256 for source in sources]
+    for copy in list_copies(request.folder):
+        known = [source.receipt.sha256 for source in copy.receipt.sources]
+        if all(source.downloaded for source in sources) and not copy.downloaded:
+            continue  # unpacked again, so that its receipt tells of the download
+        # A folder is known by the digest of its members, wherever these came from before.
+        if digests in (known, [copy.content_digest]) and not copy.problems():
+            return copy
+    with staging(request.folder) as stage:
+        members = _unpack(chosen, stage, request)
+        if all(source.downloaded for source in sources):
+            compare_with_pin(request.folder, members, command=request.command)
+        copy = store(request.folder, stage / "0", members, sources, dataset=manifest.name)
+    request.say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
+    return copy
+
+
+def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str, str]:
+    """Write the members of all inputs below ``stage/0``."""
+    members: dict[str, str] = {}
+    for number, entry in enumerate(inputs):
+        try:
+            written = write_members(entry.plan, stage / str(number), quiet=request.quiet)
+        except DamagedInput as error:
+            if entry.stored.downloaded:
+                discard_download(request.folder / entry.source.name)
+                error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
+            raise
+        if twice := sorted(members.keys() & written.keys()):
+            raise DamagedInput(
+                f"Two sources of {request.manifest.name} hold {twice[0]}.",
+                expected="each member in one source",
+                left="nothing was unpacked; downloads are kept",
+                next=f"kmip-data info {request.manifest.name}",
+            )
+        for name in written if number else ():
+            target = stage / "0" / name
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                move(stage / str(number) / name, target)
+        members.update(written)
+    return dict(sorted(members.items()))

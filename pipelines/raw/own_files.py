@@ -1,0 +1,122 @@
+"""Files that people bring themselves: which there are, what they are called, and a copy of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.files.disk import CHUNK, require_room, writing
+from kmip_data.format.card import Receipt
+from kmip_data.pipelines.finishing.identity import content_digest
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
+
+_THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
+
+
+def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> dict[str, Path]:
+    """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
+
+    Hidden files and links to folders are left out; one file may be given in place of a folder.
+
+    Raises
+    ------
+    UsageError
+        The folder is not given, not there, or has no such file.
+    """
+    wanted = f"a folder of {', '.join(sorted(suffixes))} files, as {option} names it"
+    if folder is None:
+        raise UsageError(
+            f"{option} is missing.", expected=wanted, found="none", left="nothing was changed",
+            next=f"give {option} DIR",
+        )  # fmt: skip
+    folder = folder.expanduser().absolute()
+    if folder.is_file() and folder.suffix.lower() in suffixes:
+        return {folder.name: folder}
+    if not folder.is_dir():
+        found_there = "a file" if folder.is_file() else "nothing"
+        raise UsageError(
+            f"There is no folder {folder}.", expected=wanted, found=found_there,
+            left="nothing was changed", next=f"check the path given to {option}",
+        )  # fmt: skip
+    found: dict[str, Path] = {}
+    for place, inner, names in os.walk(folder):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(place, name)
+            if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
+                found[path.relative_to(folder).as_posix()] = path
+    if not found:
+        raise UsageError(
+            f"{folder} has no file that can be used.", expected=wanted, found="none",
+            left="nothing was changed", next=f"check the path given to {option}",
+        )  # fmt: skip
+    return dict(sorted(found.items()))
+
+
+def ascii_key(name: str, length: int) -> str:
+    """Return a name as the key of a record: ASCII, and cut with a digest where it is too long."""
+    key = name.encode("ascii", "backslashreplace").decode()
+    if len(key) <= length:
+        return key
+    return f"{key[: length - 13]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def copy_in(
+    dataset: str, files: Mapping[str, Path], origin: str, home: Home, *, quiet: bool
+) -> tuple[RawCopy, bool]:
+    """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
+
+    A build can so be verified and repaired whatever becomes of the originals.
+
+    Parameters
+    ----------
+    files
+        Name in the copy to the file.
+
+    Raises
+    ------
+    UsageError, OutOfResources
+        A file cannot be read, or the disk is full.
+    """
+    folder = home.raw / dataset
+    before = list_copies(folder)
+    try:
+        with locked(folder, quiet=quiet), staging(folder) as stage:
+            target = stage / "0"
+            with writing(target):
+                target.mkdir()
+                require_room(
+                    folder, sum(path.stat().st_size for path in files.values()), "A copy of the files"
+                )
+                for place in {(target / name).parent for name in files}:
+                    place.mkdir(parents=True, exist_ok=True)
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    digests = list(pool.map(_copy, files.values(), (target / name for name in files)))
+            members = dict(zip(files, (digest for digest, _ in digests), strict=True))
+            receipt = Receipt(
+                name=dataset,
+                origin=origin,
+                sha256=content_digest(members),
+                bytes=sum(size for _, size in digests),
+            )
+            copy = store(folder, target, members, [StoredSource(receipt=receipt)], dataset=dataset)
+    except BaseException:
+        discard(folder)
+        raise
+    return copy, all(copy.path != known.path for known in before)
+
+
+def _copy(path: Path, target: Path) -> tuple[str, int]:
+    """Copy one file and return digest and size of what was written."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as source, target.open("xb") as copy:
+        while piece := source.read(CHUNK):
+            digest.update(piece)
+            size += copy.write(piece)
+    return digest.hexdigest(), size

@@ -1,0 +1,83 @@
+"""Generated raw data: a miniature in the upstream layout, kept and used again like a download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import move
+from kmip_data.files.disk import sha256_file, writing
+from kmip_data.format.card import Receipt
+from kmip_data.pipelines.archives.folder import FolderArchive
+from kmip_data.pipelines.base import Pipeline
+from kmip_data.pipelines.finishing.identity import content_digest
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging, store
+from kmip_data.pipelines.raw.recognition import Plan, recognise
+
+SAMPLE_SEED = 0
+MOST = 1_000_000  #: records of the largest sample
+
+
+def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
+    """Return a generated miniature; the same one when it was generated before.
+
+    Raises
+    ------
+    UsageError
+        So many records are no miniature, and would fill the disk before anything is built.
+    """
+    if limit is not None and limit > MOST:
+        raise UsageError(
+            "A sample is a miniature.",
+            expected=f"--limit of at most {MOST:,} generated records",
+            found=f"{limit:,}",
+            left="nothing was written",
+            next=f"kmip-data build {pipeline.manifest.name} --sample --limit 100",
+        )
+    manifest = pipeline.manifest
+    made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
+    folder = home.raw / f"{manifest.name}-sample"
+
+    def existing() -> RawCopy | None:
+        return next((c for c in list_copies(folder) if c.receipt.sample == made and not c.problems()), None)
+
+    if copy := existing():
+        return copy
+    with locked(folder, quiet=quiet):
+        if copy := existing():
+            return copy
+        with staging(folder) as stage:
+            generated = stage / "generated"
+            with writing(generated):
+                generated.mkdir()
+                pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+            members, size = _move_members(recognise(FolderArchive(generated), manifest.content), stage)
+            receipt = Receipt(
+                name=f"{manifest.name}-sample",
+                origin="generated sample",
+                sha256=content_digest(members),
+                bytes=size,
+            )
+            return store(
+                folder,
+                stage / "0",
+                members,
+                [StoredSource(receipt=receipt)],
+                dataset=manifest.name,
+                sample=made,
+            )
+
+
+def _move_members(plan: Plan, stage: Path) -> tuple[dict[str, str], int]:
+    """Move generated files to ``stage/0`` and return their digests and total size."""
+    members, total = {}, 0
+    for name, entry in plan.members.items():
+        target = stage / "0" / name
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            move(plan.archive.path / entry.name, target)
+        members[name], size = sha256_file(target)
+        total += size
+    return members, total

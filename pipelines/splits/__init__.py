@@ -1,0 +1,1 @@
+"""Split rules that several pipelines share."""

@@ -1,0 +1,162 @@
+"""Names and folders to builds: which one is meant, and what is said when none is."""
+
+import warnings
+
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+import kmip_data
+from kmip_data.builds.find import obtain, record_parameters
+from kmip_data.builds.home import Home
+from kmip_data.errors import PartialBuildWarning, UsageError
+
+S3DIS = {"knn_rule": "exact", "short_graphs": None}
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with two builds of S3DIS, a sample, a limited one, and one of one's own."""
+    for k in (32, 4):
+        write_build(
+            tmp_path / f"built/s3dis-k{k}", s3dis_records(8), s3dis_schema(), parameters={"k": k, **S3DIS}
+        )
+    write_build(
+        tmp_path / "built/s3dis-sample",
+        s3dis_records(3),
+        s3dis_schema(),
+        sample=True,
+        parameters={"k": 32, **S3DIS},
+    )
+    limited = {"k": 32, "limit": 2, **S3DIS}
+    write_build(tmp_path / "built/s3dis-limit2", s3dis_records(2), s3dis_schema(), parameters=limited)
+    write_build(tmp_path / "built/mine", s3dis_records(5), s3dis_schema(), dataset="mine")
+    return tmp_path
+
+
+def test_part_of_the_published_set_says_so_and_gives_way_to_the_whole(tmp_path):
+    """Fails before: nothing said that the graphs are part of the set, and the two were equal."""
+    options = {"parts": {"train": [0, 1], "val": [2], "test": []}, "parameters": {"k": 32, **S3DIS}}
+    write_build(tmp_path / "built/a", s3dis_records(3), s3dis_schema(), complete=False, **options)
+    with pytest.warns(PartialBuildWarning, match="3 graphs, part of the published set"):
+        part = kmip_data.open("s3dis", "train", home=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once is enough
+        kmip_data.open("s3dis", "val", home=tmp_path)
+    assert repr(part).startswith("ShardedDataset(s3dis part of the published set, 2 graphs")
+    write_build(tmp_path / "built/b", s3dis_records(8), s3dis_schema(), complete=True, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kmip_data.open("s3dis", home=tmp_path).build.path.name == "b"
+
+
+def test_a_name_means_the_build_with_the_defaults(home, monkeypatch):
+    for where in (home, str(home), Home.locate(home)):
+        assert kmip_data.open("s3dis", home=where).build.path == home / "built/s3dis-k32"
+    monkeypatch.setenv("KMIP_DATA_HOME", str(home))
+    assert kmip_data.open("s3dis").build.path.name == "s3dis-k32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ({"k": 4}, "s3dis-k4"),
+        ({"k": "4"}, "s3dis-k4"),
+        ({"limit": 2}, "s3dis-limit2"),
+        ({"sample": True}, "s3dis-sample"),
+    ],
+    ids=str,
+)
+def test_parameters_choose(home, arguments, folder):
+    assert kmip_data.open("s3dis", home=home, **arguments).build.path.name == folder
+
+
+def test_a_folder_or_a_name_of_ones_own(home, monkeypatch):
+    assert len(kmip_data.open(home / "built/s3dis-limit2")) == 2
+    assert len(kmip_data.open(str(home / "built/mine"))) == 5
+    assert len(kmip_data.open("mine", home=home)) == 5
+    monkeypatch.chdir(home / "built")
+    assert len(kmip_data.open("mine", home="/nowhere")) == 5
+
+
+def test_no_match_names_the_command(home):
+    with pytest.raises(UsageError) as error:
+        kmip_data.open("s3dis", home=home, k=5)
+    assert "kmip-data build s3dis --k 5" in str(error.value)
+    with pytest.raises(UsageError, match="Did you mean 's3dis'"):
+        kmip_data.open("s3di", home=home)
+    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+        kmip_data.open("s3dis", home=home, knn_rul=5)
+    with pytest.raises(UsageError, match="not a finished build"):
+        kmip_data.open(home / "built")
+
+
+def test_several_matches_are_listed(home):
+    write_build(home / "built/mine2", s3dis_records(5), s3dis_schema(), dataset="mine")
+    with pytest.raises(UsageError, match="2 builds of 'mine' match"):
+        kmip_data.open("mine", home=home)
+
+
+def test_obtain_without_building(home):
+    where = Home.locate(home)
+    assert obtain("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
+    with pytest.raises(UsageError) as error:
+        obtain("s3dis", {"k": 5, "limit": None}, home=where, sample=True, build=False)
+    assert "kmip-data build s3dis --k 5 --sample, or build=True" in str(error.value)
+    assert "s3dis-k32" in str(error.value)
+    with pytest.raises(UsageError, match="Did you mean 'jobs'"):
+        obtain("s3dis", home=where, job=2)
+
+
+def test_record_parameters():
+    assert record_parameters("s3dis", {"k": 7}) == {"k": 7, "limit": None, **S3DIS}
+    assert record_parameters("shapenet-part", {"category": ("Chair", "Bag")})["category"] == ["Bag", "Chair"]
+    with pytest.raises(UsageError, match="not valid"):
+        record_parameters("s3dis", {"k": 0})
+
+
+def test_a_folder_must_have_the_values_given(home):
+    folder = home / "built/s3dis-k32"
+    for values in ({"k": 32}, {"k": "32"}, {"limit": None}, {"compression": None}, {"knn_rule": "exact"}):
+        assert kmip_data.open(folder, **values).build.path == folder
+    for values in ({"k": 16}, {"limit": 2}, {"compression": "gzip"}, {"sample": True}):
+        with pytest.raises(UsageError, match="is another build") as error:
+            kmip_data.open(folder, **values)
+        name, value = next(iter(values.items()))
+        assert error.value.parts["expected"] == f"{name} = {value!r}"
+    with pytest.raises(UsageError, match="did you mean 'knn_rule'"):
+        kmip_data.open(folder, knn_rul="exact")
+    assert kmip_data.open(home / "built/s3dis-sample").card.sample
+    with pytest.raises(UsageError, match="is another build"):
+        kmip_data.open(home / "built/mine", k=5)
+    chairs = home / "built/chairs"
+    write_build(
+        chairs, s3dis_records(2), s3dis_schema(), dataset="shapenet-part", parameters={"category": ["Chair"]}
+    )
+    assert kmip_data.open(chairs, category=("chair",)).build.path == chairs
+
+
+def test_a_plain_build_goes_before_a_compressed_one(home):
+    for dataset, k in (("s3dis", 32), ("mine", 4)):
+        write_build(
+            home / f"built/{dataset}-gzip",
+            s3dis_records(3),
+            s3dis_schema(),
+            dataset=dataset,
+            compression="gzip",
+            parameters={"k": k, "compression": "gzip", **(S3DIS if dataset == "s3dis" else {})},
+        )
+    assert kmip_data.open("s3dis", home=home).build.path.name == "s3dis-k32"
+    assert kmip_data.open("mine", home=home).build.path.name == "mine"
+    for dataset in ("s3dis", "mine"):
+        found = kmip_data.open(dataset, home=home, compression="gzip")
+        assert found.build.path.name == f"{dataset}-gzip"
+    where = Home.locate(home)
+    assert obtain("s3dis", home=where, build=False).path.name == "s3dis-k32"
+    assert obtain("s3dis", home=where, build=False, compression="gzip").path.name == "s3dis-gzip"
+
+
+def test_a_compressed_build_alone_is_found(tmp_path):
+    gzip = {"k": 4, "compression": "gzip"}
+    folder = tmp_path / "built/mine"
+    write_build(folder, s3dis_records(3), s3dis_schema(), dataset="mine", compression="gzip", parameters=gzip)
+    assert kmip_data.open("mine", home=tmp_path).build.path == folder

@@ -1,0 +1,319 @@
+"""A build folder is data from a stranger: what it says is checked before anything relies on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+from support.strangers_builds import ENCODING, copy_build, make_originals, put, reseal, uses
+
+import kmip_data
+from kmip_data import GraphLoader, ShardedDataset
+from kmip_data.builds.home import Build
+from kmip_data.drawing.pictures import drawing_of
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small import MAX_BYTES
+from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.hdf5.file import put_text
+from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.pipelines.finishing import encode
+from kmip_data.reading.store import open_store
+
+TESTS = Path(__file__).parents[1]
+COLUMN = f"columns/{ENCODING}/00000.h5"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("originals")
+    make_originals(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(originals, tmp_path):
+    return lambda name: copy_build(originals / name, tmp_path / "build")
+
+
+def change_card(folder, change, file=CARD_NAME):
+    content = json.loads((folder / file).read_bytes())
+    change(content)
+    (folder / file).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["neighbor", "index", "one"])
+def test_what_is_done_with_a_whole_build(copy, name):
+    folder = copy(name)
+    for number, use in enumerate(uses(folder)):
+        if number == 6 and name != "neighbor":  # no neighbour table
+            with pytest.raises(UsageError, match="compact"):
+                use()
+        else:
+            use()
+
+
+# Edges that lead out of their graph
+
+
+def lead_out(folder, name):
+    key = "edge/neighbor" if name == "neighbor" else "edge/index"
+    put(folder, "shards/00000.h5", key, (0, 0), 63)
+
+
+def encode_one(folder, name):
+    build = Build(folder, read_card(folder))
+    (folder / "columns" / name).mkdir()
+    encode.encode_shard_columns(encode._tasks(build, [parse_encoding(name)], folder / "stop", 1)[0])
+
+
+@pytest.mark.parametrize("name", ["neighbor", "index", "one"])
+@pytest.mark.parametrize("encoding", ["rwse4", "lappe2", "degree-profile-2.0"])
+def test_encodings_of_edges_that_lead_out(copy, name, encoding):
+    folder = copy(name)
+    lead_out(folder, name)
+    with pytest.raises(DamagedInput, match=r"edge/.* holds wrong values"):
+        encode_one(folder, encoding)
+    assert not list((folder / "columns" / encoding).iterdir())
+
+
+@pytest.mark.parametrize("name", ["neighbor", "index", "one"])
+def test_reading_edges_that_lead_out(copy, name):
+    folder = copy(name)
+    whole = ShardedDataset(folder)
+    assert sum(data.num_nodes for data in whole) == whole.nodes.sum()
+    del whole
+    lead_out(folder, name)
+    dataset = ShardedDataset(folder)
+    for _ in range(2):
+        with pytest.raises(DamagedInput, match="leads out of its graph"):
+            dataset[0]
+    with pytest.raises(DamagedInput, match="leads out of its graph"):
+        list(GraphLoader(dataset, batch_size=4))
+    if name == "neighbor":
+        with pytest.raises(DamagedInput, match="leads out of its graph"):
+            list(GraphLoader(dataset, batch_size=4, compact=True))
+    with pytest.raises(DamagedInput, match="leads out of its graph"):
+        drawing_of(open_store(Build(folder, read_card(folder))), 0)
+    assert ShardedDataset(folder, columns=["x"])[0].x.shape[1] == 3  # no edges are read
+
+
+def test_each_graph_is_looked_at_once(copy, monkeypatch):
+    from kmip_data.reading import gather
+
+    looked = []
+    first_outside = gather.first_outside
+    monkeypatch.setattr(gather, "first_outside", lambda *a: looked.append(a[0].shape[1]) or first_outside(*a))
+    loader = GraphLoader(ShardedDataset(copy("neighbor")), batch_size=2)
+    for _ in range(3):
+        list(loader)
+    assert looked == [2, 2]
+
+
+# Values out of range
+
+
+@pytest.mark.parametrize("value", [3, 255])
+def test_labels_out_of_range(copy, value):
+    folder = copy("index")
+    put(folder, "shards/00000.h5", "node/y", 0, value)
+    dataset = ShardedDataset(folder)
+    with pytest.raises(DamagedInput, match="y is out of range"):
+        dataset[0]
+    with pytest.raises(DamagedInput, match="y is out of range"):
+        list(GraphLoader(dataset, batch_size=2))
+    with pytest.raises(DamagedInput, match="label is out of range"):
+        drawing_of(open_store(dataset.build), 0)
+
+
+def test_values_of_edges_out_of_range(copy):
+    folder = copy("index")
+    put(folder, "shards/00000.h5", "edge/weight", 0, 10)
+    with pytest.raises(DamagedInput, match="weight is out of range"):
+        ShardedDataset(folder)[0]
+
+
+@pytest.mark.parametrize("position", [-1, 4, -(2**63), 2**62])
+def test_positions_of_a_split_out_of_range(copy, position):
+    folder = copy("index")
+    put(folder, "splits/default.h5", "split/train", 0, position)
+    with pytest.raises(DamagedInput, match="does not fit the shards"):
+        ShardedDataset(folder, "train")
+
+
+def test_a_split_of_other_nodes(copy):
+    folder = copy("one")
+    put(folder, "splits/default.h5", "split/node_code", 0, 3)
+    with pytest.raises(DamagedInput, match="does not fit the shards"):
+        ShardedDataset(folder)
+    folder = copy("one")
+    with h5py.File(folder / "splits/default.h5", "r+") as file:
+        code = file["split/node_code"][:]
+        del file["split/node_code"]
+        file.create_dataset("split/node_code", data=code[:-1], track_times=False)
+    reseal(folder)
+    with pytest.raises(DamagedInput, match="does not fit the shards"):
+        ShardedDataset(folder)
+
+
+def test_parts_that_the_card_does_not_name(copy):
+    folder = copy("index")
+    change_card(folder, lambda card: card["splits"]["default"]["parts"].pop("train"))
+    with pytest.raises(DamagedInput, match="does not fit the shards"):
+        ShardedDataset(folder, "train")
+
+
+# Added columns
+
+
+def test_a_column_with_a_key_of_the_build(copy):
+    folder = copy("index")
+
+    def rename(schema):
+        schema["columns"][0].update(key="node/x", shape=[100])
+
+    for file in sorted((folder / "columns" / ENCODING).glob("*.h5")):
+        with h5py.File(file, "r+") as opened:
+            schema = json.loads(opened.attrs["schema"])
+            rename(schema)
+            nodes = opened["node/rwse"].shape[0]
+            del opened["node/rwse"], opened.attrs["schema"]
+            opened.create_dataset("node/x", (nodes, 100), "<f4", track_times=False)
+            opened["node/x"][...] = 1
+            put_text(opened, "schema", json.dumps(schema))
+    change_card(folder, lambda card: rename(card["data_schema"]), f"columns/{ENCODING}/{CARD_NAME}")
+    reseal(folder)
+    with pytest.raises(DamagedInput, match="key that is another column's"):
+        kmip_data.open(folder, columns=["x", ENCODING])
+
+
+# Names
+
+
+BAD_NAMES = (
+    "../elsewhere",
+    "/etc/passwd",
+    "..",
+    "a/b",
+    "a\x1b[31m",
+    "a\n",
+    "\u00e4",
+    "-a",
+    "x" * 300,
+    1,
+)
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_are_none(copy, name):
+    folder = copy("index")
+    original = (folder / CARD_NAME).read_text()
+    for change in (
+        lambda card: card.update(dataset=name),
+        lambda card: card.update(manifest=name),
+        lambda card: card.update(pipeline=name),
+        lambda card: card.update(key=name),
+        lambda card: card["shards"][0].update(file=name),
+        lambda card: card["shards"][0].update(file=f"shards/{name}/x"),
+        lambda card: card["splits"]["default"].update(file=name),
+        lambda card: card.update(default_split=name),
+        lambda card: card["splits"].update({str(name) + "/": card["splits"]["default"]}),
+    ):
+        (folder / CARD_NAME).write_text(original)
+        change_card(folder, change)
+        with pytest.raises(DamagedInput, match="cannot be read as a card"):
+            read_card(folder)
+    (folder / CARD_NAME).write_text(original)
+    change_card(folder, lambda card: card["files"][0].update(file=name), f"columns/{ENCODING}/{CARD_NAME}")
+    with pytest.raises(DamagedInput, match="cannot be read as the card of an added column"):
+        ShardedDataset(folder, columns=[ENCODING])
+
+
+def test_a_dataset_is_not_saved_under_what_is_no_name(tmp_path):
+    with pytest.raises(UsageError, match="cannot be called that"):
+        kmip_data.save([], tmp_path / "a", name="../b")
+
+
+# Values of the card
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: card["parameters"].update(k="32"),
+        lambda card: card["parameters"].update(compression=["gzip"]),
+        lambda card: card["parameters"].update(more={"a": {}}),
+        lambda card: card["counts"].pop("nodes"),
+        lambda card: card["counts"].update(edges=-1),
+        lambda card: card["statistics"].update(classes=[1]),
+        lambda card: card["statistics"].update(classes={"total": [1, 2], "splits": {"a": {"b": [1]}}}),
+        lambda card: card["statistics"].update(in_degree={"min": 1}),
+        lambda card: card["statistics"].update(city={"features": {"mean": "a"}}),
+        lambda card: card["statistics"].update(standardisation=3),
+        lambda card: card["data_schema"].update(columns=[{}]),
+        lambda card: card["data_schema"].update(edges=[]),
+        lambda card: card["data_schema"]["columns"][0].update(fields=[1]),
+        lambda card: card["data_schema"]["columns"][0].update(low=10**400),
+        lambda card: card["data_schema"]["columns"][0].update(shape=[2**31] * 8),
+        lambda card: card["license"].update(url="https://example.org"),
+        lambda card: card["shards"][0].update(graphs=-1),
+        lambda card: card.update(shards=[0] * 2_000_000),
+    ],
+)
+def test_cards_with_other_values(copy, change):
+    folder = copy("index")
+    change_card(folder, change)
+    with pytest.raises(DamagedInput, match="cannot be read as a card"):
+        read_card(folder)
+
+
+# Sizes before contents
+
+
+@pytest.mark.parametrize("file", [CARD_NAME, f"columns/{ENCODING}/{CARD_NAME}"])
+def test_large_cards_are_not_read(copy, file):
+    folder = copy("index")
+    os.truncate(folder / file, MAX_BYTES + 1)
+    with pytest.raises(DamagedInput) as caught:
+        ShardedDataset(folder, columns=[ENCODING])
+    assert "more than the 16,777,216 that are read" in str(caught.value)
+
+
+def test_a_card_that_is_a_pipe(copy):
+    folder = copy("index")
+    (folder / CARD_NAME).unlink()
+    os.mkfifo(folder / CARD_NAME)
+    with pytest.raises(DamagedInput) as caught:
+        read_card(folder)
+    assert "not a regular file" in str(caught.value)
+
+
+# Anything
+
+
+def fuzz(originals, work, seed, cases):
+    """Try random damages in a process of their own, which may crash."""
+    command = [sys.executable, "-m", "support.strangers_fuzz", originals, work, seed, cases]
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, check=False
+    )
+    case = work / "case.txt"
+    assert done.returncode == 0, f"{done.returncode}: {case.read_text()}\n{done.stdout}{done.stderr[-6_000:]}"
+    assert done.stdout == f"{cases:,} cases\n"
+
+
+def test_random_damage(originals, tmp_path):
+    fuzz(originals, tmp_path, 0, 200)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_random_damage_at_length(originals, tmp_path, seed):
+    fuzz(originals, tmp_path, 1 + seed, 2_000)

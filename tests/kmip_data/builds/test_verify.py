@@ -1,0 +1,452 @@
+"""`verify_build`: a good build passes, and every fault is found and named."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_build, make_records
+
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import UsageError
+from kmip_data.format import contents
+from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.reader import Shard
+from kmip_data.format.splits import encode_node_split, encode_split
+from kmip_data.format.writer import encode_shard
+
+SIZES = [[40, 0, 1, 30], [7], [100, 50, 5]]
+SHARDS = ["shards/00000.h5", "shards/00001.h5", "shards/00002.h5"]
+
+
+def dealt(schema, sizes=SIZES):
+    """Records of all shards, with keys unique over the build."""
+    records = iter(make_records(schema, [size for shard in sizes for size in shard]))
+    return [[next(records) for _ in shard] for shard in sizes]
+
+
+@pytest.fixture(params=["points", "edges", "gzip", "zstd"])
+def build(request, tmp_path):
+    schema = EDGE_SCHEMA if request.param == "edges" else POINT_SCHEMA
+    compression = request.param if request.param in {"gzip", "zstd"} else None
+    make_build(tmp_path / "build", dealt(schema), schema, compression=compression)
+    return tmp_path / "build"
+
+
+@pytest.fixture
+def points(tmp_path):
+    make_build(tmp_path / "build", dealt(POINT_SCHEMA), POINT_SCHEMA)
+    return tmp_path / "build"
+
+
+def found(report):
+    """The problems as (file, what)."""
+    return [(problem.file, problem.what) for problem in report.problems]
+
+
+def reseal(folder):
+    """Make the card agree with the bytes on disk, so that only deeper checks can find a fault."""
+    card = read_card(folder)
+    for entry in (*card.shards, *card.splits.values()):
+        data = (folder / entry.file).read_bytes()
+        entry.sha256 = hashlib.sha256(data).hexdigest()
+        if hasattr(entry, "bytes"):
+            entry.bytes = len(data)
+    (folder / CARD_NAME).write_text(card.to_json())
+
+
+def change_card(folder, change):
+    card = read_card(folder)
+    change(card)
+    (folder / CARD_NAME).write_text(card.to_json())
+
+
+def test_good_build(build):
+    report = verify_build(build)
+    assert report.ok
+    assert report.problems == report.broken_shards == []
+    shards = [Shard(build / file) for file in SHARDS]
+    assert report.checked == {
+        "shards": 3,
+        "splits": 1,
+        "graphs": 8,
+        "nodes": 233,
+        "edges": sum(shard.edges for shard in shards),
+        "bytes": sum((build / file).stat().st_size for file in SHARDS),
+    }
+
+
+def test_small_blocks_give_the_same(build, monkeypatch):
+    monkeypatch.setattr(contents, "BLOCK_VALUES", 7)
+    assert verify_build(build).ok
+
+
+def test_folder_without_card(tmp_path):
+    with pytest.raises(UsageError, match="not a finished build"):
+        verify_build(tmp_path)
+
+
+# Faults that digests find
+
+
+def flip(path, random):
+    data = bytearray(path.read_bytes())
+    at = int(random.integers(0, len(data)))
+    data[at] ^= 1 << int(random.integers(0, 8))
+    path.write_bytes(data)
+
+
+def undetected_flips(folder, count, seed):
+    random = np.random.default_rng(seed)
+    files = [*SHARDS, "splits/stride.h5", CARD_NAME]
+    missed = []
+    for number in range(count):
+        file = files[number % len(files)]
+        original = (folder / file).read_bytes()
+        flip(folder / file, random)
+        report = verify_build(folder)
+        if report.ok or file not in {problem.file for problem in report.problems}:
+            missed.append((file, number))
+        if file != CARD_NAME:  # a flip in the card may spoil the digest of any file
+            assert report.broken_shards == ([file] if file in SHARDS else []), report.problems
+        (folder / file).write_bytes(original)
+    assert verify_build(folder).ok
+    return missed
+
+
+def test_bit_flips_are_found(build):
+    assert undetected_flips(build, 60, 0) == []
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(5))
+def test_bit_flips_at_length(build, seed, torture_count):
+    assert undetected_flips(build, 300, 1 + seed) == []
+    torture_count("bit flips", 300)
+
+
+def test_every_bit_of_the_card_counts(points):
+    """Also where the changed text is JSON of equal values: `1e-05` and `1E-05`, `\\u00e4` and `\\u00E4`."""
+    change_card(points, lambda card: card.statistics.update(small=1e-5, big=1e300))
+    assert verify_build(points).ok
+    text = (points / CARD_NAME).read_text()
+    random = np.random.default_rng(0)
+    for old, new in (("e-05", "E-05"), ("1e+300", "1E+300"), (" ", "  "), ("ö", "\\u00f6"), ("\n", "\r\n")):
+        assert old in text
+        (points / CARD_NAME).write_text(text.replace(old, new, 1), newline="")
+        assert found(verify_build(points)) == [(CARD_NAME, "was changed after it was written")]
+    data = text.encode()
+    for at in random.choice(len(data), 200, replace=False):
+        changed = bytearray(data)
+        changed[at] ^= 1 << int(random.integers(0, 8))
+        (points / CARD_NAME).write_bytes(changed)
+        assert CARD_NAME in {problem.file for problem in verify_build(points).problems}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "{}", '{"version": 1}', "\xff", "<html>", "[" * 100_000]
+)
+def test_card_that_is_none(points, text):
+    (points / CARD_NAME).write_text(text, encoding="latin-1")
+    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+
+
+def test_card_with_a_schema_that_is_none(points):
+    card = (points / CARD_NAME).read_text()
+    for schema in ({}, {"columns": 1}, {"columns": [], "views": [], "edges": "index", "colour": 1}):
+        (points / CARD_NAME).write_text(card)
+        change_card(points, lambda card, schema=schema: setattr(card, "data_schema", schema))
+        assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+
+
+def test_truncation_is_found(points):
+    data = (points / SHARDS[2]).read_bytes()
+    for size in range(0, len(data), 4096):
+        (points / SHARDS[2]).write_bytes(data[:size])
+        report = verify_build(points)
+        assert report.broken_shards == [SHARDS[2]]
+
+
+def test_appended_bytes_are_found(points):
+    with (points / SHARDS[0]).open("ab") as file:
+        file.write(b"\0")
+    assert verify_build(points).broken_shards == [SHARDS[0]]
+
+
+def test_missing_and_extra_shards(points):
+    (points / SHARDS[1]).unlink()
+    shutil.copy(points / SHARDS[0], points / "shards/00003.h5")
+    (points / "shards/00001.h5.partial").write_bytes(b"left")
+    report = verify_build(points)
+    assert found(report) == [
+        ("shards/00001.h5.partial", "is not part of the build"),
+        ("shards/00003.h5", "is not part of the build"),
+        (SHARDS[1], "is missing"),
+    ]
+    assert report.broken_shards == [SHARDS[1]]
+
+
+def test_missing_folder_of_shards(points):
+    shutil.rmtree(points / "shards")
+    assert verify_build(points).broken_shards == SHARDS
+
+
+def test_swapped_shards(points):
+    first, second = (points / SHARDS[0]).read_bytes(), (points / SHARDS[2]).read_bytes()
+    (points / SHARDS[0]).write_bytes(second)
+    (points / SHARDS[2]).write_bytes(first)
+    report = verify_build(points)
+    assert report.broken_shards == [SHARDS[0], SHARDS[2]]
+    reseal(points)  # the digests agree now; the counts do not
+    report = verify_build(points)
+    assert (SHARDS[0], "has another number of graphs") in found(report)
+
+
+# Faults that only reading finds: the digests in the card are made to agree
+
+
+def patch(folder, file, key, position, value):
+    """Overwrite one value of a dataset and make the card agree."""
+    shard = Shard(folder / file)
+    view = shard.mapped(key)
+    with h5py.File(folder / file) as plain:
+        offset = plain[key].id.get_offset()
+    with (folder / file).open("r+b") as raw:
+        raw.seek(offset + position * view.dtype.itemsize)
+        raw.write(np.asarray(value, view.dtype).tobytes())
+    reseal(folder)
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "position", "value", "expected", "record", "row"),
+    [
+        (POINT_SCHEMA, "edge/neighbor", 4 * 41 + 1, 30, "indices inside their graph", "g3", 0),
+        (POINT_SCHEMA, "edge/neighbor", 4 * 40 + 3, 1, "indices inside their graph", "g2", 0),
+        (POINT_SCHEMA, "edge/neighbor", 4 * 70 + 3, 65_535, "indices inside their graph", "g3", 29),
+        (POINT_SCHEMA, "node/x", 6 * 40 + 5, np.nan, "finite values", "g2", 0),
+        (POINT_SCHEMA, "node/x", 6 * 70, -np.inf, "finite values", "g3", 29),
+        (POINT_SCHEMA, "node/y", 41, 13, "at most 12", "g3", 0),
+        (POINT_SCHEMA, "graph/category", 1, 16, "at most 15", "g1", 0),
+        (EDGE_SCHEMA, "node/x", 0, np.inf, "finite values", "g0", 0),
+        (EDGE_SCHEMA, "edge/index", 0, 40, "indices inside their graph", "g0", 0),
+        (EDGE_SCHEMA, "edge/attr", 2 * 3, np.nan, "finite values", "g0", 3),
+    ],
+)
+@pytest.mark.parametrize("block", [2**20, 10])
+def test_wrong_value_is_found(
+    tmp_path, monkeypatch, schema, key, position, value, expected, record, row, block
+):
+    monkeypatch.setattr(contents, "BLOCK_VALUES", block)
+    make_build(tmp_path / "build", dealt(schema), schema)
+    patch(tmp_path / "build", SHARDS[0], key, position, value)
+    report = verify_build(tmp_path / "build")
+    assert found(report) == [(SHARDS[0], f"{key} holds wrong values")]
+    assert report.problems[0].expected == expected
+    assert report.problems[0].found == f"1 other, the first in record {record!r}, row {row}"
+    assert report.broken_shards == [SHARDS[0]]
+
+
+def test_wrong_values_in_compressed_shards(tmp_path):
+    records = dealt(POINT_SCHEMA)
+    records[1][0].columns["node/x"][3, 2] = np.nan
+    records[1][0].columns["node/y"][4] = 99
+    make_build(tmp_path / "build", records, POINT_SCHEMA, compression="zstd")
+    report = verify_build(tmp_path / "build")
+    assert found(report) == [
+        (SHARDS[1], "node/x holds wrong values"),
+        (SHARDS[1], "node/y holds wrong values"),
+    ]
+    assert "row 3" in report.problems[0].found
+
+
+def test_columns_that_need_not_be_finite(tmp_path):
+    x = dataclasses.replace(POINT_SCHEMA.columns[0], finite=False)
+    schema = dataclasses.replace(POINT_SCHEMA, columns=(x, *POINT_SCHEMA.columns[1:]))
+    records = dealt(schema)
+    records[1][0].columns["node/x"][3, 2] = np.nan
+    make_build(tmp_path / "build", records, schema)
+    assert verify_build(tmp_path / "build").ok
+
+
+def test_pointers_out_of_order(points):
+    patch(points, SHARDS[0], "graph/node_ptr", 2, 39)
+    report = verify_build(points)
+    assert found(report) == [(SHARDS[0], "has row pointers that are not in order (graph/node_ptr)")]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (dict(dataset="other", build_key="0123456789ab"), "is of another dataset"),
+        (dict(dataset="sample-points", build_key="ba9876543210"), "is of another build"),
+    ],
+)
+def test_shard_of_another_build(points, options, what):
+    shard = encode_shard(dealt(POINT_SCHEMA)[1], POINT_SCHEMA, **options)
+    (points / SHARDS[1]).write_bytes(shard.data)
+    reseal(points)
+    assert found(verify_build(points)) == [(SHARDS[1], what)]
+
+
+def test_shard_of_another_schema(points):
+    schema = dataclasses.replace(POINT_SCHEMA, directed=False)
+    shard = encode_shard(dealt(POINT_SCHEMA)[1], schema, dataset="sample-points", build_key="0123456789ab")
+    (points / SHARDS[1]).write_bytes(shard.data)
+    reseal(points)
+    assert found(verify_build(points)) == [(SHARDS[1], "is of another schema")]
+
+
+def test_key_twice(points):
+    records = [dataclasses.replace(dealt(POINT_SCHEMA)[1][0], key="g0")]
+    shard = encode_shard(records, POINT_SCHEMA, dataset="sample-points", build_key="0123456789ab")
+    (points / SHARDS[1]).write_bytes(shard.data)
+    reseal(points)
+    assert ("shards", "hold two records of one key") in found(verify_build(points))
+
+
+def test_counts_of_the_card(points):
+    change_card(points, lambda card: card.counts.update(nodes=1))
+    assert found(verify_build(points)) == [(CARD_NAME, "counts other nodes")]
+    change_card(points, lambda card: card.counts.clear())
+    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere.h5", "/etc/passwd", "shards/a/b.h5", "shards/..", "other/x.h5"]
+)
+def test_card_that_points_elsewhere(points, name):
+    change_card(points, lambda card: setattr(card.shards[0], "file", name))
+    report = verify_build(points)
+    assert found(report) == [(CARD_NAME, "cannot be read as a card")]
+    assert not report.checked
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], "splits/stride.h5"])
+def test_files_without_end(points, name):
+    """A link to a device, or a pipe, in the place of a file is not read."""
+    (points / name).unlink()
+    (points / name).symlink_to("/dev/zero")
+    assert found(verify_build(points)) == [(name, "is missing")]
+    (points / name).unlink()
+    os.mkfifo(points / name)
+    assert found(verify_build(points)) == [(name, "is missing")]
+
+
+def test_card_of_another_format(points):
+    change_card(points, lambda card: setattr(card, "format_version", 2))
+    assert found(verify_build(points)) == [(CARD_NAME, "names another format")]
+
+
+def test_card_without_its_default_split(points):
+    change_card(points, lambda card: setattr(card, "default_split", ""))
+    assert found(verify_build(points)) == [(CARD_NAME, "has no default split")]
+    change_card(points, lambda card: setattr(card, "default_split", "absent"))
+    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+
+
+# Splits
+
+
+def put_split(folder, data):
+    (folder / "splits/stride.h5").write_bytes(data)
+    reseal(folder)
+
+
+KEYS = [f"g{i}" for i in range(8)]
+PARTS = {"train": [0, 2, 4, 6], "val": [1, 5], "test": [3, 7]}
+
+
+def test_missing_split(points):
+    (points / "splits/stride.h5").unlink()
+    assert found(verify_build(points)) == [("splits/stride.h5", "is missing")]
+
+
+def test_split_that_is_none(points):
+    put_split(points, b"<html>")
+    assert found(verify_build(points)) == [("splits/stride.h5", "is not an HDF5 file")]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (dict(rule="room"), "is of another rule"),
+        (dict(parameters={"step": 3}), "is of another rule"),
+        (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has other records in train"),
+        (dict(parts={**PARTS, "val": [5]}), "has other records in val"),
+        (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
+        (dict(parts={"train": PARTS["train"], "val": PARTS["val"]}), "has other parts"),
+        (dict(parts={**PARTS, "more": []}), "has other parts"),
+    ],
+)
+def test_other_split(points, options, what):
+    data, _ = encode_split(
+        **{"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KEYS, **options}
+    )
+    put_split(points, data)
+    assert found(verify_build(points)) == [("splits/stride.h5", what)]
+
+
+@pytest.mark.parametrize(
+    ("part", "position", "value"), [("val", 0, 2), ("val", 1, 1), ("test", 0, 8), ("train", 0, -1)]
+)
+def test_split_positions(points, part, position, value):
+    """Overlapping, repeated and out of range: what the writer refuses, made by hand."""
+    with h5py.File(points / "splits/stride.h5", "r+") as file:
+        file[f"split/{part}"][position] = value
+    reseal(points)
+    assert found(verify_build(points)) == [("splits/stride.h5", "has parts that are not valid")]
+
+
+def test_split_counts_of_the_card(points):
+    change_card(points, lambda card: setattr(card.splits["stride"].parts["val"], "nodes", 3))
+    assert found(verify_build(points)) == [(CARD_NAME, "counts other records in val of splits/stride.h5")]
+
+
+def node_build(folder, code):
+    """One graph of 40 nodes with a split of its nodes."""
+    make_build(folder, [make_records(EDGE_SCHEMA, [40])], EDGE_SCHEMA)
+    data, digests = encode_node_split(code, rule="random", parameters={"seed": 0})
+    (folder / "splits/stride.h5").write_bytes(data)
+
+    def enter(card):
+        split = card.splits["stride"]
+        split.rule, split.parameters = "random", {"seed": 0}
+        for value, name in enumerate(("train", "val", "test")):
+            split.parts[name].nodes = int((code == value).sum())
+            split.parts[name].digest = digests[name]
+
+    change_card(folder, enter)
+    reseal(folder)
+
+
+def test_split_of_nodes(tmp_path):
+    code = np.array([0, 1, 2, 255] * 10, np.uint8)
+    node_build(tmp_path / "good", code)
+    assert verify_build(tmp_path / "good").ok
+    with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
+        file["split/node_code"][0] = 1
+    reseal(tmp_path / "good")
+    words = [what for _, what in found(verify_build(tmp_path / "good"))]
+    assert words == ["has other records in train", "has other records in val"]
+    with h5py.File(tmp_path / "good/splits/stride.h5", "r+") as file:
+        file["split/node_code"][0] = 7
+    reseal(tmp_path / "good")
+    assert found(verify_build(tmp_path / "good")) == [("splits/stride.h5", "has parts that are not valid")]
+    node_build(tmp_path / "short", code[:-1])
+    assert found(verify_build(tmp_path / "short")) == [("splits/stride.h5", "has parts that are not valid")]
+
+
+def test_card_digest_is_of_its_content(points):
+    """The rule of docs/format.md, done by hand."""
+    content = json.loads((points / CARD_NAME).read_text())
+    digest = content.pop("digest")
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(canonical.encode()).hexdigest() == digest
+    assert Path(points / CARD_NAME).read_text() == read_card(points).to_json()

@@ -1,0 +1,192 @@
+"""The dataset classes, over builds of generated samples and of real blocks."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.transforms as T
+from support.same import assert_same
+from support.shared import shared_data
+from torch_geometric.loader import DataLoader
+
+from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart
+from kmip_data.errors import UsageError
+
+QUIET = {"sample": True, "quiet": True, "jobs": 1}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home where a small sample of each is built."""
+    folder = tmp_path_factory.mktemp("home")
+    S3DIS(folder, k=4, limit=24, **QUIET)
+    ShapeNetPart(folder, k=4, limit=32, **QUIET)
+    return folder
+
+
+def s3dis(home, **arguments):
+    return S3DIS(home, **{"k": 4, "limit": 24, "build": False, "sample": True, **arguments})
+
+
+def test_s3dis(home):
+    parts = {part: s3dis(home, split=part) for part in ("train", "val", "test")}
+    whole = s3dis(home, split=None)
+    assert len(whole) == 24
+    assert sorted(np.concatenate([part.records for part in parts.values()]).tolist()) == list(range(24))
+    assert all(key.startswith("Area_6") for key in parts["test"].keys)
+    item = parts["train"][0]
+    assert repr(item) == "Data(x=[4096, 9], edge_index=[2, 16384], y=[4096], pos=[4096, 3])"
+    assert torch.equal(item.pos, item.x[:, :3])
+    assert item.edge_index[1].tolist() == torch.arange(4096).repeat_interleave(4).tolist()
+    assert (whole.num_classes, whole.num_features, whole.num_edge_features) == (13, 9, 0)
+    assert whole.class_names[12] == "clutter"
+    assert repr(parts["val"]).startswith("S3DIS(s3dis sample, ")
+    assert "k=4" in repr(parts["val"])
+    assert parts["val"].split_digest == whole.card.splits["upstream-area6-seed0"].parts["val"].digest
+
+
+def test_nearest_first(home):
+    item = s3dis(home, split="val")[0]
+    length = (item.pos[item.edge_index[0]] - item.pos[item.edge_index[1]]).norm(dim=1).view(-1, 4)
+    assert (length.diff(dim=1) >= -1e-6).all()
+
+
+def test_features_and_lengths(home):
+    whole = s3dis(home, split="val")[0]
+    item = s3dis(home, split="val", features="position-color", edge_attr=True)[0]
+    assert torch.equal(item.x, whole.x[:, :6])
+    assert item.edge_attr.shape == (16384, 1)
+    wanted = T.Distance(norm=False)(whole).edge_attr
+    assert torch.allclose(item.edge_attr, wanted, rtol=1e-6)
+    loader = GraphLoader(s3dis(home, split="val", features="position-color", edge_attr=True), 2)
+    wanted = DataLoader(s3dis(home, split="val", features="position-color", edge_attr=True), 2)
+    for batch, other in zip(loader, wanted, strict=True):
+        assert_same(batch, other)
+    with pytest.raises(UsageError, match="set of features"):
+        s3dis(home, features="colour")
+
+
+def test_a_missing_split_is_added_to_the_build(home):
+    before = set(s3dis(home).card.splits)
+    room = s3dis(home, split="val", split_rule="room", split_seed=3, test_area=2)
+    assert room.split_name == "room-area2-seed3"
+    assert room.split_name not in before
+    rooms = {key.rpartition("/")[0] for key in room.keys}
+    train = s3dis(home, split="train", split_rule="room", split_seed=3, test_area=2)
+    assert not rooms & {key.rpartition("/")[0] for key in train.keys}
+    again = s3dis(home, split="val", split_rule="room", split_seed=3, test_area=2)
+    assert again.split_digest == room.split_digest
+
+
+def test_shapenet_part(home):
+    dataset = ShapeNetPart(home, split="train", k=4, limit=32, sample=True, build=False)
+    item = dataset[0]
+    assert item.category.shape == (1,)
+    assert item.category.dtype == torch.int64
+    assert torch.equal(item.pos, item.x[:, 3:])
+    assert (dataset.num_classes, dataset.num_features) == (50, 6)
+    for batch, wanted in zip(GraphLoader(dataset, 3), DataLoader(dataset, 3), strict=True):
+        assert_same(batch, wanted)
+
+
+def test_categories(home):
+    for categories in ("Chair", ["Chair"], ("chair",)):
+        dataset = ShapeNetPart(home, split=None, k=4, categories=categories, **QUIET)
+        assert set(dataset.card.parameters["category"]) == {"Chair"}
+        assert 12 <= int(dataset[0].y.min()) <= int(dataset[0].y.max()) <= 15
+    with pytest.raises(UsageError, match="Did you mean 'Chair'"):
+        ShapeNetPart(home, categories="Chiar", **QUIET)
+
+
+def test_every_class_has_the_stratified_rule(home):
+    arguments = {"k": 4, "limit": 32, **QUIET}
+    usual, drawn, again = (
+        ShapeNetPart(home, split="train", **arguments, **rule)
+        for rule in ({}, *2 * [{"split_rule": "stratified", "split_seed": 3}])
+    )
+    assert drawn.split_name == "stratified-seed3"
+    assert len(drawn) == len(usual)
+    assert drawn.keys == again.keys != usual.keys
+    with pytest.raises(UsageError, match="draws nothing"):
+        ShapeNetPart(home, split="train", **arguments, split_seed=3)
+
+
+@pytest.mark.parametrize("argument", ["pre_transform", "pre_filter", "force_reload", "train"])
+def test_arguments_of_pyg_that_are_not_here_say_what_to_use(tmp_path, argument):
+    with pytest.raises(UsageError, match=f"S3DIS does not take {argument}") as caught:
+        S3DIS(tmp_path, **{argument: True})
+    assert "use " in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_city_has_masks_not_parts(tmp_path):
+    with pytest.raises(UsageError, match="train_mask, val_mask, test_mask"):
+        CityNetwork("helsinki", root=tmp_path, split="train")
+
+
+def test_root_may_be_the_build_folder(home):
+    folder = s3dis(home).build.path
+    dataset = S3DIS(folder, k=4, limit=24, sample=True)
+    assert dataset.build.path == folder
+    with pytest.raises(UsageError) as error:
+        S3DIS(folder, limit=24, sample=True)
+    assert "k = 32" in str(error.value)
+    assert "k = 4" in str(error.value)
+    with pytest.raises(UsageError, match="another build"):
+        ShapeNetPart(folder, sample=True)
+    with pytest.raises(UsageError, match="the same thing"):
+        S3DIS(folder, home=home)
+
+
+def test_build_false_names_the_command(home):
+    with pytest.raises(UsageError) as error:
+        s3dis(home, k=5)
+    assert "kmip-data build s3dis --limit 24 --k 5 --sample" in str(error.value)
+    with pytest.raises(UsageError, match="Did you mean 'offline'"):
+        S3DIS(home, ofline=True)
+
+
+def test_a_sample_is_never_a_substitute(home, tmp_path):
+    with pytest.raises(UsageError):
+        S3DIS(home, k=4, limit=24, build=False)
+
+
+def test_transform_and_selection(home):
+    dataset = s3dis(home, split="train", transform=T.Compose([T.NormalizeScale()]))
+    assert float(dataset[1:3][0].pos.abs().max()) <= 1
+    assert isinstance(dataset[1:3], S3DIS)
+
+
+@pytest.mark.parametrize("kind", [S3DIS, ShapeNetPart])
+def test_defaults_are_the_pipelines(kind):
+    from kmip_data.builds.find import record_parameters
+
+    signature = inspect.signature(kind.__init__).parameters
+    name = {"S3DIS": "s3dis", "ShapeNetPart": "shapenet-part"}[kind.__name__]
+    for parameter, value in record_parameters(name, {}).items():
+        if parameter != "category":
+            assert signature[parameter].default == value
+
+
+def test_real_blocks(tmp_path):
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    dataset = S3DIS(tmp_path, split=None, archives=[archive], offline=True, quiet=True, jobs=1, k=8)
+    assert not dataset.card.sample
+    assert len(dataset) == 49
+    for batch, wanted in zip(GraphLoader(dataset[:9], 4), DataLoader(dataset[:9], 4), strict=True):
+        assert_same(batch, wanted)
+    again = S3DIS(tmp_path, split="train", k=8, offline=True)  # the finished build is enough
+    assert again.build.path == dataset.build.path
+
+
+def test_an_unknown_argument_names_the_nearest_of_all(tmp_path):
+    with pytest.raises(UsageError, match="Did you mean 'k'") as caught:
+        S3DIS(home=tmp_path, kk=3)
+    assert "test_area" in str(caught.value)
+
+
+def test_a_part_without_graphs_is_warned_about(tmp_path):
+    with pytest.warns(UserWarning, match="part of upstream of shapenet-part has no graphs"):
+        dataset = ShapeNetPart(home=tmp_path, split="val", sample=True, limit=1, quiet=True)
+    assert len(dataset) == 0

@@ -1,0 +1,36 @@
+"""The tables of a city, against plain numpy on what the dataset class gives."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from support.cli import kmip
+
+import kmip_data
+from kmip_data.drawing.maps.summary import class_eccentricity, column_spreads
+
+
+def test_eccentricity_of_each_class(city):
+    rows = list(class_eccentricity(city))
+    assert [row[0] for row in rows] == list(range(10))
+    assert sum(row[1] for row in rows) == len(city.classes)
+    assert all(row[2] <= row[3] <= row[4] for row in rows)
+    assert all(a[4] <= b[2] for a, b in itertools.pairwise(rows)), "chunks of one order"
+
+
+def test_columns(build, city):
+    x = kmip_data.open(build.path)[0].x.numpy().astype(np.float64)
+    rows = list(column_spreads(city))
+    assert len(rows) == 37, "OpenStreetMap's numbers have no mean"
+    found = np.array([row[1:] for row in rows])
+    expected = [x.min(axis=0), x.mean(axis=0), x.max(axis=0), x.std(axis=0), (x != 0).mean(axis=0)]
+    assert np.allclose(found, np.stack(expected, axis=1))
+
+
+def test_stats_prints_them(build, tmp_path):
+    outcome = kmip("stats", build.path, "--output", tmp_path / "table.txt")
+    assert outcome.code == 0, outcome.err
+    for words in ("highway_0 footway", "length [m]", "most eccentricity [m]", "80.0%", "ODbL 1.0"):
+        assert words in outcome.out, words
+    assert "28.86" not in outcome.out, "edges of the whole graph are not those of a part's nodes"

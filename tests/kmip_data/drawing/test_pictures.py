@@ -1,0 +1,242 @@
+"""Pictures of records: what is read is what is drawn, and every kind of graph can be."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+from kmip_data.drawing.html import draw_html
+from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
+from kmip_data.drawing.pictures import Drawing, class_colors, draw_png, drawing_of
+from kmip_data.errors import UsageError
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.reading.store import ShardStore
+
+
+def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, nodes) if classes else None
+    edge_index = rng.integers(0, max(nodes, 1), (2, edges)) if nodes else np.zeros((2, 0), np.int64)
+    return Drawing("room/1", rng.random((nodes, dimensions)), y, edge_index)
+
+
+def pixels(path: Path):
+    from matplotlib.image import imread
+
+    return imread(io.BytesIO(path.read_bytes()), format="png")
+
+
+def test_drawing_of_a_record_is_the_record(tmp_path):
+    records = s3dis_records(9)
+    store = ShardStore(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
+    for position in (0, 3, 4, 8):
+        found, record = drawing_of(store, position), records[position]
+        assert found.key == record.key
+        np.testing.assert_array_equal(found.pos, record.columns["node/x"][:, :3])
+        np.testing.assert_array_equal(found.y, record.columns["node/y"])
+        expected = {(int(s), t) for t, row in enumerate(record.neighbor) for s in row}
+        assert set(map(tuple, found.edge_index.T.tolist())) == expected
+        incoming, outgoing = found.degrees()
+        assert set(incoming) == {4}
+        assert outgoing.sum() == found.edge_index.shape[1]
+
+
+def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
+    schema = Schema(
+        columns=(Column(key="node/pos", attribute="pos", stored="float32", presented="float32", shape=(2,)),),
+        edges="index",
+    )
+    pos = np.arange(6, dtype=np.float32).reshape(3, 2)
+    edges = np.array([[0, 2], [1, 0]])
+    record = GraphRecord(key="a", num_nodes=3, columns={"node/pos": pos}, edge_index=edges)
+    found = drawing_of(ShardStore(write_build(tmp_path / "b", [record], schema, dataset="own")), 0)
+    np.testing.assert_array_equal(found.pos, pos)
+    np.testing.assert_array_equal(found.edge_index, edges)
+    assert found.y is None
+
+
+def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
+    """As PascalVOC-SP has them among its features; rows go down."""
+    fields = ("mean red", "row of the centroid [px]", "column of the centroid [px]")
+    x = Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(3,), fields=fields)
+    schema = Schema(columns=(x,), edges="index", max_nodes=10)
+    values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
+    edges = np.array([[0, 1], [1, 0]], np.uint16)
+    record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
+    found = drawing_of(ShardStore(write_build(tmp_path / "build", [record], schema)), 0)
+    np.testing.assert_array_equal(found.pos, [[1, -10], [2, -20]])
+    assert found.place == ""
+
+
+def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
+    schema = Schema(columns=(), edges="none", max_nodes=100_000)
+    records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
+    store = ShardStore(write_build(tmp_path / "b", records, schema, dataset="own"))
+    found = drawing_of(store, 0)
+    assert len(np.unique(found.pos, axis=0)) == 3
+    assert "not of the data" in found.place
+    with pytest.raises(UsageError, match="cannot be drawn"):
+        drawing_of(store, 1)
+
+
+def test_many_edges_are_drawn_as_a_fixed_subset():
+    full = drawing(edges=500)
+    some = full.some_edges(100)
+    assert some.shape == (2, 100)
+    np.testing.assert_array_equal(some, full.some_edges(100))
+    assert set(map(tuple, some.T.tolist())) <= set(map(tuple, full.edge_index.T.tolist()))
+    assert full.some_edges(500) is full.edge_index
+
+
+def test_neighbouring_classes_have_different_colours():
+    colors = class_colors(50)
+    assert len(colors) == 50
+    assert len(set(colors[:20])) == 20
+    assert all(a != b for a, b in pairwise(colors))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {},
+        {"dimensions": 2},
+        {"classes": 0},
+        {"edges": 0},
+        {"nodes": 1, "edges": 0},
+        {"nodes": 0, "edges": 0},
+        {"classes": 50},
+    ],
+)
+def test_every_kind_of_graph_gives_a_picture(tmp_path, what):
+    path = tmp_path / "p.png"
+    draw_png([drawing(**what)], path, title="a sample", footer="licence", class_names=["wall"])
+    image = pixels(path)
+    assert image.shape[1] == 1760
+    assert image.std() > 0.01, "something is drawn"
+
+
+def test_more_records_make_a_taller_picture_and_equal_ones_equal_bytes(tmp_path):
+    one, two, again = (tmp_path / name for name in ("1.png", "2.png", "3.png"))
+    draw_png([drawing()], one, title="t", footer="f")
+    draw_png([drawing(), drawing(seed=1)], two, title="t", footer="f")
+    draw_png([drawing()], again, title="t", footer="f")
+    assert pixels(two).shape[0] > pixels(one).shape[0]
+    assert one.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("up", ["y", "z"])
+def test_tall_and_flat_graphs_stay_below_the_title(tmp_path, up):
+    """The panels' content must not run into the titles above it: the zoom follows the extent."""
+    from kmip_data.drawing.pictures import _zoom
+
+    tall = np.array([1.0, 4.0, 1.0]) if up == "y" else np.array([1.0, 1.0, 4.0])
+    flat = np.array([4.0, 0.2, 4.0]) if up == "y" else np.array([4.0, 4.0, 0.2])
+    assert _zoom(tall, up) < 1.15
+    assert _zoom(tall, up) != _zoom(flat, up)
+    assert _zoom(tall, up) == pytest.approx(_zoom(tall * 7, up)), "only the shape counts"
+
+
+def test_html_holds_every_point_and_escapes_names(tmp_path):
+    path = tmp_path / "p.html"
+    names = ["<a href='javascript:alert(1)'>x</a></script><script>alert(2)</script>", "two", "three"]
+    draw_html([drawing()], path, title="a <b>sample</b>", footer="x & y", class_names=names)
+    text = path.read_text("utf-8")
+    assert "a <b>sample" not in text
+    assert "<script>alert" not in text
+    written = text.rpartition('"preview",')[2].encode().decode("unicode_escape")
+    assert "alert(1)" in written
+    assert "<a href" not in written  # plotly takes some HTML in names, links too
+    found = re.search(r'Plotly\.newPlot\(\s*"preview",\s*(\[.*?\]),\s*\{"template', text, re.DOTALL)
+    traces = json.loads(found[1])
+    names = [trace.get("name") for trace in traces if trace["type"] == "scatter3d"]
+    assert "two" in names
+    assert "edges between classes" in names
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path):
+    path = tmp_path / "p.png"
+    names = [r"$\no$", "$x$", r"$\frac{"]
+    draw_png([drawing()], path, title=r"$\title$", footer=r"$\foot$", class_names=names)
+    assert pixels(path).size
+
+
+@pytest.mark.parametrize("what", [{"dimensions": 2}, {"nodes": 0, "edges": 0}, {"nodes": 1, "edges": 0}])
+def test_every_kind_of_graph_gives_a_page(tmp_path, what):
+    path = tmp_path / "p.html"
+    draw_html([drawing(**what)], path, title="a sample", footer="licence")
+    assert "Plotly.newPlot" in path.read_text("utf-8")
+
+
+def test_a_picture_lies_below_its_nodes_on_the_page():
+    import plotly.graph_objects as go
+
+    from kmip_data.drawing.html import PICTURE, _picture
+
+    picture = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3)
+    net = _picture(go, picture)
+    at = {(x, -y): color for x, y, color in zip(net.x, net.y, net.vertexcolor, strict=True)}
+    assert len(at) == 24
+    assert at[2, 5] == "rgb({},{},{})".format(*picture[5, 2])
+    corners = np.stack([net.x, net.y], axis=1)[np.stack([net.i, net.j, net.k], axis=1)]
+    sides = corners[:, 1:] - corners[:, :1]
+    areas = np.abs(sides[:, 0, 0] * sides[:, 1, 1] - sides[:, 0, 1] * sides[:, 1, 0]) / 2
+    assert (areas == 0.5).all()
+    assert areas.sum() == 5 * 3
+    assert (np.array(net.z) < 0).all()
+    assert len(_picture(go, np.zeros((3 * PICTURE, 5, 3), np.uint8)).x) == PICTURE * 2
+
+
+def test_long_shapes_stay_inside_their_scene():
+    from kmip_data.drawing.html import LONGEST, _aspect
+
+    aspect = _aspect(np.array([[0.0, 0.0, 0.0], [2.0, 20.0, 5.0]]))
+    assert aspect == pytest.approx({"x": 0.1 * LONGEST, "y": LONGEST, "z": 0.25 * LONGEST})
+
+
+# --- nodes without a position ----------------------------------------------------------------------
+
+
+def test_layout_places_parts_apart_and_is_repeatable():
+    ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
+    edges = np.concatenate(
+        [ring, ring[::-1], [[12, 13, 14], [13, 12, 14]]], axis=1
+    )  # a pair, a self loop, two alone
+    pos = layout(edges, 16)
+    assert np.isfinite(pos).all()
+    assert len(np.unique(pos.round(6), axis=0)) == 16
+    np.testing.assert_array_equal(pos, layout(edges, 16))
+    assert pos[12:, 1].min() > pos[:12, 1].max()
+    # Springs: neighbours on the ring are nearer than opposite nodes.
+    apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
+    assert (
+        apart[np.arange(12), (np.arange(12) + 1) % 12].max()
+        < apart[np.arange(12), (np.arange(12) + 6) % 12].min()
+    )
+
+
+def test_layout_of_nothing_and_of_single_nodes():
+    assert layout(np.zeros((2, 0), np.int64), 0).shape == (0, 2)
+    assert len(np.unique(layout(np.zeros((2, 0), np.int64), 5), axis=0)) == 5
+
+
+def test_molecules_are_drawn_from_their_features():
+    from kmip_data.pipelines.molecules.features import ATOM_FIELDS, read_smiles
+
+    molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
+    assert is_molecule(ATOM_FIELDS)
+    picture, pos = draw_molecule(molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr)
+    assert picture.shape == (700, 760, 3)
+    assert pos.shape == (len(molecule.x), 2)
+    assert ((pos >= 0) & (pos < (760, 700))).all()
+    nitrogen = int(np.flatnonzero(molecule.x[:, 0] == 6)[0])
+    column, row = pos[nitrogen].astype(int)
+    near = picture[row - 15 : row + 15, column - 15 : column + 15].reshape(-1, 3).astype(int)
+    assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue

@@ -1,0 +1,407 @@
+"""Files appear whole or not at all: short writes, full disks, planted links, crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.changes import write_file, write_output
+
+DATA = bytes(range(256)) * 1000
+
+
+def test_writes_and_replaces(tmp_path):
+    path = tmp_path / "a.h5"
+    write_file(path, b"old")
+    write_file(path, DATA)
+    assert path.read_bytes() == DATA
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    write_file(path, b"")
+    assert path.read_bytes() == b""
+
+
+def test_order_of_the_calls(tmp_path, monkeypatch):
+    """Data are synced before the rename, the folder after it."""
+    calls = []
+    for name in ("write", "fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os,
+            name,
+            lambda *args, name=name, real=real, **more: (calls.append(name), real(*args, **more))[1],
+        )
+    write_file(tmp_path / "a.h5", b"data")
+    assert calls == ["write", "fsync", "replace", "fsync"]
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:1000])))
+    write_file(tmp_path / "a.h5", DATA)
+    assert (tmp_path / "a.h5").read_bytes() == DATA
+
+
+def _name(machine=None, pid=None, start=None):
+    """Name a partial file of ``a.h5`` by another writer, or by this process."""
+    own = os.getpid()
+    machine, pid = machine or files._machine(), pid or own
+    return f"a.h5.{machine}-{pid}-{start or files._start(own)}-00000000.partial"
+
+
+def _dead():
+    """Process id of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    return child.pid
+
+
+@pytest.mark.parametrize(
+    ("name", "age", "removed"),
+    [
+        (lambda: _name(pid=_dead()), 0, True),
+        (lambda: _name(start="1"), 0, True),  # the process id was given anew
+        (_name, 10**6, False),  # as another thread of this process has it
+        (lambda: _name(pid=os.getppid(), start="0"), 10**6, False),  # where the start is not known
+        (lambda: _name(machine="00000000", pid=_dead()), 80_000, False),
+        (lambda: _name(machine="00000000"), 90_000, True),
+        (lambda: "a.h5.partial", 10**6, False),  # a name that anybody may choose
+        (lambda: _name(pid=_dead()).replace("a.h5", "b.h5"), 0, False),  # for the writer of b.h5
+    ],
+)
+def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path, name, age, removed):
+    left = tmp_path / name()
+    left.write_bytes(b"left by another writer, longer than the new data")
+    os.utime(left, (time.time() - age,) * 2)
+    write_file(tmp_path / "a.h5", b"new")
+    assert (tmp_path / "a.h5").read_bytes() == b"new"
+    assert left.exists() is not removed
+
+
+def test_a_zombie_writes_no_more(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (tmp_path / _name(pid=child.pid)).write_bytes(b"half")
+    write_file(tmp_path / "a.h5", b"new")
+    child.wait()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_two_writers_never_show_half_a_file(tmp_path, monkeypatch):
+    """A writer that is slowed down, another that overtakes it: each version is seen whole.
+
+    With one partial name for both the second renames in what the first has only begun.
+    """
+    path, seen = tmp_path / "a.h5", []
+    real = os.write
+
+    def slow(descriptor, data):
+        if bytes(data[:4]) == b"slow":
+            done = real(descriptor, bytes(data[: len(data) // 2]))
+            monkeypatch.setattr(os, "write", real)
+            write_file(path, b"fast" * 5000)
+            seen.append(path.read_bytes())
+            return done
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    write_file(path, b"slow" * 10000)
+    seen.append(path.read_bytes())
+    assert seen == [b"fast" * 5000, b"slow" * 10000]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+WRITER = """
+import os, sys, time
+from pathlib import Path
+from kmip_data.files.changes import write_file
+real = os.write
+pause = float(sys.argv[3])
+os.write = lambda descriptor, data: (real(descriptor, bytes(data[:40_000])), time.sleep(pause))[0]
+for _ in range(int(sys.argv[4])):
+    write_file(Path(sys.argv[1]), sys.argv[2].encode() * 200_000)
+"""
+
+
+@pytest.mark.torture
+def test_many_writers_of_one_file(tmp_path):
+    """Writers of different speed, some killed: a reader sees one of the versions, whole, every time."""
+    path = tmp_path / "a.h5"
+    write_file(path, b"0" * 200_000)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), letter, pause, times])
+        for letter, pause, times in (
+            ("a", "0", "400"),
+            ("b", "0.002", "40"),
+            ("c", "0.02", "10"),
+            ("d", "9", "1"),
+        )
+    ]
+    looked = 0
+    while any(writer.poll() is None for writer in writers[:3]):
+        data = path.read_bytes()
+        assert len(data) == 200_000
+        assert len(set(data)) == 1
+        looked += 1
+    assert looked
+    writers[3].kill()
+    assert [writer.wait() for writer in writers] == [0, 0, 0, -9]
+    write_file(path, b"1")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_a_link_is_not_written_through_nor_replaced(tmp_path, target_exists):
+    victim = tmp_path / "victim"
+    if target_exists:
+        victim.write_bytes(b"precious")
+    (tmp_path / "a.h5").symlink_to(victim)
+    with pytest.raises(UsageError, match=r"a\.h5 is a symbolic link"):
+        write_file(tmp_path / "a.h5", b"new")
+    assert (tmp_path / "a.h5").is_symlink()
+    assert victim.exists() == target_exists
+    assert not target_exists or victim.read_bytes() == b"precious"
+
+
+def test_the_name_of_a_partial_file_cannot_be_taken_beforehand(tmp_path, monkeypatch):
+    """Whoever guesses the name is refused, not written through."""
+    victim = tmp_path / "victim"
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "00000000")
+    (tmp_path / _name()).symlink_to(victim)
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(tmp_path / "a.h5", b"new")
+    assert not victim.exists()
+
+
+def test_a_file_of_the_user_is_written_where_a_link_leads(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there/picture.png")
+    for data in (b"first", b"second"):
+        write_output(tmp_path / "link", data)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "there/picture.png").read_bytes() == data
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "loop"])
+def test_a_link_to_a_device_is_not_replaced(tmp_path, what):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    message = "is a symbolic link" if what == "loop" else "is not a regular file"
+    with pytest.raises(UsageError, match=message):
+        write_output(tmp_path / what, b"x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "loop", "pipe"]
+
+
+OPERATIONS = {
+    "write": lambda root: write_file(root / "a/b/new", b"x", root=root),
+    "replace": lambda root: write_file(root / "a/b/mine", b"x", root=root),
+    "remove": lambda root: files.remove_file(root / "a/b/mine", root=root),
+    "remove by name": lambda root: files.remove_files(root, ["a/b/mine", "a/mine"], folders=["a/b/empty"]),
+    "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
+    "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
+    "remove what is scratch": lambda root: files.remove_scratch(root / "a"),
+}
+CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scandir")
+
+
+def _victim(folder):
+    """What a link leads to: with all the names that are written or removed."""
+    (folder / "b/empty").mkdir(parents=True)
+    for name in ("mine", "b/mine", "b/" + _name(start="1"), "empty"):
+        (folder / name).write_text("precious")
+    return sorted((path, path.is_file() and path.read_text()) for path in folder.rglob("*"))
+
+
+def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
+    """Run an operation; at its ``turn``-th call of the system a folder becomes a link. Return the calls."""
+    root, away = tmp_path / "root", tmp_path / "away"
+    _victim(root / "a")
+    before = _victim(away / "a")
+    count = 0
+
+    def swapping(real):
+        def call(*args, **options):
+            nonlocal count
+            count += 1
+            if count == turn:
+                (root / swapped).rename(tmp_path / "moved")
+                (root / swapped).symlink_to(away / swapped)
+            return real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, swapping(getattr(os, name)))
+        with contextlib.suppress(OSError, UsageError):
+            OPERATIONS[operation](root)
+    assert sorted((path, path.is_file() and path.read_text()) for path in (away / "a").rglob("*")) == before
+    return count
+
+
+@pytest.mark.parametrize("swapped", ["a", "a/b"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_nothing_is_done_through_a_link_below_the_root(tmp_path, monkeypatch, operation, swapped):
+    assert _swapped(tmp_path, monkeypatch, operation, 1, swapped)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("swapped", ["a", "a/b"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_link_that_is_put_in_between_leads_nowhere(tmp_path, monkeypatch, operation, swapped):
+    calls = _swapped(tmp_path / "0", monkeypatch, operation, 0, swapped)
+    assert calls
+    for turn in range(1, calls + 1):
+        _swapped(tmp_path / str(turn), monkeypatch, operation, turn, swapped)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+@pytest.mark.parametrize(
+    ("call", "turn"), [("write", 1), ("write", 2), ("write", 3), ("fsync", 1), ("replace", 1)]
+)
+def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, turn, code):
+    (tmp_path / "a.h5").write_bytes(b"old")
+    real_write, real = os.write, getattr(os, call)
+    count = 0
+
+    def fail(*args, **more):
+        nonlocal count
+        count += 1
+        if count == turn:
+            raise OSError(code, os.strerror(code))
+        return real_write(args[0], bytes(args[1][:1000])) if call == "write" else real(*args, **more)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OutOfResources) as caught:
+        write_file(tmp_path / "a.h5", DATA)
+    text = str(caught.value)
+    assert f"{len(DATA):,} bytes" in text
+    assert os.strerror(code) in text
+    assert "bytes free" in text
+    assert caught.value.parts["next"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    assert (tmp_path / "a.h5").read_bytes() == b"old"
+    monkeypatch.undo()
+    write_file(tmp_path / "a.h5", DATA)
+    assert (tmp_path / "a.h5").read_bytes() == DATA
+
+
+def test_interrupt_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "a.h5", DATA)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_cannot_be_synced(tmp_path, monkeypatch):
+    real = os.fsync
+    calls = []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_file(tmp_path / "a.h5", DATA)
+    assert (tmp_path / "a.h5").read_bytes() == DATA
+
+
+def test_wrong_places(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "absent" / "a.h5", tmp_path / "file" / "a.h5", tmp_path / ("a" * 300)):
+        with pytest.raises(UsageError, match="cannot be written"):
+            write_file(path, DATA)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError):
+        write_file(tmp_path / "folder", DATA)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_file_size_limit_of_the_system(tmp_path):
+    """RLIMIT_FSIZE: a signal that kills most programs, EFBIG in Python; no traceback, no leftovers."""
+    code = """
+import resource, sys
+from pathlib import Path
+from kmip_data.errors import OutOfResources
+from kmip_data.format.writer import write_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+folder = Path(sys.argv[1])
+write_file(folder / "small.h5", bytes(100_000))
+try:
+    write_file(folder / "large.h5", bytes(100_001))
+except OutOfResources as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+    root = Path(__file__).resolve().parents[3]
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert run.returncode == 6
+    assert run.stderr == ""
+    assert "File too large" in run.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["small.h5"]
+
+
+def test_killed_before_any_call(tmp_path):
+    """Death at each step leaves the old file or the new one, and the next write succeeds."""
+    code = """
+import os, sys
+from pathlib import Path
+from kmip_data.format.writer import write_file
+name, turn = sys.argv[2], int(sys.argv[3])
+real = getattr(os, name)
+count = 0
+def dying(*args, **more):
+    global count
+    count += 1
+    if count == turn:
+        os.kill(os.getpid(), 9)
+    return real(*args, **more)
+setattr(os, name, dying)
+write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
+"""
+    root = Path(__file__).resolve().parents[3]
+    for name, turn in (("write", 1), ("fsync", 1), ("replace", 1), ("fsync", 2)):
+        path = tmp_path / "a.h5"
+        path.write_bytes(b"old")
+        command = [sys.executable, "-c", code, str(tmp_path), name, str(turn)]
+        assert subprocess.run(command, cwd=root, check=False, timeout=600).returncode == -9
+        assert path.read_bytes() == (b"new" * 1000 if (name, turn) == ("fsync", 2) else b"old")
+        write_file(path, b"newer")
+        assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("place", ["/", "."])
+def test_a_folder_without_a_name_is_no_file(place):
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(Path(place), b"x")
+
+
+def test_a_pipe_or_device_is_not_replaced(tmp_path):
+    path = tmp_path / "null"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="is not a regular file"):
+        write_file(path, b"x")
+    assert path.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["null"]

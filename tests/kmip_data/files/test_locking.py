@@ -1,0 +1,199 @@
+"""One builder at a time: waiting and saying on whom, dead owners, disks without flock, eight processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support import crash_points
+from support.toy_pipeline import build_toy, built_units, digests, write_raw
+
+from kmip_data.errors import UsageError
+from kmip_data.files import locking
+from kmip_data.files.locking import build_lock, describe_owner, lock_path
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from kmip_data.files.locking import build_lock\n"
+    "with build_lock(Path(sys.argv[1])):\n"
+    "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
+)
+
+
+def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), str(seconds)],
+        env=crash_points.environment(place),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    return child
+
+
+def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locking, "MESSAGE_SECONDS", 0.3)
+    folder = tmp_path / "built" / "toy"
+    child = _holder(folder, tmp_path / "bootstrap")
+    entered = threading.Event()
+
+    def wait_for_it() -> None:
+        with build_lock(folder):
+            entered.set()
+
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    assert not entered.wait(1.0)
+    child.kill()
+    child.wait()
+    assert entered.wait(20)
+    thread.join()
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("waiting for toy: ")]
+    assert len(lines) >= 2  # at once, and again
+    assert f"process {child.pid} on " in lines[0]
+    assert lines[0].endswith(" s) has it")
+
+
+def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    child = _holder(tmp_path / "x", tmp_path / "bootstrap", 0.5)
+    with build_lock(tmp_path / "x", quiet=True):
+        pass
+    child.wait()
+    assert capfd.readouterr().err == ""
+
+
+def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    with build_lock(folder):
+        with pytest.raises(UsageError, match="is in use") as caught, build_lock(folder, wait=False):
+            pass
+        assert f"process {os.getpid()} on " in str(caught.value.parts["found"])
+        assert lock_path(folder).exists()  # still the holder's
+    with build_lock(folder, wait=False):
+        pass
+
+
+def test_nothing_of_the_lock_is_left_behind(tmp_path: Path) -> None:
+    owner = lock_path(tmp_path / "x").with_suffix(".owner.json")
+    with build_lock(tmp_path / "x"):
+        assert set(json.loads(owner.read_text())) == {"pid", "host", "started"}
+    assert list(tmp_path.iterdir()) == []
+    owner.parent.mkdir()
+    for text in ("", "{}", "[]", '{"pid": "x", "host": 1, "started": 0}', "\x00"):
+        owner.write_text(text)
+        assert describe_owner(owner) == "another process"
+
+
+def test_a_parent_that_cannot_be_written_to_has_the_lock_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".locks").write_text("in the way")
+    with build_lock(tmp_path / "x"):
+        assert (tmp_path / "x/.lock").exists()
+
+
+@pytest.fixture
+def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without flock, and leases of a second."""
+    import fcntl
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    monkeypatch.setattr(locking, "LEASE_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("no_flock")
+def test_without_flock_a_lease_takes_its_place(tmp_path: Path) -> None:
+    order: list[str] = []
+    folder = tmp_path / "x"
+
+    def second() -> None:
+        with build_lock(folder, quiet=True):
+            order.append("second")
+
+    with build_lock(folder):
+        assert _lease(folder).exists()
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(1.5)  # longer than the lease: the holder keeps it alive
+        order.append("first")
+    thread.join(20)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.usefixtures("no_flock")
+def test_a_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    lease = _lease(tmp_path / "x")
+    code = (
+        "import filelock, os, sys\n"
+        "lock = filelock.SoftFileLease(sys.argv[1], lease_duration=1.0)\n"
+        "lock.acquire(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(lease)], check=True)
+    assert lease.exists()
+    with build_lock(tmp_path / "x", quiet=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def _lease(folder: Path) -> Path:
+    return Path(f"{lock_path(folder)}.lease")
+
+
+def test_many_in_turn_never_meet(tmp_path: Path) -> None:
+    """Lock files come and go with each holder; still no two are inside at once."""
+    inside = tmp_path / "inside"
+    code = (
+        "import sys; from pathlib import Path; from kmip_data.files.locking import build_lock\n"
+        "for _ in range(30):\n"
+        "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
+        "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "x"), str(inside)]
+    environment = crash_points.environment(tmp_path / "bootstrap")
+    children = [
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [(child.communicate(timeout=600)[1], child.returncode) for child in children] == [("", 0)] * 4
+    assert not (tmp_path / ".locks").exists()
+
+
+def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 12, orders=dict.fromkeys(range(12), "sleep=0.05"))
+    children = [crash_points.start_build(tmp_path, jobs=1) for _ in range(8)]
+    ends = [child.communicate(timeout=600) for child in children]
+    assert [child.returncode for child in children] == [0] * 8, ends
+    assert len({out for out, _ in ends}) == 1
+    assert sorted(built_units(tmp_path)) == [0, 1, 2, 3]
+    assert sum("built toy" in err for _, err in ends) == 1
+    path = Path(ends[0][0].strip())
+    assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
+
+
+def test_the_folder_of_locks_may_go_while_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process removes the empty folder between ``mkdir`` finding it and the look at what it is."""
+    folder = tmp_path / "built" / "toy"
+    locks = lock_path(folder).parent
+    is_dir, removed = Path.is_dir, []
+
+    def gone(path: Path) -> bool:
+        if path == locks and len(removed) < 3:
+            removed.append(path)
+            path.rmdir()
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", gone)
+    with build_lock(folder):
+        assert lock_path(folder).is_file()
+    assert len(removed) == 3

@@ -1,0 +1,115 @@
+"""The readable page of a card: complete, the same for equal cards, and its code runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import h5py
+import pytest
+from support.toy_pipeline import build_toy, write_raw
+
+from kmip_data.builds.home import Build
+from kmip_data.format.card import Card, read_card
+from kmip_data.format.card_page import render_card
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A toy build."""
+    folder = tmp_path_factory.mktemp("page")
+    write_raw(folder / "raw", 20)
+    return build_toy(folder, jobs=1, quiet=True)
+
+
+def test_the_page_of_the_card_on_disk_is_the_one_beside_it(build: Build) -> None:
+    assert (build.path / "README.md").read_text() == render_card(read_card(build.path))
+
+
+def test_the_page_says_what_a_user_needs(build: Build) -> None:
+    page = render_card(build.card)
+    for text in (
+        "# Toy rings",
+        "20 graphs, 130 nodes, 260 edges in 7 shards; the complete published set.",
+        build.card.key,
+        "| `node/x` | `x` | float32 [2] |",
+        "**graph-fold0** (default)",
+        "| train | 16 | 104 | 208 |",
+        "| 0 | red | 37 | 28.46% |",
+        "[CC0](https://example.org)",
+        "@misc{toy}",
+        "part0.txt",
+        build.card.content_digest,
+        "numpy",
+    ):
+        assert text in page, text
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script> <img src=x> [a](javascript:alert(1)) `b` *c* |d| \x1b[2J\u202e\n# e"
+)
+
+
+def test_nothing_of_a_card_is_obeyed(build: Build) -> None:
+    """Names come from archives and from strangers: the page shows them, and does nothing else."""
+    values = build.card.model_dump()
+    split = {**values["splits"][build.card.default_split], "note": HOSTILE, "rule": HOSTILE, "parameters": {}}
+    receipt = {**values["receipts"][0], "name": HOSTILE, "origin": HOSTILE}
+    hostile = {
+        "title": HOSTILE,
+        "notes": [HOSTILE],
+        "class_names": [HOSTILE] * len(values["class_names"]),
+        "citation": f"{HOSTILE}\n```\n<script>",
+        "license": {"name": HOSTILE, "url": "javascript:alert(1)", "notice": HOSTILE},
+        "receipts": [receipt],
+        "versions": {HOSTILE: HOSTILE},
+        "parameters": {"place": HOSTILE},
+        "splits": {build.card.default_split: split},
+    }
+    for key, value in hostile.items():
+        page = render_card(Card.model_validate({**values, key: value}))
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page), key
+        shown = markdown(page)
+        assert not re.search("<script|<img|<em>|href=.javascript", shown), key
+        assert shown.count("<h1>") == 1, key
+        assert "&lt;script&gt;alert(1)" in shown, key
+
+
+def markdown(page: str) -> str:
+    """The page as a reader of GitHub's Markdown shows it."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": True}).enable("table").render(page))
+
+
+def test_other_cards(build: Build) -> None:
+    values = build.card.model_dump()
+    sample = Card.model_validate(
+        {**values, "sample": True, "complete": False, "class_names": [], "notes": []}
+    )
+    page = render_card(sample)
+    assert page.startswith("# Toy rings (sample: generated, not the real data)\n")
+    assert "not the complete published set" in page
+    assert "| 0 | 0 | 37 |" in page  # classes without names
+    bare = Card.model_validate({**values, "splits": {}, "statistics": {}, "receipts": [], "citation": ""})
+    assert "## Splits" not in render_card(bare)
+    assert "## Classes" not in render_card(bare)
+
+
+@pytest.mark.parametrize("edges", ["neighbor", "index"])
+def test_the_code_on_the_page_reads_the_first_graph(tmp_path: Path, edges: str) -> None:
+    write_raw(tmp_path / "raw", 4)
+    build = build_toy(tmp_path, jobs=1, quiet=True, parameters={"edges": edges})
+    code = re.search(r"```python\n(.*?)```", render_card(build.card), re.DOTALL)
+    assert code is not None
+    found: dict[str, object] = {"h5py": h5py}
+    before = Path.cwd()
+    os.chdir(build.path)
+    try:
+        exec(code[1], found)  # what the page tells users to type
+    finally:
+        os.chdir(before)
+    assert found["rows"].shape == (5, 2)  # type: ignore[attr-defined]
+    key, shape = ("neighbours", (5, 2)) if edges == "neighbor" else ("edges", (2, 10))
+    assert found[key].shape == shape  # type: ignore[attr-defined]

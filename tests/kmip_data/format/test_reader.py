@@ -1,0 +1,563 @@
+"""Reading shards: views and copies, processes and threads, and files that are not what they should be."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import json
+import multiprocessing
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.hdf5_attacks import open_descriptors
+from support.records import EDGE_SCHEMA, POINT_SCHEMA, assert_same_records, make_records, read_records
+
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.format.reader import Shard
+from kmip_data.format.writer import encode_shard
+
+SIZES = [40, 0, 1, 300]
+
+
+def write(path, schema=POINT_SCHEMA, sizes=SIZES, compression=None):
+    records = make_records(schema, sizes)
+    encoded = encode_shard(records, schema, dataset="points", build_key="k", compression=compression)
+    path.write_bytes(encoded.data)
+    return records
+
+
+@pytest.fixture(params=[None, "gzip", "zstd"])
+def compressed(request, tmp_path):
+    path = tmp_path / "00000.h5"
+    records = write(path, compression=request.param)
+    return Shard(path), records
+
+
+def test_mapped_is_a_read_only_view(tmp_path):
+    write(tmp_path / "s.h5")
+    shard = Shard(tmp_path / "s.h5")
+    view = shard.mapped("node/x")
+    assert view is shard.mapped("node/x")
+    assert not view.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        view.setflags(write=True)
+    with pytest.raises(ValueError, match="read-only"):
+        shard.node_ptr[0] = 1
+
+
+def test_compressed_and_empty_are_not_mapped(tmp_path):
+    write(tmp_path / "s.h5", compression="gzip")
+    shard = Shard(tmp_path / "s.h5")
+    assert shard.mapped("node/x") is None
+    assert shard.mapped("graph/key") is not None
+    write(tmp_path / "e.h5", sizes=[0, 0])
+    shard = Shard(tmp_path / "e.h5")
+    assert shard.mapped("node/x") is None
+    assert shard.read("node/x", 0, 0).shape == (0, 6)
+    assert shard.mapped("graph/key").shape == (2,)
+
+
+def test_read_is_a_fresh_writable_copy(compressed):
+    shard, records = compressed
+    first = shard.read("node/x", 0, 40)
+    first += 1
+    np.testing.assert_array_equal(shard.read("node/x", 0, 40), records[0].columns["node/x"])
+    assert shard.read("node/x", 0, 40).flags.owndata
+
+
+def test_read_slices_like_numpy(compressed):
+    shard, records = compressed
+    whole = np.concatenate([record.columns["node/x"] for record in records])
+    for start, stop in ((0, 0), (3, 9), (340, 341), (0, 341), (330, 400), (341, 341)):
+        np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
+
+
+def test_edge_index_is_read_by_columns(tmp_path):
+    records = write(tmp_path / "s.h5", EDGE_SCHEMA)
+    shard = Shard(tmp_path / "s.h5")
+    start, stop = shard.edge_ptr[3:5].tolist()
+    np.testing.assert_array_equal(shard.read("edge/index", start, stop), records[3].edge_index)
+    assert shard.read("edge/index", 2, 2).shape == (2, 0)
+
+
+def test_unknown_dataset(compressed):
+    shard, _ = compressed
+    for read in (lambda: shard.mapped("node/pos"), lambda: shard.read("edge/index", 0, 1)):
+        with pytest.raises(UsageError, match="node/x"):
+            read()
+
+
+def test_no_edges_gives_zero_pointers(tmp_path):
+    schema = type(POINT_SCHEMA)(columns=POINT_SCHEMA.columns, edges="none")
+    records = write(tmp_path / "s.h5", schema)
+    shard = Shard(tmp_path / "s.h5")
+    assert shard.edge_ptr.tolist() == [0] * 5
+    assert_same_records(read_records(shard), records)
+
+
+def test_holds_no_descriptors(tmp_path):
+    write(tmp_path / "s.h5")
+    before = open_descriptors()
+    shards = [Shard(tmp_path / "s.h5") for _ in range(50)]
+    for shard in shards:
+        shard.read("node/x", 0, 5)
+        pickle.loads(pickle.dumps(shard)).read("node/y", 0, 5)
+    assert open_descriptors() == before
+
+
+def test_more_shards_than_descriptors(tmp_path):
+    write(tmp_path / "s.h5")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 20, hard))
+    try:
+        shards = [Shard(tmp_path / "s.h5") for _ in range(60)]
+        assert len({shard.read("node/x", 3, 9).tobytes() for shard in shards}) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_maps_are_given_back(tmp_path):
+    """Opening and dropping shards does not pile up address space."""
+    write(tmp_path / "s.h5")
+
+    def maps():
+        return Path("/proc/self/maps").read_text().count(str(tmp_path))
+
+    shard = Shard(tmp_path / "s.h5")
+    view = shard.mapped("node/x")
+    assert maps() == 1
+    total = float(view.sum())
+    del shard
+    assert maps() == 1, "a view keeps its map"
+    assert float(view.sum()) == total
+    del view
+    assert maps() == 0
+
+
+def test_pickle_and_copy_keep_nothing_open(compressed):
+    shard, records = compressed
+    shard.read("node/x", 0, 5)
+    data = pickle.dumps(shard)
+    assert len(data) < 5_000
+    for twin in (pickle.loads(data), copy.deepcopy(shard)):
+        assert_same_records(read_records(twin), records)
+
+
+def _read_in_child(shard):
+    return shard.read("node/x", 0, 40).tobytes(), shard.keys, shard.read("edge/neighbor", 40, 341).tobytes()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_every_start_method(tmp_path, method, compression):
+    write(tmp_path / "s.h5", compression=compression)
+    shard = Shard(tmp_path / "s.h5")
+    expected = _read_in_child(shard)  # the parent has its map or handle open when it forks
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert list(pool.map(_read_in_child, [shard] * 8)) == [expected] * 8
+    assert _read_in_child(shard) == expected
+
+
+def test_threads(compressed):
+    shard, records = compressed
+    whole = np.concatenate([record.columns["node/x"] for record in records])
+
+    def read(seed):
+        random = np.random.default_rng(seed)
+        for _ in range(50):
+            start, stop = sorted(random.integers(0, 342, 2))
+            np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(8)))
+
+
+# Files that are not what they should be: each is a good shard with one thing changed by h5py.
+
+
+def edit(change):
+    def apply(path):
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return apply
+
+
+def attribute(name, value):
+    return edit(lambda file: file.attrs.__setitem__(name, value))
+
+
+def replace(key, array, **options):
+    def change(file):
+        del file[key]
+        file.create_dataset(key, data=array, **options)
+
+    return edit(change)
+
+
+def schema_with(**changes):
+    def change(file):
+        schema = json.loads(file.attrs["schema"])
+        file.attrs["schema"] = np.bytes_(json.dumps({**schema, **changes}))
+
+    return edit(change)
+
+
+def column_with(**changes):
+    def change(file):
+        schema = json.loads(file.attrs["schema"])
+        schema["columns"][0].update(changes)
+        file.attrs["schema"] = np.bytes_(json.dumps(schema))
+
+    return edit(change)
+
+
+COUNTS = {"graphs": 4, "nodes": 341, "edges": 1364}
+FAULTS = {
+    "newer": (attribute("format_version", np.int64(2)), "was written by a newer kmip-data"),
+    "version zero": (attribute("format_version", np.int64(0)), "no valid format version"),
+    "version text": (attribute("format_version", np.bytes_(b"1")), "'format_version' that is not valid"),
+    "other format": (attribute("format", np.bytes_(b"netcdf")), "is HDF5, but not a shard"),
+    "format number": (attribute("format", 1), "'format' that is not valid"),
+    "no format": (edit(lambda file: file.attrs.__delitem__("format")), "is HDF5, but not a shard"),
+    "no schema": (edit(lambda file: file.attrs.__delitem__("schema")), "'schema'"),
+    "object text": (attribute("dataset", "points"), "'dataset' that is not valid"),
+    "text many times": (
+        edit(lambda file: file.attrs.create("dataset", ["points" * 1000] * 1000, dtype=h5py.string_dtype())),
+        "'dataset' that is not valid",
+    ),
+    "list of text": (attribute("dataset", np.array([b"points"] * 3)), "'dataset' that is not valid"),
+    "list of versions": (attribute("format_version", np.array([1, 1])), "'format_version' that is not valid"),
+    "not ASCII": (attribute("dataset", np.bytes_("Büro".encode())), "'dataset' that is not valid"),
+    "schema no JSON": (attribute("schema", np.bytes_(b"{")), "schema that is not valid"),
+    "schema a list": (attribute("schema", np.bytes_(b"[1]")), "schema that is not valid"),
+    "schema nested": (attribute("schema", np.bytes_(b"[" * 50_000)), "schema that is not valid"),
+    "schema more": (schema_with(colour=1), "schema that is not valid"),
+    "schema edges": (schema_with(edges="none"), "does not follow its schema"),
+    "schema k": (schema_with(k="4"), "schema that is not valid"),
+    "schema other k": (schema_with(k=5), "does not follow its schema"),
+    "schema columns": (schema_with(columns=[1]), "schema that is not valid"),
+    "schema max": (schema_with(max_nodes=299), "a graph that is too large"),
+    "column dtype": (column_with(stored="float64"), "does not follow its schema"),
+    "column object": (column_with(stored="object"), "schema that is not valid"),
+    "column shape": (column_with(shape=[7]), "does not follow its schema"),
+    "column shape huge": (column_with(shape=[2**40]), "schema that is not valid"),
+    "column shape text": (column_with(shape="ab"), "schema that is not valid"),
+    "column key": (column_with(key="node/z"), "does not follow its schema"),
+    "column key number": (column_with(key=7), "schema that is not valid"),
+    "column attribute": (column_with(attribute="__class__.x"), "schema that is not valid"),
+    "counts text": (attribute("counts", np.bytes_(b"many")), "counts that are not valid"),
+    "counts part": (attribute("counts", np.bytes_(b'{"graphs": 4}')), "counts that are not valid"),
+    "counts graphs": (
+        attribute("counts", np.bytes_(json.dumps({**COUNTS, "graphs": 3}))),
+        "follow its schema",
+    ),
+    "counts nodes": (
+        attribute("counts", np.bytes_(json.dumps({**COUNTS, "nodes": 340}))),
+        "follow its schema",
+    ),
+    "counts edges": (
+        attribute(
+            "counts",
+            np.bytes_(json.dumps({**COUNTS, "edges": 1})),
+        ),
+        "contradict its data",
+    ),
+    "counts negative": (attribute("counts", np.bytes_(json.dumps({**COUNTS, "graphs": -1}))), "not valid"),
+    "no pointers": (edit(lambda file: file.__delitem__("graph/node_ptr")), "no graph/node_ptr"),
+    "no column": (edit(lambda file: file.__delitem__("node/x")), "no node/x"),
+    "more data": (edit(lambda file: file.create_dataset("node/z", data=[1])), "node/z besides"),
+    "pointers start": (replace("graph/node_ptr", [1, 40, 40, 41, 341]), "row pointers"),
+    "pointers back": (replace("graph/node_ptr", [0, 40, 39, 41, 341]), "row pointers"),
+    "pointers end": (replace("graph/node_ptr", [0, 40, 40, 41, 340]), "row pointers"),
+    "pointers negative": (replace("graph/node_ptr", [0, -1, 40, 41, 341]), "row pointers"),
+    "pointers wrap": (replace("graph/node_ptr", [0, 2**62, -(2**62), 41, 341]), "row pointers"),
+    "pointers short": (replace("graph/node_ptr", [0, 341]), "does not follow its schema"),
+    "pointers float": (replace("graph/node_ptr", [0.0, 40, 40, 41, 341]), "does not follow its schema"),
+    "pointers chunked": (replace("graph/node_ptr", [0, 40, 40, 41, 341], chunks=(5,)), "stored contiguous"),
+    "big-endian": (replace("node/x", np.zeros((341, 6), ">f4")), "does not follow its schema"),
+    "keys wide": (replace("graph/key", np.array([b"a"] * 4, "S80")), "does not follow its schema"),
+    "link": (edit(lambda file: file.__setitem__("extra", h5py.SoftLink("/node"))), "holds a link"),
+    "object column": (replace("node/y", ["a"] * 341), "variable-length"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faulty_shard_is_refused(tmp_path, name):
+    change, words = FAULTS[name]
+    write(tmp_path / "s.h5")
+    change(tmp_path / "s.h5")
+    with pytest.raises(DamagedInput, match=words) as caught:
+        Shard(tmp_path / "s.h5")
+    assert str(tmp_path / "s.h5") in str(caught.value)
+    assert caught.value.parts["next"]
+
+
+def test_keys_that_are_not_text(tmp_path):
+    write(tmp_path / "s.h5")
+    replace("graph/key", np.array([b"a", b"\xff", b"c", b"d"], "S64"))(tmp_path / "s.h5")
+    with pytest.raises(DamagedInput, match="not text"):
+        _ = Shard(tmp_path / "s.h5").keys
+
+
+def test_file_that_changes_after_opening(tmp_path):
+    """A shorter file must not be mapped: reading past its end would kill the process."""
+    path = tmp_path / "s.h5"
+    write(path)
+    shard = Shard(path)
+    shutil.copy(path, tmp_path / "copy")
+    path.write_bytes((tmp_path / "copy").read_bytes()[:3000])
+    with pytest.raises(DamagedInput, match="changed since it was opened"):
+        shard.mapped("node/x")
+    path.unlink()
+    with pytest.raises(DamagedInput, match="cannot be read any more"):
+        shard.read("node/x", 0, 1)
+
+
+def bomb(folder, compression):
+    """Stored bytes of a chunk that decompresses to 256 MiB of zeros."""
+    import hdf5plugin
+
+    options = dict(compression="gzip") if compression == "gzip" else dict(hdf5plugin.Zstd())
+    with h5py.File(folder / "bomb.h5", "w") as file:
+        data = file.create_dataset("x", (2**28,), "u1", chunks=(2**28,), shuffle=True, **options)
+        data[:] = 0
+        return data.id.read_direct_chunk((0,))[1]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_chunk_that_is_a_bomb(tmp_path, compression):
+    """HDF5 itself would decompress it whole, however small the chunk was declared."""
+    path = tmp_path / "s.h5"
+    write(path, compression=compression)
+    stored = bomb(tmp_path, compression)
+    with h5py.File(path, "r+") as file:
+        file["node/x"].id.write_direct_chunk((0, 0), stored)
+    code = """
+import re, sys
+from pathlib import Path
+from kmip_data.errors import DamagedInput
+from kmip_data.format.reader import Shard
+try:
+    Shard(sys.argv[1]).read("node/x", 0, 5)
+except DamagedInput as error:
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+    print(int(peak[1]) // 1024, error)
+"""
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", code, str(path)]
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=600).stdout
+    assert "is damaged in node/x" in output
+    assert int(output.split()[0]) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(chunks=(64, 3), shuffle=True, compression="gzip"), "not whole rows"),
+        (dict(chunks=(64, 6), compression="gzip"), "byte shuffle, then"),
+        (dict(chunks=(64, 6), shuffle=True), "byte shuffle, then"),
+    ],
+)
+def test_storage_that_is_not_of_the_format(tmp_path, options, words):
+    write(tmp_path / "s.h5", compression="gzip")
+    replace("node/x", np.zeros((341, 6), "f4"), **options)(tmp_path / "s.h5")
+    with pytest.raises(DamagedInput, match=words):
+        Shard(tmp_path / "s.h5").read("node/x", 0, 5)
+
+
+def test_missing_chunk(tmp_path):
+    write(tmp_path / "s.h5", compression="gzip")
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        del file["node/x"]
+        file.create_dataset("node/x", (341, 6), "f4", chunks=(64, 6), shuffle=True, compression="gzip")
+        file["node/x"][:64] = 1
+    shard = Shard(tmp_path / "s.h5")
+    assert shard.read("node/x", 0, 64).sum() == 384
+    with pytest.raises(DamagedInput, match="no chunk at row 64"):
+        shard.read("node/x", 0, 65)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_lack_of_descriptors_is_not_damage(tmp_path, compression):
+    path = tmp_path / "s.h5"
+    write(path, compression=compression)
+    shard = Shard(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OutOfResources, match="cannot be read now"):
+            Shard(path)
+        with pytest.raises(OutOfResources, match="cannot be read now"):
+            shard.read("node/x", 0, 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert shard.read("node/x", 0, 5).shape == (5, 6)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_damaged_chunk(tmp_path, compression):
+    path = tmp_path / "s.h5"
+    write(path, compression=compression)
+    with h5py.File(path) as file:
+        chunk = file["node/x"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    with pytest.raises(DamagedInput, match="is damaged in node/x"):
+        Shard(path).read("node/x", 0, 5)
+
+
+def test_truncation_is_always_detected(tmp_path):
+    """At every 4 KiB, and at every byte of the last."""
+    path = tmp_path / "s.h5"
+    write(path, sizes=[3000, 1500])
+    data = path.read_bytes()
+    assert len(data) > 100_000
+    for size in [*range(0, len(data), 4096), *range(len(data) - 300, len(data))]:
+        path.write_bytes(data[:size])
+        with pytest.raises(DamagedInput):
+            Shard(path)
+
+
+def read_all(path):
+    """Open a shard and read all that it has; only our errors may leave."""
+    try:
+        shard = Shard(path)
+        shard.keys  # noqa: B018
+        for key in shard.layout:
+            view = shard.mapped(key)
+            if view is not None:
+                view.sum() if view.dtype.kind != "S" else view[:1]
+            shard.read(key, 0, 10)
+    except KmipDataError:
+        return False
+    return True
+
+
+def fuzz_random(folder, count, seed):
+    random = np.random.default_rng(seed)
+    path = folder / "fuzz.h5"
+    for number in range(count):
+        noise = random.bytes(int(random.integers(0, 5000)))
+        path.write_bytes(noise if number % 2 else b"\x89HDF\r\n\x1a\n" + noise)
+        assert not read_all(path)
+
+
+def fuzz_mutated(folder, count, seed):
+    """Change one to twenty bytes of real shards, mostly in the metadata; return how many still opened."""
+    random = np.random.default_rng(seed)
+    path = folder / "fuzz.h5"
+    originals = []
+    for schema, compression in ((POINT_SCHEMA, None), (EDGE_SCHEMA, None), (POINT_SCHEMA, "gzip")):
+        write(path, schema, compression=compression)
+        originals.append(path.read_bytes())
+    opened = 0
+    for number in range(count):
+        data = bytearray(originals[number % 3])
+        for _ in range(int(random.integers(1, 21))):
+            kind = random.integers(0, 3)
+            at = int(random.integers(0, len(data) if kind else min(len(data), 6000)))
+            if kind == 2:
+                data[at : at + 8] = random.choice(
+                    [b"\xff" * 8, bytes(8), b"\x01" + bytes(7), random.bytes(8)]
+                )
+            else:
+                data[at] ^= 1 << int(random.integers(0, 8))
+        path.write_bytes(data)
+        opened += read_all(path)
+    return opened
+
+
+def test_random_bytes_give_only_our_errors(tmp_path):
+    fuzz_random(tmp_path, 300, 0)
+
+
+def test_mutated_shards_give_only_our_errors(tmp_path):
+    opened = fuzz_mutated(tmp_path, 600, 1)
+    assert 0 < opened < 600
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(10))
+def test_fuzz_at_length(tmp_path, seed, torture_count):
+    fuzz_random(tmp_path, 5_000, seed)
+    fuzz_mutated(tmp_path, 5_000, seed)
+    torture_count("fuzzer cases", 10_000)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.binary(max_size=200), name=st.sampled_from(["schema", "counts", "dataset", "format", "build_key"])
+)
+def test_any_attribute_gives_only_our_errors(tmp_path, data, name):
+    path = tmp_path / "s.h5"
+    write(path)
+    attribute(name, np.bytes_(data or b"\0"))(path)
+    read_all(path)
+
+
+# The format page
+
+
+def test_example_of_the_format_page(tmp_path, monkeypatch):
+    """Five lines of plain h5py read what the reader reads."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0]
+    (tmp_path / "shards").mkdir()
+    records = write(tmp_path / "shards/00000.h5", sizes=[3, 0, 5, 1, 1, 1, 2, 40, 7])
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(example, found)
+    assert len(example.strip().splitlines()) == 5
+    np.testing.assert_array_equal(found["x"], records[7].columns["node/x"])
+    np.testing.assert_array_equal(found["y"], records[7].columns["node/y"])
+    np.testing.assert_array_equal(found["neighbor"], records[7].neighbor)
+
+
+def test_shard_written_by_plain_h5py(tmp_path):
+    """The page is enough to write a shard without this package: even the bytes are the same."""
+    records = write(tmp_path / "ours.h5", EDGE_SCHEMA)
+    nodes, edges = [record.num_nodes for record in records], [record.num_edges for record in records]
+    texts = {
+        "format": "kmip-data",
+        "format_version": np.int64(1),
+        "dataset": "points",
+        "build_key": "k",
+        "counts": f'{{"edges":{sum(edges)},"graphs":{len(records)},"nodes":{sum(nodes)}}}',
+        "schema": EDGE_SCHEMA.to_json(),
+    }
+    columns = {
+        key: np.concatenate([record.columns[key] for record in records]) for key in ("node/x", "edge/attr")
+    }
+    data = {
+        "graph/node_ptr": np.cumsum([0, *nodes]),
+        "graph/edge_ptr": np.cumsum([0, *edges]),
+        "graph/key": np.array([record.key for record in records], "S64"),
+        "graph/y": np.stack([record.columns["graph/y"] for record in records]),
+        "node/x": columns["node/x"],
+        "edge/index": np.concatenate([record.edge_index for record in records], axis=1).astype("<u4"),
+        "edge/attr": columns["edge/attr"],
+    }
+    options = dict(driver="core", backing_store=False, libver="earliest")
+    with h5py.File("any", "w", **options, alignment_threshold=1, alignment_interval=64) as file:
+        for name, value in texts.items():
+            file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
+        for key, array in data.items():
+            file.create_dataset(key, data=array)
+        file.flush()
+        (tmp_path / "theirs.h5").write_bytes(file.id.get_file_image())
+    assert_same_records(read_records(Shard(tmp_path / "theirs.h5")), records)
+    assert (tmp_path / "theirs.h5").read_bytes() == (tmp_path / "ours.h5").read_bytes()

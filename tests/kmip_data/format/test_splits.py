@@ -1,0 +1,154 @@
+"""Split files: what goes in comes out, in order; the bytes; faults."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.format.splits import encode_node_split, encode_split, read_split
+
+KEYS = [f"room_{i}" for i in range(10)]
+PARTS = {"train": [5, 3, 0], "val": [9], "test": [2, 1]}
+
+
+def encode(parts=PARTS, keys=KEYS):
+    return encode_split(parts, rule="upstream", parameters={"test_area": 6, "seed": 0}, keys=keys)
+
+
+@settings(deadline=None)
+@given(
+    order=st.permutations(range(12)),
+    cuts=st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12)),
+)
+def test_round_trip(order, cuts):
+    first, second, third = sorted(cuts)
+    parts = {"test": order[:first], "train": order[first:second], "val": order[second:third]}
+    data, digests = encode(parts, [f"k{i}" for i in range(12)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "split.h5"
+        path.write_bytes(data)
+        split = read_split(path)
+    assert {name: part.tolist() for name, part in split.parts.items()} == parts
+    assert list(split.parts) == ["train", "val", "test"]
+    assert split.parts["train"].dtype == np.int64
+    assert split.parts["train"].flags.writeable
+    assert split.node_code is None
+    assert (split.rule, split.parameters) == ("upstream", {"test_area": 6, "seed": 0})
+    for name, part in parts.items():
+        plain = hashlib.sha256("\n".join(f"k{i}" for i in part).encode()).hexdigest()
+        assert split.digests[name] == digests[name] == plain
+
+
+def test_bytes_do_not_depend_on_the_order_of_the_mappings():
+    first = encode_split(PARTS, rule="r", parameters={"a": 1, "b": 2}, keys=KEYS)[0]
+    turned = dict(reversed(PARTS.items()))
+    assert first == encode_split(turned, rule="r", parameters={"b": 2, "a": 1}, keys=KEYS)[0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"train": [0, 10]}, "with 10 records"),
+        ({"train": [-1]}, "with 10 records"),
+        ({"train": [0, 0]}, "position 0 more than once"),
+        ({"train": [0, 4], "test": [4]}, "position 4 more than once"),
+        ({"Train/x": [0]}, "a part called"),
+        ({"node_code": [0]}, "a part called"),
+    ],
+)
+def test_parts_that_are_no_split(parts, words):
+    with pytest.raises(DamagedInput, match=words):
+        encode(parts)
+
+
+def test_nodes_round_trip(tmp_path):
+    code = np.array([0, 2, 255, 1, 0, 0], np.uint8)
+    data, digests = encode_node_split(code, rule="random", parameters={"seed": 0})
+    (tmp_path / "s.h5").write_bytes(data)
+    split = read_split(tmp_path / "s.h5")
+    assert split.parts is None
+    assert split.node_code.tolist() == code.tolist()
+    assert split.digests == digests
+    assert digests["train"] == hashlib.sha256(b"0\n4\n5").hexdigest()
+    with pytest.raises(DamagedInput, match="codes 0, 1, 2 and 255"):
+        encode_node_split(np.array([0, 3], np.uint8), rule="random", parameters={})
+
+
+def edit(change):
+    def apply(path):
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return apply
+
+
+FAULTS = {
+    "newer": (edit(lambda file: file.attrs.__setitem__("format_version", 2)), "written by a newer kmip-data"),
+    "version": (edit(lambda file: file.attrs.__setitem__("format_version", 0)), "no valid format version"),
+    "version text": (
+        edit(lambda file: file.attrs.__setitem__("format_version", np.bytes_(b"x"))),
+        "no valid",
+    ),
+    "format": (
+        edit(lambda file: file.attrs.__setitem__("format", np.bytes_(b"kmip-data"))),
+        "not a split file",
+    ),
+    "no format": (edit(lambda file: file.attrs.__delitem__("format")), "not a split file"),
+    "no rule": (edit(lambda file: file.attrs.__delitem__("rule")), "attributes that are not valid"),
+    "no JSON": (edit(lambda file: file.attrs.__setitem__("parameters", np.bytes_(b"{"))), "not valid"),
+    "no object": (edit(lambda file: file.attrs.__setitem__("digests", np.bytes_(b"[]"))), "not valid"),
+    "digests": (edit(lambda file: file.attrs.__setitem__("digests", np.bytes_(b"{}"))), "a digest of"),
+    "dtype": (edit(lambda file: file.create_dataset("split/more", data=np.zeros(2))), "split/more"),
+    "rank": (edit(lambda file: file.create_dataset("split/more", data=np.zeros((2, 2), int))), "split/more"),
+    "elsewhere": (
+        edit(lambda file: file.create_dataset("train", data=np.zeros(2, int))),
+        "parts under /split",
+    ),
+    "name": (
+        edit(lambda file: file.create_dataset("split/A b", data=np.zeros(2, int))),
+        "parts under /split",
+    ),
+    "both kinds": (
+        edit(lambda file: file.create_dataset("split/node_code", data=np.zeros(2, "u1"))),
+        "node_code",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faulty_split_is_refused(tmp_path, name):
+    change, words = FAULTS[name]
+    path = tmp_path / "s.h5"
+    path.write_bytes(encode()[0])
+    change(path)
+    with pytest.raises(DamagedInput, match=words) as caught:
+        read_split(path)
+    assert str(path) in str(caught.value)
+
+
+def test_truncated_and_mutated(tmp_path):
+    data = encode()[0]
+    path = tmp_path / "s.h5"
+    for size in range(0, len(data), 64):
+        path.write_bytes(data[:size])
+        with pytest.raises(DamagedInput):
+            read_split(path)
+    random = np.random.default_rng(0)
+    for _, width in itertools.product(range(200), (1, 8)):
+        changed = bytearray(data)
+        at = int(random.integers(0, len(data)))
+        changed[at : at + width] = random.bytes(width)
+        path.write_bytes(changed)
+        try:
+            read_split(path)
+        except KmipDataError:
+            continue

@@ -1,0 +1,445 @@
+"""Items of a sharded dataset against the records they were written from, and the PyG interface."""
+
+import copy
+import gc
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.transforms as T
+from support.builds import s3dis_records, s3dis_schema, write_build
+from support.same import assert_same
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.loader import DataLoader, ImbalancedSampler, NeighborLoader
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema, View
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+PARTS = {"train": [3, 1, 20, 7, 8, 9], "val": [0, 2], "test": [25, 26, 27, 28]}
+
+
+@pytest.fixture(scope="module")
+def records():
+    return s3dis_records(30)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory, records):
+    names = [f"class {i}" for i in range(13)]
+    folder = tmp_path_factory.mktemp("reading") / "build"
+    return write_build(folder, records, s3dis_schema(), parts=PARTS, class_names=names)
+
+
+@pytest.fixture
+def dataset(build):
+    return ShardedDataset(build.path)
+
+
+def expected(record, k=4):
+    """The item of a record, by the definition: one column of ``edge_index`` after the other."""
+    sources = [int(record.neighbor[target, j]) for target in range(record.num_nodes) for j in range(k)]
+    targets = [target for target in range(record.num_nodes) for _ in range(k)]
+    x = torch.from_numpy(record.columns["node/x"].copy())
+    y = torch.tensor(record.columns["node/y"].tolist(), dtype=torch.int64)
+    return Data(x=x, edge_index=torch.tensor([sources, targets]), y=y, pos=x[:, :3].clone())
+
+
+class Memory(InMemoryDataset):
+    """PyG's dataset over the same items."""
+
+    def __init__(self, items):
+        super().__init__(None)
+        self.data, self.slices = self.collate(items)
+
+
+def test_items_are_the_records(dataset, records):
+    assert len(dataset) == 30
+    for item, record in zip(dataset, records, strict=True):
+        assert_same(item, expected(record))
+
+
+def test_items_of_a_compressed_build_are_the_same(tmp_path, records, dataset):
+    for compression in ("gzip", "zstd"):
+        folder = tmp_path / compression
+        write_build(folder, records, s3dis_schema(), compression=compression)
+        for item, wanted in zip(ShardedDataset(folder), dataset, strict=True):
+            assert_same(item, wanted)
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_a_part_has_its_records_in_its_order(build, records, part):
+    dataset = ShardedDataset(build, part)
+    assert dataset.records.tolist() == PARTS[part]
+    assert dataset.keys == [records[i].key for i in PARTS[part]]
+    assert dataset.split_digest == build.card.splits["default"].parts[part].digest
+    for item, position in zip(dataset, PARTS[part], strict=True):
+        assert_same(item, expected(records[position]))
+    assert dataset.nodes.tolist() == [records[i].num_nodes for i in PARTS[part]]
+    assert dataset.edges.tolist() == [records[i].num_edges for i in PARTS[part]]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(2, 5),
+        slice(None, None, -3),
+        slice(0.5, None),
+        [4, -1, 4],
+        (0,),
+        torch.tensor([3, 2]),
+        torch.tensor([True] + [False] * 28 + [True]),
+        np.array([1, 5]),
+        np.arange(30) % 7 == 0,
+        torch.tensor([], dtype=torch.long),
+    ],
+    ids=repr,
+)
+def test_selecting_as_pyg_does(dataset, index):
+    items = list(dataset)
+    theirs = Memory(items)[index]
+    ours = dataset[index]
+    assert isinstance(ours, ShardedDataset)
+    assert len(ours) == len(theirs)
+    for item, wanted in zip(ours, theirs, strict=True):
+        assert_same(item, wanted)
+    assert len(dataset.index_select(index)) == len(theirs)
+    if len(ours):
+        assert_same(ours[-1], ours[len(ours) - 1])
+        assert_same(ours[:2][0], ours[0])
+        assert ours.nodes.tolist() == [item.num_nodes for item in ours]
+
+
+@pytest.mark.parametrize("index", [30, -31, "0", 1.5, None])
+def test_what_is_no_index(dataset, index):
+    with pytest.raises(IndexError):
+        dataset[index]
+
+
+@pytest.mark.parametrize("index", [7, np.int64(7), torch.tensor(7), -23])
+def test_one_item_by_any_kind_of_number(dataset, records, index):
+    assert_same(dataset[index], expected(records[7]))
+
+
+def test_shuffle_is_a_permutation(dataset):
+    torch.manual_seed(0)
+    shuffled, order = dataset.shuffle(return_perm=True)
+    assert sorted(order.tolist()) == list(range(30))
+    assert shuffled.records.tolist() == order.tolist()
+
+
+def test_properties_are_pygs(dataset):
+    theirs = Memory(list(dataset))
+    for name in ("num_node_features", "num_features", "num_edge_features"):
+        assert getattr(dataset, name) == getattr(theirs, name)
+    assert dataset.num_classes == 13
+    ours, wanted = dataset.get_summary(), theirs.get_summary()
+    assert ours.num_nodes == wanted.num_nodes
+    assert ours.num_edges == wanted.num_edges
+    assert ours.num_graphs == wanted.num_graphs
+    assert dataset.has_download is False
+    assert dataset.has_process is False
+
+
+def test_properties_follow_the_transform(build):
+    dataset = ShardedDataset(build, transform=T.Compose([T.Distance(), cut_features, two_classes]))
+    theirs = Memory(list(dataset))
+    assert dataset.num_node_features == 2
+    assert dataset.num_edge_features == 1
+    assert dataset.num_classes == 2
+    assert dataset.get_summary().num_nodes == theirs.get_summary().num_nodes
+
+
+def cut_features(data):
+    data.x = data.x[:, :2]
+    return data
+
+
+def two_classes(data):
+    data.y = data.y % 2
+    return data
+
+
+def test_classes_without_a_number_in_the_schema(tmp_path):
+    schema = Schema(
+        columns=(Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(3,)),),
+        edges="none",
+    )
+    records = [
+        GraphRecord(key=str(i), num_nodes=i, columns={"graph/y": np.ones(3, np.float32)}) for i in range(4)
+    ]
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, schema))
+    assert dataset.num_classes == Memory(list(dataset)).num_classes == 3
+    assert dataset[2].y.shape == (1, 3)
+    assert dataset[2].num_nodes == 2
+
+
+def test_what_it_is(build):
+    dataset = ShardedDataset(build.path, "val")
+    assert repr(dataset) == "ShardedDataset(s3dis, 2 graphs, split='val' of default, k=4)"
+    assert dataset.card.dataset == "s3dis"
+    assert dataset.class_names[3] == "class 3"
+    assert (dataset.split, dataset.split_name) == ("val", "default")
+
+
+def test_a_sample_says_so(tmp_path, records):
+    build = write_build(tmp_path / "b", records, s3dis_schema(), sample=True)
+    assert "s3dis sample" in repr(ShardedDataset(build))
+
+
+def test_in_place_transform_never_changes_the_next_read(build, records):
+    def spoil(data):
+        for name in ("x", "pos", "y", "edge_index"):
+            data[name].mul_(-7).sub_(1)
+        return data
+
+    dataset = ShardedDataset(build, transform=spoil)
+    first, second = dataset[11], dataset[11]
+    assert_same(first, second)
+    assert_same(first, spoil(expected(records[11])))
+    assert_same(ShardedDataset(build)[11], expected(records[11]))
+
+
+def test_chosen_columns(build, records):
+    dataset = ShardedDataset(build, columns=["y", "pos"])
+    wanted = expected(records[2])
+    assert_same(dataset[2], Data(y=wanted.y, pos=wanted.pos))
+    only_edges = ShardedDataset(build, columns=["edge_index"])[2]
+    assert_same(only_edges, Data(edge_index=wanted.edge_index, num_nodes=records[2].num_nodes))
+
+
+def test_a_view_takes_the_place_of_a_column(build, records):
+    views = [View(attribute="x", source="node/x", start=0, stop=6)]
+    dataset = ShardedDataset(build, views=views)
+    assert torch.equal(dataset[5].x, expected(records[5]).x[:, :6])
+    assert dataset.num_node_features == 6
+
+
+def test_lengths_of_edges(build, records):
+    item = ShardedDataset(build, edge_lengths=True)[4]
+    pos, (source, target) = expected(records[4]).pos.numpy(), item.edge_index.numpy()
+    difference = pos[source] - pos[target]
+    x, y, z = (difference[:, axis] * difference[:, axis] for axis in range(3))
+    wanted = np.sqrt((x + y) + z)[:, None]
+    assert wanted.dtype == np.float32
+    assert item.edge_attr.numpy().tobytes() == wanted.tobytes()
+    without = ShardedDataset(build, columns=["edge_index"], edge_lengths=True)[4]
+    assert torch.equal(without.edge_attr, item.edge_attr)
+    assert "pos" not in without
+
+
+def test_lengths_in_two_dimensions(tmp_path, records):
+    build = write_build(tmp_path / "b", records, replace(s3dis_schema(), views=()))
+    flat = ShardedDataset(
+        build, views=[View(attribute="pos", source="node/x", start=4, stop=6)], edge_lengths=True
+    )
+    item = flat[3]
+    x, y = (item.pos[item.edge_index[0]] - item.pos[item.edge_index[1]]).numpy().T
+    assert item.edge_attr.numpy().tobytes() == np.sqrt(x * x + y * y).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"split": "trian"}, "Did you mean 'train'"),
+        ({"split_name": "defualt", "split": "val"}, "Did you mean 'default'"),
+        ({"columns": ["z"]}, "There is no column called 'z'"),
+    ],
+)
+def test_wrong_names(build, arguments, says):
+    with pytest.raises(UsageError, match=says):
+        ShardedDataset(build, **arguments)
+
+
+def test_a_part_of_a_build_without_splits(tmp_path, records):
+    build = write_build(tmp_path / "b", records, s3dis_schema())
+    with pytest.raises(UsageError, match="has no splits"):
+        ShardedDataset(build, "train")
+
+
+def test_a_broken_build(tmp_path, records):
+    folder = tmp_path / "b"
+    write_build(folder, records, s3dis_schema(), parts=PARTS)
+    split = folder / "splits/default.h5"
+    split.write_bytes(split.read_bytes()[:-1])
+    with pytest.raises(DamagedInput, match=r"default\.h5 is not the split file"):
+        ShardedDataset(folder, "train")
+    other = tmp_path / "other"
+    write_build(other, records, s3dis_schema(), parameters={"seed": 1})
+    (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
+    with pytest.raises(DamagedInput, match=r"00001\.h5 is not a shard of this build"):
+        ShardedDataset(folder)
+    (folder / "shards/00002.h5").unlink()
+    (other / "shards/00002.h5").unlink()
+    with pytest.raises(DamagedInput):
+        ShardedDataset(other)
+    with pytest.raises(UsageError, match="not a finished build"):
+        ShardedDataset(tmp_path)
+
+
+def test_a_shard_of_another_layout(tmp_path, records):
+    """Its key may be forged; its rows must not be read as if they had the card's columns."""
+    folder, other = tmp_path / "b", tmp_path / "other"
+    write_build(folder, records, s3dis_schema(), parameters={"k": 4})
+    narrow = s3dis_records(30, k=3)
+    write_build(other, narrow, s3dis_schema(3), parameters={"k": 4})
+    (other / "shards/00001.h5").rename(folder / "shards/00001.h5")
+    with pytest.raises(DamagedInput, match="with other columns"):
+        ShardedDataset(folder)
+
+
+def test_lengths_of_edges_that_lead_nowhere(tmp_path):
+    records = s3dis_records(1, nodes=(20, 20))
+    folder = write_build(tmp_path / "b", records, s3dis_schema()).path
+    shard = folder / "shards/00000.h5"
+    data = shard.read_bytes()
+    table = records[0].neighbor.tobytes()
+    assert data.count(table) == 1
+    shard.write_bytes(data.replace(table, b"\xff\xff" + table[2:]))
+    with pytest.raises(DamagedInput, match="leads out of its graph"):
+        ShardedDataset(folder, edge_lengths=True)[0]
+
+
+@pytest.fixture
+def one_graph(tmp_path):
+    (record,) = s3dis_records(1, nodes=(50, 50))
+    code = np.array([0] * 20 + [1] * 10 + [2] * 15 + [255] * 5, np.uint8)
+    return write_build(tmp_path / "one", [record], s3dis_schema(), node_code=code), record, code
+
+
+@pytest.mark.parametrize("part", [None, "train", "test"])
+def test_one_graph_has_masks(one_graph, part):
+    build, record, code = one_graph
+    dataset = ShardedDataset(build, part)
+    item = dataset[0]
+    for value, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        assert item[name].dtype == torch.bool
+        assert item[name].tolist() == (code == value).tolist()
+        item[name].fill_(False)
+        assert dataset[0][name].any()
+        del item[name]
+    assert_same(item, expected(record))
+
+
+def test_neighbor_loader_on_one_graph(one_graph):
+    build, _, code = one_graph
+    data = ShardedDataset(build)[0]
+    assert data.validate(raise_on_error=True)
+    try:
+        loader = NeighborLoader(data, num_neighbors=[3, 3], batch_size=5, input_nodes=data.train_mask)
+        batches = list(loader)
+    except ImportError as error:
+        pytest.skip(f"NeighborLoader needs a package that is not installed: {error}")
+    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
+    assert sorted(seeds.tolist()) == np.flatnonzero(code == 0).tolist()
+
+
+def test_imbalanced_sampler(tmp_path):
+    schema = Schema(
+        columns=(Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=2),),
+        edges="none",
+    )
+    records = [GraphRecord(key=str(i), num_nodes=3, columns={"graph/y": np.uint8(i == 0)}) for i in range(40)]
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, schema))
+    torch.manual_seed(0)
+    loader = DataLoader(dataset, batch_size=10, sampler=ImbalancedSampler(dataset, num_samples=400))
+    labels = torch.cat([batch.y for batch in loader])
+    assert 0.35 < labels.double().mean() < 0.65  # 1 of 40 without the sampler
+
+
+def test_pickled_and_copied(build, records):
+    dataset = ShardedDataset(build, "test")[1:]
+    dataset[0]  # maps the shards
+    for other in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset), copy.copy(dataset)):
+        assert other.records.tolist() == PARTS["test"][1:]
+        assert_same(other[1], expected(records[PARTS["test"][2]]))
+
+
+def open_files():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_no_open_files(build, records):
+    before = open_files()
+    kept = [ShardedDataset(build, part) for part in (None, "train", "val", "test") for _ in range(5)]
+    for dataset in kept:
+        list(dataset)
+    assert open_files() == before
+    del kept, dataset
+    gc.collect()
+    assert open_files() == before
+
+
+def test_graphs_without_nodes_or_edges(tmp_path):
+    schema = Schema(
+        columns=(
+            Column(key="node/x", attribute="x", stored="float16", presented="float32", shape=(2,)),
+            Column(key="edge/edge_attr", attribute="edge_attr", stored="int8", presented="int64"),
+            Column(key="node/flag", attribute="flag", stored="uint8", presented="bool"),
+        ),
+        edges="index",
+        max_nodes=100_000,
+    )
+
+    def record(key, nodes, edges):
+        rng = np.random.default_rng(nodes + edges)
+        return GraphRecord(
+            key=key,
+            num_nodes=nodes,
+            columns={
+                "node/x": rng.random((nodes, 2)).astype(np.float16),
+                "edge/edge_attr": rng.integers(-128, 128, edges).astype(np.int8),
+                "node/flag": rng.integers(0, 2, nodes).astype(np.uint8),
+            },
+            edge_index=rng.integers(0, max(1, nodes), (2, edges)),
+        )
+
+    records = [record(str(i), *size) for i, size in enumerate([(0, 0), (1, 0), (3, 5), (70_000, 9), (1, 2)])]
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, per_shard=2))
+    for item, wanted in zip(dataset, records, strict=True):
+        assert item.x.dtype == torch.float32
+        assert item.x.numpy().tolist() == wanted.columns["node/x"].astype(np.float32).tolist()
+        assert item.edge_attr.tolist() == wanted.columns["edge/edge_attr"].tolist()
+        assert item.flag.dtype == torch.bool
+        assert item.flag.tolist() == wanted.columns["node/flag"].astype(bool).tolist()
+        assert item.edge_index.tolist() == wanted.edge_index.tolist()
+        assert item.edge_index.dtype == item.edge_attr.dtype == torch.int64
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_bytes_of_all_levels_are_widened_to_what_is_presented(tmp_path, compression):
+    """The kernel widens ``uint8`` on the way, as numpy's ``astype`` does, for one graph and for a batch."""
+    columns = tuple(
+        Column(key=f"{level}/{kind}", attribute=f"{level}_{kind}", stored="uint8", presented=kind, shape=(3,))
+        for level in ("graph", "node", "edge")
+        for kind in ("float32", "int64", "int32")
+    )
+    rng = np.random.default_rng(5)
+
+    def record(key, nodes, edges):
+        rows = {"graph": (), "node": (nodes,), "edge": (edges,)}
+        made = {c.key: rng.integers(0, 256, (*rows[c.level], 3)).astype(np.uint8) for c in columns}
+        made["graph/float32"][0] = 255
+        return GraphRecord(
+            key=key, num_nodes=nodes, columns=made, edge_index=rng.integers(0, nodes, (2, edges))
+        )
+
+    records = [record(str(i), *size) for i, size in enumerate([(1, 0), (4, 7), (300, 900)])]
+    schema = Schema(columns=columns, edges="index", max_nodes=1_000)
+    dataset = ShardedDataset(
+        write_build(tmp_path / "b", records, schema, per_shard=2, compression=compression)
+    )
+    items = list(dataset)
+    batched = next(iter(GraphLoader(dataset, 3))).to_data_list()
+    for wanted, *found in zip(records, items, batched, strict=True):
+        for column in columns:
+            values = wanted.columns[column.key].astype(column.presented)
+            for item in found:
+                tensor = item[column.attribute]
+                assert tensor.dtype == getattr(torch, column.presented)
+                np.testing.assert_array_equal(tensor.numpy().reshape(values.shape), values)

@@ -1,0 +1,553 @@
+"""GraphLoader against PyTorch Geometric's DataLoader, bit for bit, and everything around the order."""
+
+import gc
+import os
+import pickle
+import threading
+import time
+
+import pytest
+import torch
+import torch_geometric.transforms as T
+from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
+from support.same import assert_same
+from torch.utils.data import Subset, random_split
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader, DynamicBatchSampler, ImbalancedSampler
+
+from kmip_data.errors import UsageError
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader, batch_neighbors, expand_edges
+
+ORDER = [4, 0, 29, 7, 7, 12, 3, 28, 1, 2, 11]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return write_build(
+        tmp_path_factory.mktemp("loader") / "build",
+        s3dis_records(30),
+        s3dis_schema(),
+        parts={"train": [5, 3, 1, *range(10, 20)], "val": [0], "test": [2]},
+        per_shard=4,
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(build):
+    return ShardedDataset(build)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    return ShardedDataset(numbered_build(tmp_path_factory.mktemp("loader") / "numbers", 50))
+
+
+def numbers_of(loader):
+    return [batch.number.tolist() for batch in loader]
+
+
+def flat(batches):
+    return [number for batch in batches for number in batch]
+
+
+def threads():
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("kmip-data-")}
+
+
+# -- the batches ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def always_shared(monkeypatch):
+    """Share out every batch, however small."""
+    monkeypatch.setattr("kmip_data.reading.assemble._WORTH_SHARING", 0)
+
+
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+def test_batches_are_pygs(dataset, num_threads, prefetch):
+    arguments = {"batch_size": 3, "sampler": ORDER}
+    loader = GraphLoader(dataset, **arguments, num_threads=num_threads, prefetch=prefetch)
+    for batch, wanted in zip(loader, DataLoader(dataset, **arguments), strict=True):
+        assert_same(batch, wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"follow_batch": ["x", "edge_index"]},
+        {"exclude_keys": ["y", "pos"]},
+        {"exclude_keys": ["edge_index"]},
+        {"exclude_keys": ["x", "pos"], "follow_batch": ["y"]},
+        {"drop_last": True},
+        {"batch_size": 100},
+    ],
+    ids=str,
+)
+def test_arguments_of_pyg(dataset, options):
+    arguments = {"batch_size": 4, **options}
+    for batch, wanted in zip(
+        GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments), strict=True
+    ):
+        assert_same(batch, wanted)
+
+
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("edge_lengths", [False, True])
+def test_every_kind_of_build(tmp_path, compression, edge_lengths):
+    build = write_build(
+        tmp_path / "b", s3dis_records(9), s3dis_schema(), compression=compression, per_shard=2
+    )
+    dataset = ShardedDataset(build, edge_lengths=edge_lengths)
+    wanted = list(DataLoader(dataset, 4))
+    for batch, other in zip(GraphLoader(dataset, 4, num_threads=3), wanted, strict=True):
+        assert_same(batch, other)
+    for batch, other in zip(GraphLoader(dataset, 4, compact=True, num_threads=2), wanted, strict=True):
+        assert_same(expand_edges(batch), other)
+
+
+def test_a_selection_a_part_and_a_subset(build, dataset):
+    train = ShardedDataset(build, "train")
+    for chosen in (train, train[::2], Subset(train, [3, 0, 1]), random_split(dataset, [20, 10])[1]):
+        for batch, wanted in zip(GraphLoader(chosen, 4), DataLoader(chosen, 4), strict=True):
+            assert_same(batch, wanted)
+
+
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_compact_batches(dataset, num_threads):
+    loader = GraphLoader(dataset, 7, compact=True, num_threads=num_threads)
+    for batch, wanted in zip(loader, DataLoader(dataset, 7), strict=True):
+        assert "edge_index" not in batch
+        assert batch.neighbor.dtype == torch.uint16
+        assert batch.neighbor.shape == (batch.num_nodes, 4)
+        before = {name: value.clone() for name, value in batch.to_dict().items()}
+        table = batch_neighbors(batch)
+        assert table.dtype == torch.int32
+        assert torch.equal(table.flatten().long(), wanted.edge_index[0])
+        assert torch.equal(batch.x[table][:, 2], batch.x[wanted.edge_index[0].view(-1, 4)[:, 2]])
+        assert_same(expand_edges(batch), wanted)
+        assert all(torch.equal(batch[name], value) for name, value in before.items())
+        for item, other in zip(batch.to_data_list(), wanted.to_data_list(), strict=True):
+            assert torch.equal(batch_neighbors(item).flatten().long(), other.edge_index[0])
+
+
+def test_neighbours_of_large_graphs(tmp_path):
+    """Above 65,536 nodes the table is uint32; indices above 32,767 have no sign."""
+    from dataclasses import replace
+
+    for nodes, limit, dtype in ((66_000, 100_000, torch.uint32), (65_536, 65_536, torch.uint16)):
+        records = s3dis_records(2, nodes=(nodes, nodes))
+        if limit > 65_536:
+            records = [replace(r, neighbor=(r.neighbor.astype("u4") + 464) % nodes) for r in records]
+        schema = replace(s3dis_schema(), max_nodes=limit)
+        dataset = ShardedDataset(write_build(tmp_path / str(nodes), records, schema))
+        (batch,) = GraphLoader(dataset, 2, compact=True)
+        (wanted,) = DataLoader(dataset, 2)
+        assert batch.neighbor.dtype == dtype
+        assert int(wanted.edge_index.max()) > 65_536
+        assert_same(expand_edges(batch), wanted)
+
+
+def test_tables_that_are_numbered_over_the_batch(dataset):
+    batch = next(iter(GraphLoader(dataset, 3, compact=True)))
+    wanted = expand_edges(batch)
+    for dtype in (torch.int32, torch.int64):
+        batch.neighbor = wanted.edge_index[0].view(-1, 4).to(dtype)
+        assert batch_neighbors(batch) is batch.neighbor
+        assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
+
+
+def test_a_batch_that_is_not_compact_has_no_table(dataset):
+    batch = next(iter(GraphLoader(dataset, batch_size=2)))
+    for function in (batch_neighbors, expand_edges):
+        with pytest.raises(UsageError, match="no neighbour table"):
+            function(batch)
+
+
+def test_expand_edges_of_a_batch_without_bookkeeping(dataset):
+    batch = next(iter(GraphLoader(dataset, 3, compact=True)))
+    wanted = next(iter(DataLoader(dataset, 3)))
+    for bare in (
+        Batch(batch=batch.batch, ptr=batch.ptr, neighbor=batch.neighbor),
+        Batch(ptr=batch.ptr, neighbor=batch.neighbor),
+    ):
+        assert torch.equal(expand_edges(bare).edge_index, wanted.edge_index)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_on_a_gpu(dataset):
+    loader = GraphLoader(dataset, 5, compact=True, pin_memory=True)
+    for batch, wanted in zip(loader, DataLoader(dataset, 5), strict=True):
+        assert batch.x.is_pinned()
+        assert batch.neighbor.is_pinned()
+        moved = expand_edges(batch.to("cuda", non_blocking=True))
+        assert moved.edge_index.is_cuda
+        assert_same(moved.cpu(), wanted)
+
+
+def test_transform_takes_the_slow_path(build):
+    dataset = ShardedDataset(build, transform=T.Compose([T.NormalizeFeatures(), T.Distance(norm=False)]))
+    loader = GraphLoader(dataset, 4, sampler=ORDER, num_threads=2, follow_batch=["x"], exclude_keys=["y"])
+    wanted = DataLoader(dataset, 4, sampler=ORDER, follow_batch=["x"], exclude_keys=["y"])
+    for batch, other in zip(loader, wanted, strict=True):
+        assert_same(batch, other)
+
+
+def test_a_transform_that_is_set_later(build):
+    dataset = ShardedDataset(build)
+    loader = GraphLoader(dataset, 4)
+    list(loader)
+    dataset.transform = T.NormalizeFeatures()
+    for batch, wanted in zip(loader, DataLoader(dataset, 4), strict=True):
+        assert_same(batch, wanted)
+
+
+def test_one_graph_with_masks(tmp_path):
+    import numpy as np
+
+    records = s3dis_records(1, nodes=(40, 40))
+    code = np.arange(40, dtype=np.uint8) % 3
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(), node_code=code))
+    (batch,) = GraphLoader(dataset)
+    (wanted,) = DataLoader(dataset)
+    assert_same(batch, wanted)
+    assert batch.train_mask.sum() == 14
+
+
+def test_changing_a_batch_changes_nothing_else(dataset):
+    loader = GraphLoader(dataset, 6)
+    kept = list(loader)
+    for batch in loader:
+        for value in batch.to_dict().values():
+            value.zero_()
+    for batch, wanted in zip(kept, DataLoader(dataset, 6), strict=True):
+        assert_same(batch, wanted)
+
+
+def test_batches_that_are_kept_are_not_overwritten(tmp_path):
+    """Large tensors reuse memory: only when nothing refers to them any more, views included."""
+    build = write_build(tmp_path / "b", s3dis_records(6, nodes=(4096, 4096), k=32), s3dis_schema(32))
+    dataset = ShardedDataset(build)
+    wanted = [batch.edge_index for batch in DataLoader(dataset, 1)]
+    views = [batch.edge_index[0, 5:] for batch in GraphLoader(dataset, 1)]  # the batches are gone
+    arrays = [batch.edge_index.numpy()[1] for batch in GraphLoader(dataset, 1)]
+    gc.collect()
+    list(GraphLoader(dataset, 1, sampler=[5] * 20))
+    for view, array, whole in zip(views, arrays, wanted, strict=True):
+        assert torch.equal(view, whole[0, 5:])
+        assert (array == whole[1].numpy()).all()
+
+
+def test_pickled_batch(dataset):
+    batch = next(iter(GraphLoader(dataset, 3)))
+    assert_same(pickle.loads(pickle.dumps(batch)), batch)
+
+
+# -- the order --------------------------------------------------------------------------------------
+
+
+def test_seed_fixes_the_order_for_any_number_of_threads(numbers):
+    epochs = [
+        [numbers_of(loader) for _ in range(3)]
+        for loader in (
+            GraphLoader(numbers, 4, shuffle=True, seed=9, num_threads=n, prefetch=p)
+            for n, p in [(1, 0), (1, 2), (3, 2), (4, 9)]
+        )
+    ]
+    assert epochs[0] == epochs[1] == epochs[2] == epochs[3]
+    assert epochs[0][0] != epochs[0][1]
+    assert sorted(flat(epochs[0][0])) == sorted(flat(epochs[0][1])) == list(range(50))
+    assert numbers_of(GraphLoader(numbers, 4, shuffle=True, seed=8)) != epochs[0][0]
+
+
+def test_set_epoch(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    epochs = [numbers_of(loader) for _ in range(3)]
+    loader.set_epoch(1)
+    assert numbers_of(loader) == epochs[1]
+    assert numbers_of(loader) == epochs[2]
+    loader.sampler.set_epoch(0)  # as Lightning does
+    assert numbers_of(loader) == epochs[0]
+    iterator = iter(loader)
+    loader.set_epoch(2)  # before the first batch
+    assert [batch.number.tolist() for batch in iterator] == epochs[2]
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("options", [{"batch_size": 4}, {"max_nodes": 40, "bucket": 10}], ids=str)
+def test_resumes_after_every_batch(numbers, options, prefetch):
+    def make():
+        return GraphLoader(numbers, shuffle=True, seed=4, prefetch=prefetch, **options)
+
+    epochs = [numbers_of(make_loader) for make_loader in [make()] for _ in range(3)]
+    for stop in range(1, len(epochs[1]) + 1):
+        loader = make()
+        numbers_of(loader)
+        iterator = iter(loader)
+        for _ in range(stop):
+            next(iterator)
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert numbers_of(resumed) == epochs[1][stop:]
+        assert numbers_of(resumed) == epochs[2]
+
+
+def test_state_between_epochs(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    first, second = numbers_of(loader), numbers_of(loader)
+    resumed = GraphLoader(numbers, 4, shuffle=True)
+    resumed.load_state_dict(GraphLoader(numbers, 4, shuffle=True).state_dict())
+    assert numbers_of(resumed) == first
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    numbers_of(loader)
+    resumed.load_state_dict(loader.state_dict())
+    resumed.set_epoch(1)  # what a trainer does after loading; the position stays
+    assert numbers_of(resumed) == second
+    iterator = iter(loader)
+    next(iterator)
+    resumed.load_state_dict(loader.state_dict())
+    resumed.set_epoch(1)
+    assert numbers_of(resumed) == second[1:]
+    resumed.load_state_dict(loader.state_dict())
+    resumed.set_epoch(0)  # another epoch: from its start
+    assert numbers_of(resumed) == first
+
+
+def others(numbers):
+    return (
+        GraphLoader(numbers, 5, shuffle=True),
+        GraphLoader(numbers, 4, shuffle=True, seed=1),
+        GraphLoader(numbers[:40], 4, shuffle=True),
+        GraphLoader(numbers, 4, shuffle=True, rank=0, world_size=2),
+    )
+
+
+def test_state_of_another_order_is_refused(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    for other in others(numbers):
+        with pytest.raises(UsageError, match="does not fit"):
+            other.load_state_dict(state)
+    # Threads and columns do not change the order.
+    GraphLoader(numbers, 4, shuffle=True, num_threads=2, exclude_keys=["number"]).load_state_dict(state)
+
+
+def test_state_between_epochs_fits_another_order(numbers):
+    loader = GraphLoader(numbers, 4, shuffle=True)
+    iterator = iter(loader)
+    before = loader.state_dict()
+    for _ in range(13):
+        next(iterator)
+    after = loader.state_dict()  # all batches given out, but the iterator not asked for another
+    for other in others(numbers):
+        first, second = numbers_of(other), numbers_of(other)
+        other.load_state_dict(before)
+        assert numbers_of(other) == first
+        other.load_state_dict(after)
+        assert numbers_of(other) == []
+        assert numbers_of(other) == second
+        other.load_state_dict(after)
+        other.set_epoch(1)
+        assert numbers_of(other) == second
+
+
+def test_samplers_of_pyg(dataset, numbers):
+    by_class = ImbalancedSampler(torch.arange(50) % 3, num_samples=20)
+    torch.manual_seed(1)
+    ours = numbers_of(GraphLoader(numbers, 6, sampler=by_class))
+    torch.manual_seed(1)
+    assert ours == [batch.number.tolist() for batch in DataLoader(numbers, 6, sampler=by_class)]
+    batches = DynamicBatchSampler(dataset, max_num=70, num_steps=5)
+    for batch, wanted in zip(
+        GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches), strict=True
+    ):
+        assert_same(batch, wanted)
+    assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
+
+
+def test_samplers_of_any_kind(numbers):
+    import numpy as np
+
+    for sampler in (np.array([3, 1, 2]), torch.tensor([3, 1, 2]), (3, 1, 2)):
+        assert numbers_of(GraphLoader(numbers, 2, sampler=sampler)) == [[3, 1], [2]]
+    assert numbers_of(GraphLoader(numbers, 2, sampler=[])) == []
+    assert numbers_of(GraphLoader(numbers, batch_sampler=[torch.tensor([1, 2]), [3]])) == [[1, 2], [3]]
+    loader = GraphLoader(numbers, 2, sampler=(n for n in [4, 5, 6]))
+    assert loader.state_dict()["batches"] is None
+    assert numbers_of(loader) == [[4, 5], [6]]
+
+
+def test_resumes_in_a_sampler_that_repeats_itself(numbers):
+    loader = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
+    whole = numbers_of(loader)
+    loader = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    resumed = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
+    resumed.load_state_dict(loader.state_dict())
+    assert numbers_of(resumed) == whole[2:]
+
+
+def test_max_nodes(numbers):
+    loader = GraphLoader(numbers, max_nodes=64, shuffle=True)
+    batches = list(loader)
+    assert sorted(n for batch in batches for n in batch.number.tolist()) == list(range(50))
+    assert all(batch.num_nodes <= 64 for batch in batches)
+    larger = GraphLoader(numbers, max_nodes=20)
+    assert all(batch.num_nodes <= 20 or batch.num_graphs == 1 for batch in larger)
+    in_order = numbers_of(GraphLoader(numbers, max_nodes=40, sampler=range(10, 30)))
+    assert flat(in_order) == list(range(10, 30))
+    with pytest.raises(TypeError):
+        len(GraphLoader(numbers, max_nodes=40, sampler=range(10)))
+
+
+def test_lengths(numbers):
+    for options in (
+        {"batch_size": 7},
+        {"batch_size": 7, "drop_last": True},
+        {"max_nodes": 33, "shuffle": True},
+        {"batch_size": 7, "sampler": range(15)},
+        {"batch_size": 7, "sampler": range(15), "drop_last": True},
+        {"batch_size": 7, "rank": 1, "world_size": 3},
+    ):
+        loader = GraphLoader(numbers, **options)
+        assert len(loader) == len(list(loader))
+
+
+# -- threads ----------------------------------------------------------------------------------------
+
+
+def wait_for_threads(before):
+    deadline = time.monotonic() + 600
+    while threads() - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return threads() - before
+
+
+@pytest.mark.usefixtures("always_shared")
+def test_threads_end_with_the_iteration(dataset):
+    before = threads()
+    for _ in range(3):
+        for _ in GraphLoader(dataset, 2, num_threads=3):
+            break
+        gc.collect()
+        assert not wait_for_threads(before)
+    iterator = iter(GraphLoader(dataset, 2, num_threads=3))
+    next(iterator)
+    assert threads() - before
+    del iterator
+    assert not wait_for_threads(before)
+    list(GraphLoader(dataset, 2, num_threads=3))
+    assert not wait_for_threads(before)
+
+
+def test_an_error_comes_in_its_place_and_ends_the_threads(build):
+    def break_one(data):
+        if data.num_nodes == broken:
+            message = "this one"
+            raise RuntimeError(message)
+        return data
+
+    broken = ShardedDataset(build)[9].num_nodes
+    dataset = ShardedDataset(build, transform=break_one)
+    before = threads()
+    iterator = iter(GraphLoader(dataset, 2, num_threads=2, prefetch=8))
+    first = next(i for i, n in enumerate(dataset.nodes) if n == broken)
+    for _ in range(first // 2):
+        next(iterator)
+    with pytest.raises(RuntimeError, match="this one"):
+        next(iterator)
+    assert not wait_for_threads(before)
+
+
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_an_iteration_goes_on_in_a_forked_child(dataset, prefetch):
+    loader = GraphLoader(dataset, 3, sampler=list(range(24)), num_threads=2, prefetch=prefetch)
+    wanted = [batch.x.sum().item() for batch in loader]
+    iterator = iter(loader)
+    found = [next(iterator).x.sum().item()]
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            sums = [batch.x.sum().item() for batch in iterator]
+            os.write(writer, pickle.dumps(sums))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        child_sums = pickle.loads(pipe.read())
+    assert os.waitpid(child, 0)[1] == 0
+    found += [batch.x.sum().item() for batch in iterator]
+    assert found == wanted
+    assert child_sums == wanted[1:]
+
+
+def test_two_iterations_at_once(numbers):
+    loader = GraphLoader(numbers, 10, num_threads=2)
+    pairs = [(a.number.tolist(), b.number.tolist()) for a in loader for b in loader]
+    assert len(pairs) == 25
+
+
+# -- arguments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["num_workers", "collate_fn", "worker_init_fn", "persistent_workers", "generator", "timeout"]
+)
+def test_what_belongs_to_worker_processes_is_refused(numbers, name):
+    with pytest.raises(UsageError, match=f"does not take {name}"):
+        GraphLoader(numbers, **{name: 1})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"batch_size": 0},
+        {"batch_size": None},
+        {"batch_size": 2.0},
+        {"num_threads": 0},
+        {"prefetch": -1},
+        {"seed": -1},
+        {"max_nodes": 0},
+        {"batch_size": 2, "max_nodes": 10},
+        {"shuffle": True, "sampler": [1]},
+        {"batch_sampler": [[1]], "batch_size": 2},
+        {"batch_sampler": [[1]], "sampler": [1]},
+        {"sampler": [1], "rank": 0, "world_size": 2},
+        {"rank": 1},
+        {"rank": 2, "world_size": 2},
+        {"compact": True},
+    ],
+    ids=str,
+)
+def test_arguments_that_make_no_sense(numbers, arguments):
+    with pytest.raises(UsageError):
+        GraphLoader(numbers, **arguments)
+
+
+def test_other_mistakes(numbers, build):
+    with pytest.raises(TypeError, match="shufle"):
+        GraphLoader(numbers, shufle=True)
+    with pytest.raises(UsageError, match=r"kmip_data\.save"):
+        GraphLoader([1, 2, 3])
+    with pytest.raises(UsageError, match="compact=True"):
+        GraphLoader(ShardedDataset(build, transform=T.NormalizeFeatures()), compact=True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_pinning_without_a_gpu_says_so(numbers):
+    with pytest.warns(UserWarning, match="no GPU"):
+        loader = GraphLoader(numbers, 10, pin_memory=True)
+    assert len(list(loader)) == 5

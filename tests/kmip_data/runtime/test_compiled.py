@@ -1,0 +1,41 @@
+"""Kernels compile also where nothing can be cached."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = (
+    "import sys; sys.path.insert(0, {folder!r})\n"
+    "import kernel; assert kernel.double(4) == 8; print(kernel.double.stats.cache_path)\n"
+)
+KERNEL = (
+    "from kmip_data.runtime.compiled import njit_nogil\n@njit_nogil()\ndef double(x):\n    return 2 * x\n"
+)
+
+
+def run(folder: Path, **environment: str) -> str:
+    (folder / "kernel.py").write_text(KERNEL)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", CODE.format(folder=str(folder))],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_machine_code_is_kept(tmp_path):
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache")).startswith(str(tmp_path / "cache"))
+    assert list(tmp_path.glob("cache/*/*.nbc"))
+
+
+def test_without_a_place_for_it(tmp_path):
+    # Names that cannot be folders, for root too: the source's own cache folder and the user's.
+    (tmp_path / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+    nowhere = str(tmp_path / "home")
+    options = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "IPYTHONDIR": nowhere}
+    assert run(tmp_path, **options) == "None"

@@ -1,0 +1,287 @@
+"""Parts plug in: found by being there, left out by ``none``, one's own in a layer, counted and estimated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from pydantic import ValidationError
+from support.shared import ROOT
+from support.training_data import learnable_build, tiny_config
+from torch import nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCNConv
+
+import kmip_data.models
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
+from kmip_data.models.budget import count_parameters, fit_hidden_dim
+from kmip_data.models.heads import pool
+from kmip_data.models.kinds import Footprint, Place
+from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory import estimate as memory
+from kmip_data.models.training.memory.machine import Size
+from kmip_data.models.training.run.train import train
+
+SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
+NO_ATTENTION, NO_LOCAL = {"attention": {"kind": "none"}}, {"local": {"kind": "none"}}
+STACK = {"norm": "none", "feed_forward": False, "local": {"residual": "inside"}, **NO_ATTENTION}
+
+
+def batch(channels: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for n in (9, 1, 14):
+        edges = torch.randint(0, n, (2, 3 * n), generator=generator)
+        graphs.append(Data(x=torch.randn(n, channels, generator=generator), edge_index=edges))
+    return Batch.from_data_list(graphs)
+
+
+def network(**options) -> nn.Module:
+    torch.manual_seed(0)
+    return build_model(ModelConfig(**{**SMALL, **options}), in_channels=5, num_classes=4)
+
+
+@pytest.mark.parametrize("options", [NO_ATTENTION, NO_LOCAL, STACK, {**NO_LOCAL, "norm": "layer"}])
+def test_a_network_without_a_branch_predicts_and_every_weight_learns(options) -> None:
+    model = network(**options)
+    logits = model(batch())
+    assert logits.shape == (24, 4)
+    logits.square().sum().backward()
+    # Otherwise training on several processes would wait for a gradient for ever.
+    assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
+
+
+def test_without_message_passing_edges_make_no_difference_and_without_attention_far_nodes_make_none() -> None:
+    plain, other = batch(), batch()
+    other.edge_index = other.edge_index.flip(0)
+    alone, local = network(**NO_LOCAL).eval(), network(**NO_ATTENTION).eval()
+    assert torch.equal(alone(plain), alone(other))
+    assert not torch.allclose(local(plain), local(other), atol=1e-4)
+    other = batch()
+    other.edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    before = local(other)
+    other.x[3] += 1
+    assert (local(other) != before).any(1).nonzero().flatten().tolist() == [3]
+
+
+@pytest.mark.parametrize("part", ["attention", "local"])
+def test_a_run_trains_without_a_branch(tmp_path, part: str) -> None:
+    config = tiny_config(learnable_build(tmp_path / "build", graphs=8), training={"epochs": 2})
+    config = apply_overrides(config, [f"model.{part}.kind=none"])
+    done = train(config, home=Home(tmp_path / "home"), quiet=True)
+    assert done.results[0].epochs == 2
+    assert done.results[0].config["model"][part] == {"kind": "none"}
+
+
+def test_a_layer_needs_a_branch() -> None:
+    with pytest.raises(ValidationError, match="attention and local are both none"):
+        ModelConfig(**NO_ATTENTION, **NO_LOCAL)
+    with pytest.raises(UsageError, match="needs a part"):
+        GPSLayer(None, None, dim=8)
+
+
+def test_positions_that_scale_gates_need_gates() -> None:
+    with pytest.raises(ValidationError, match="equivstable scales the gates of message passing"):
+        ModelConfig(positional="equivstable", **NO_LOCAL)
+
+
+class OwnConv(nn.Module):
+    """PyTorch Geometric's convolution as message passing of a layer."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.conv = GCNConv(dim, dim)
+
+    def forward(self, x, e, batch):
+        return self.conv(x, batch.edges.index).relu(), e
+
+
+class OwnAttention(nn.Module):
+    """The mean of a graph, mapped."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x, batch):
+        assert isinstance(batch, GraphBatch)
+        return self.linear(pool(x, batch, "mean"))[batch.graph]
+
+
+@pytest.mark.parametrize(
+    ("conv", "attention"),
+    [
+        (OwnConv(6), None),
+        (None, OwnAttention(6)),
+        (OwnConv(6), OwnAttention(6)),
+        (OwnConv(6), KMIPAttention(6, heads=2, key_dim=3, k=2)),
+    ],
+)
+def test_a_layer_takes_modules_of_ones_own_and_a_batch_of_pyg(conv, attention) -> None:
+    layer, data = GPSLayer(conv, attention, dim=6, norm="layer"), batch(6)
+    x, e = layer(data.x, None, data)
+    assert x.shape == data.x.shape
+    assert e is None
+    again, _ = layer(data.x, None, read_batch(data))
+    assert torch.equal(x, again)
+    layer.zero_grad()
+    x.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+def test_edges_as_pyg_has_them(form: str) -> None:
+    table = torch.tensor([[1, 2], [0, 2], [1, 0]])
+    index = torch.stack([table.flatten(), torch.tensor([0, 0, 1, 1, 2, 2])])
+    data = Data(x=torch.ones(3, 1), **({"neighbor": table} if form == "table" else {"edge_index": index}))
+    assert torch.equal(read_batch(data).edges.index, index)
+
+
+def linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+#: models.md, section 2.6: parameters of one layer's part of d channels.
+FORMULAS = {
+    ("attention", "k-mip"): lambda d: 2 * linear(d, 4 * 5) + linear(d, d),
+    ("attention", "none"): lambda d: 0,
+    ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
+    ("local", "none"): lambda d: 0,
+}
+
+
+def test_every_part_counts_its_parameters() -> None:
+    parts = {("attention", kind): part for kind, part in ATTENTION.items()}
+    parts |= {("local", kind): part for kind, part in MESSAGE_PASSING.items()}
+    assert parts.keys() == FORMULAS.keys()
+    for key, part in parts.items():
+        for dim in (8, 56):
+            assert part().parameters(Place(dim)) == FORMULAS[key](dim), key
+
+
+def test_a_stack_of_gated_gcn_has_the_published_number_of_parameters() -> None:
+    """16 layers of 77 channels on the cities (models.md, section 4), and 77 is what the budget gives."""
+    config = ModelConfig(layers=16, hidden_dim=77, **STACK)
+    sizes = {"in_channels": 67, "num_classes": 10}
+    with torch.device("meta"):
+        assert count_parameters(build_model(config, **sizes)) == 497_507
+    assert fit_hidden_dim(config, budget=500_000, **sizes).hidden_dim == 77
+
+
+def test_memory_is_what_the_parts_say(tmp_path, monkeypatch) -> None:
+    data = open_data(tiny_config(learnable_build(tmp_path / "build")), home=Home(tmp_path))
+    size = Size(8, 8 * 4096, 8 * 4096 * 3)
+    node, edge = (count * 8 * 4 for count in (size.nodes, size.edges))
+
+    def kept(*changes: str) -> memory.Kept:
+        return memory.count_kept(apply_overrides(data.config, list(changes)), data, size)
+
+    both, alone, local = kept(), kept("model.local.kind=none"), kept("model.attention.kind=none")
+    pairs = size.nodes * 2 * 3 * 8
+    assert (both.work, both.holes, both.inputs) == (4 * node + edge, 4 * node + 3 * edge, node + edge + pairs)
+    assert (alone.work, alone.holes, alone.inputs) == (4 * node, 4 * node, node + pairs)
+    assert (local.work, local.inputs, local.search) == (both.work, node + edge, 0)
+    assert both.layers > alone.layers > 0
+    assert both.layers > local.layers > 0
+    monkeypatch.setattr(MESSAGE_PASSING["none"], "footprint", lambda *_: Footprint(kept=1000))
+    more = kept("model.local.kind=none")
+    assert (more.layers, more.layer) == (alone.layers + 2 * 1000, alone.layer + 1000)
+
+
+PLUGGED = """
+import sys
+from pathlib import Path
+from kmip_data.models.attention import kinds
+
+folder = Path(sys.argv[1])
+(folder / "halved.py").write_text('''
+from typing import Literal
+from pydantic import Field
+from kmip_data.models.kinds import Part
+
+class Halved(Part):
+    reads = ("weight",)
+    kind: Literal["halved"] = Field(default="halved", description="x, smaller")
+    share: float = Field(default=0.5, description="factor")
+
+    multiple = property(lambda self: 3)
+
+    def build(self, place):
+        from torch import nn
+        share = self.share
+
+        class Layer(nn.Module):
+            def forward(self, x, batch):
+                return share * x * batch.added["weight"]
+
+        return Layer()
+
+PART = Halved
+''')
+kinds.__path__.append(str(folder))
+sys.path.insert(0, sys.argv[2])
+
+import torch
+from torch_geometric.data import Data
+from support.training_data import learnable_build, tiny_config
+from kmip_data.models import ModelConfig, build_model
+from kmip_data.models.budget import fit_hidden_dim
+from kmip_data.models.training.config.overrides import apply_overrides, documented_keys, read_config, to_toml
+
+config = ModelConfig(layers=1, hidden_dim=9, attention={"kind": "halved"}, local="none", feed_forward=False)
+model = build_model(config, in_channels=2, num_classes=2)
+x, edges = torch.ones(3, 2), torch.zeros(2, 0, dtype=torch.int64)
+assert model(Data(x=x, edge_index=edges, weight=torch.ones(3, 1))).shape == (3, 2)
+assert fit_hidden_dim(config, in_channels=2, num_classes=2, budget=10**4).hidden_dim % 3 == 0
+keys = {key.name: key for key in documented_keys()}
+assert keys["model.attention.share"].doc == "halved: factor"
+assert "halved" in keys["model.attention.kind"].type
+run = tiny_config(learnable_build(folder / "build", graphs=8))
+run = apply_overrides(run, ["model.attention.kind=halved", "model.attention.share=0.25"])
+assert run.model.attention.share == 0.25
+(folder / "config.toml").write_text(to_toml(run))
+assert read_config(folder / "config.toml") == run
+"""
+
+
+def test_a_module_in_the_folder_is_a_kind_with_keys_in_every_place(tmp_path) -> None:
+    """Nothing else is edited: configuration, overrides, documented keys, network, budget."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLUGGED, str(tmp_path), str(ROOT / "tests")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+NAMES = {
+    "GPSLayer",
+    "KMIPAttention",
+    "KMIPMultiheadAttention",
+    "ModelConfig",
+    "backend_status",
+    "build_model",
+    "kmip_attention",
+    "load_preset",
+    "topk_inner_product",
+}
+
+
+def test_public_names_load_torch_only_where_they_need_it() -> None:
+    assert set(kmip_data.models.__all__) >= NAMES
+    for name in kmip_data.models.__all__:
+        assert getattr(kmip_data.models, name) is not None
+    code = (
+        "import sys, kmip_data.models as models\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "models.load_preset('s3dis'), models.ModelConfig(positional='rwse', attention='none')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

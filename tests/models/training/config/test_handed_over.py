@@ -1,0 +1,170 @@
+"""A run folder from a stranger: nothing in it is executed or followed, and what is wrong in it is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+import torch
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.recorder import Recorder
+from kmip_data.models.training.run.result import RESULT_NAME
+from kmip_data.models.training.run.train import resume, train
+
+
+class Stop(KmipDataError):
+    """Ends a run in these tests."""
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A home with a build, a finished run and one that was stopped after its first epoch."""
+    home = Home(tmp_path_factory.mktemp("theirs"))
+    build = learnable_build(home.built / "clouds")
+    train(tiny_config(build, training={"epochs": 1}), home=home, name="done", quiet=True)
+    patch = pytest.MonkeyPatch()
+    before = Recorder.on_train_epoch_end
+
+    def stop(self, *arguments):
+        before(self, *arguments)
+        raise Stop("stopped")
+
+    patch.setattr(Recorder, "on_train_epoch_end", stop)
+    with pytest.raises(Stop):
+        train(tiny_config(build, training={"epochs": 2}), home=home, name="stopped", quiet=True)
+    patch.undo()
+    return home
+
+
+@pytest.fixture
+def copies(theirs, tmp_path):
+    """Copies of both runs outside of every home."""
+    runs = theirs.runs / "clouds/gps-kmip"
+    return [shutil.copytree(runs / name, tmp_path / "received" / name) for name in ("done", "stopped")]
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_path):
+    """Fails before: the folder was opened, and a split written into it."""
+    done, stopped = copies
+    mine = Home(tmp_path / "mine")
+    build = theirs.built / "clouds"
+    for action in (lambda: evaluate(done, home=mine), lambda: resume(stopped, home=mine, quiet=True)):
+        with pytest.raises(UsageError, match="names a folder as its data"):
+            action()
+    assert evaluate(done, target=str(build), home=mine).same
+    own = mine.runs / "clouds/gps-kmip/done"
+    shutil.copytree(done, own)  # the word of the user
+    assert evaluate(own, home=mine).same
+    assert evaluate(theirs.runs / "clouds/gps-kmip/done", home=mine).same  # with the build beside it
+
+
+def test_a_link_beside_a_received_run_is_not_followed(copies, theirs, tmp_path):
+    received = Home(tmp_path / "other")
+    run = shutil.copytree(copies[0], received.runs / "clouds/gps-kmip/done")
+    received.built.symlink_to(theirs.built)
+    change(run / CONFIG_NAME, str(theirs.built), str(received.built))
+    with pytest.raises(UsageError, match="names a folder as its data"):
+        evaluate(run, home=Home(tmp_path / "mine"))
+
+
+def test_no_logger_of_a_received_run_is_started(theirs, tmp_path, monkeypatch, capsys):
+    """Fails before: resuming began the logger that the folder names."""
+    run = shutil.copytree(
+        theirs.runs / "clouds/gps-kmip/stopped", tmp_path / "away/runs/clouds/gps-kmip/stopped"
+    )
+    shutil.copytree(theirs.built, tmp_path / "away/built")
+    change(run / CONFIG_NAME, str(theirs.root), str(tmp_path / "away"))
+    change(run / CONFIG_NAME, 'logger = "csv"', 'logger = "wandb"')
+    begun = []
+    monkeypatch.setattr(fitting, "check_logger", begun.append)
+    monkeypatch.setattr(fitting, "build_logger", lambda name, *_, **__: begun.append(name) or False)
+    resume(run, home=Home(tmp_path / "mine"))
+    assert set(begun) == {"csv"}
+    assert "system.logger" in capsys.readouterr().err
+
+
+STATES = {
+    "no recorder": lambda state: state.update(callbacks={}) or state.update(state_dict={}),
+    "history": lambda state: recorder_of(state).update(history=None),
+    "rows": lambda state: recorder_of(state).update(history=[{"epoch": 0}]),
+    "best epoch": lambda state: recorder_of(state).update(best_epoch=7),
+    "negative best epoch": lambda state: recorder_of(state).update(best_epoch=-1),
+    "random": lambda state: recorder_of(state).update(random={"torch": torch.zeros(3)}),
+    "data": lambda state: recorder_of(state).pop("data"),
+    "best weights": lambda state: recorder_of(state).update(best_weights={"a": torch.zeros(1)}),
+    "weights": lambda state: state.update(state_dict={"a": torch.zeros(1)}),
+    "optimiser": lambda state: state.update(optimizer_states=[{}]),
+    "loops": lambda state: state.update(loops={"fit_loop": 3}),
+    "schedule": lambda state: state["schedule"].update(last_epoch="x"),
+    "method": lambda state: state["schedule"].update(step=3),
+    "callbacks": lambda state: state.update(callbacks=[]),
+}
+
+
+def recorder_of(state):
+    return next(value for value in state["callbacks"].values() if "history" in value)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path, name):
+    """Fails before: an exception of whatever read the value first."""
+    home = Home(tmp_path)
+    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/stopped", home.runs / "clouds/gps-kmip/stopped")
+    state = torch.load(run / LAST, weights_only=True)
+    STATES[name](state)
+    torch.save(state, run / LAST)
+    with pytest.raises(KmipDataError):
+        resume(run, home=home, quiet=True)
+    assert not (run / RESULT_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        (CONFIG_NAME, "layers = 2", "layers = 1000000000000"),
+        (CONFIG_NAME, "layers = 2", "layers = " + "9" * 5_000),
+        (CONFIG_NAME, "layers = 2", "layers = " + "[" * 5_000 + "]" * 5_000),
+        (CONFIG_NAME, "layers = 2", 'layers = "\\u0000"'),
+        (CONFIG_NAME, "layers = 2", "layers = nan"),
+        (CONFIG_NAME, "[data]\n", "[data]\nsplit = {split = {a = 1}}\n"),
+        (RESULT_NAME, '"metric": "', '"metric": "no-'),
+        (RESULT_NAME, '"train": {', '"elsewhere": {'),
+        (RESULT_NAME, '"version": 1', '"version": 2'),
+        (RESULT_NAME, '"columns": [', '"columns": [3, '),
+        (RESULT_NAME, '"loss": ', '"loss": NaN, "x": '),
+    ],
+)
+def test_wrong_values_in_text_files_are_named(theirs, tmp_path, file, old, new):
+    home = Home(tmp_path)
+    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", home.runs / "clouds/gps-kmip/done")
+    change(run / file, old, new)
+    with pytest.raises(KmipDataError):
+        evaluate(run, home=home)
+
+
+def test_weights_that_are_a_pickle_run_nothing(theirs, tmp_path):
+    home, canary = Home(tmp_path), tmp_path / "canary"
+    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", home.runs / "clouds/gps-kmip/done")
+
+    class Hostile:
+        def __reduce__(self):
+            return os.system, (f"touch {canary}",)
+
+    torch.save({"state_dict": Hostile()}, run / WEIGHTS)
+    with pytest.raises(DamagedInput, match="does not hold the weights"):
+        evaluate(run, home=home)
+    assert not canary.exists()

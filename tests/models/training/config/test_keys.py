@@ -1,0 +1,300 @@
+"""Configuration: keys, overrides, TOML."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.shared import ROOT
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.config import OLD_NAMES
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import (
+    apply_overrides,
+    config_from_mapping,
+    documented_keys,
+    key_value,
+    read_config,
+    to_toml,
+    with_epochs,
+)
+from kmip_data.models.training.config.presets import load_preset, preset_names
+from kmip_data.models.training.config.schedules import SCHEDULES
+from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.objective.metrics import METRICS
+
+
+def config(**sections):
+    return config_from_mapping({"data": {"dataset": "s3dis"}, **sections}, "the test")
+
+
+def choices(key):
+    return {part.strip() for part in next(k for k in documented_keys() if k.name == key).type.split("|")}
+
+
+def test_every_choice_has_its_implementation():
+    assert choices("training.loss") == set(LOSSES)
+    assert choices("training.metric") == set(METRICS)
+    assert choices("schedule.kind") == set(SCHEDULES)
+
+
+def test_every_key_is_documented():
+    keys = documented_keys()
+    assert {"optimiser.lr", "model.attention.k", "data.parameters", "system.device"} <= {
+        key.name for key in keys
+    }
+    for key in keys:
+        assert key.doc, key.name
+        assert key.doc != key.name.rsplit(".", 1)[-1], f"{key.name} has no description"
+        assert key.type, key.name
+
+
+@pytest.mark.parametrize(
+    ("item", "key", "value"),
+    [
+        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
+        ("optimiser.lr = 2", "optimiser.lr", 2.0),
+        ("training.shuffle=true", "training.shuffle", True),
+        ("training.precision=32", "training.precision", "32"),
+        ("training.precision=bf16-mixed", "training.precision", "bf16-mixed"),
+        ("model.hidden_dim=64", "model.hidden_dim", 64),
+        ("model.norm=layer", "model.norm", "layer"),
+        ("model.parameter_budget=300000", "model.parameter_budget", 300_000),
+        ("model.value_dim=none", "model.value_dim", None),
+        ("model.search=cpu", "model.search", "cpu"),
+        ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
+        ("data.parameters.k=16", "data.parameters", {"k": 16}),
+        ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
+        ("data.split.split=room", "data.split", {"split": "room"}),
+        ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
+    ],
+)
+def test_overrides_take_the_type_of_their_key(item, key, value):
+    found = key_value(apply_overrides(config(), [item]), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_later_overrides_win_and_the_original_is_as_it_was():
+    first = config()
+    second = apply_overrides(first, ["data.parameters.k=4", "data.parameters.limit=2", "data.parameters.k=8"])
+    assert second.data.parameters == {"k": 8, "limit": 2}
+    assert first.data.parameters == {}
+
+
+@pytest.mark.parametrize("dim", [16, 56])
+def test_a_width_of_ones_own_switches_the_budget_off(dim):
+    """Fails before: the preset's budget replaced the width without a word."""
+    begun = apply_overrides(config(), ["model.parameter_budget=300000"])
+    asked = apply_overrides(begun, ["model.layers=1", f"model.hidden_dim={dim}"])
+    assert (asked.model.hidden_dim, asked.model.parameter_budget) == (dim, None)
+    assert apply_overrides(begun, ["model.layers=1"]).model.parameter_budget == 300_000
+
+
+def test_a_width_and_a_budget_are_not_taken_together():
+    with pytest.raises(UsageError, match="would replace hidden_dim = 16"):
+        apply_overrides(config(), ["model.hidden_dim=16", "model.parameter_budget=300000"])
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("optimizer.lr=1e-3", "'optimiser.lr'"),
+        ("optimiser.learning_rate=1e-3", "no configuration key"),
+        ("lr=1e-3", "'optimiser.lr'"),
+        ("training.epoch=3", "'training.epochs'"),
+        ("model.hiden_dim=3", "'model.hidden_dim'"),
+        ("optimiser.lr.x=3", "no configuration key"),
+        ("optimiser.lr", "not an override"),
+        ("optimiser=3", "section, not a key"),
+        ("optimiser.lr=fast", "cannot be 'fast'"),
+        ("optimiser.lr=-1", "cannot be '-1'"),
+        ("training.epochs=2.5", "cannot be '2.5'"),
+        ("training.epochs=none", "cannot be 'none'"),
+        ("training.metric=iou", "cannot be 'iou'"),
+        ("data.parameters.k.x=1", "no configuration key"),
+        ("model.heads=5", "multiple of heads"),
+    ],
+)
+def test_wrong_overrides_are_named(item, message):
+    with pytest.raises(UsageError) as caught:
+        apply_overrides(config(), [item])
+    assert message in str(caught.value)
+
+
+def test_wrong_files_are_named(tmp_path):
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_config(tmp_path / "absent.toml")
+    (tmp_path / "broken.toml").write_text("training = [")
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_config(tmp_path / "broken.toml")
+    (tmp_path / "unknown.toml").write_text(
+        '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\n[optimiser]\nlr = "fast"\n'
+    )
+    with pytest.raises(UsageError) as caught:
+        read_config(tmp_path / "unknown.toml")
+    assert "did you mean 'training.epochs'?" in str(caught.value)
+    assert "optimiser.lr" in str(caught.value)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("as_", ["code", "text"])
+def test_toml_round_trip(preset, as_, tmp_path):
+    whole = apply_overrides(
+        load_preset(*preset.split("/"), as_), ["data.parameters.limit=3", "training.precision=bf16-mixed"]
+    )
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(whole), encoding="utf-8")
+    assert read_config(path) == whole
+    # Complete: every key that is not unset stands in the file.
+    text = path.read_text("utf-8")
+    for key in documented_keys():
+        if key_value(whole, key.name) is not None:
+            assert f"{key.name.rsplit('.', 1)[-1]} = " in text or f".{key.name.rsplit('.', 1)[-1]}]" in text
+
+
+def test_keys_that_may_be_unset_are_unset_by_default():
+    # TOML has no null: what is left out must mean none when read back.
+    def walk(model):
+        for field in model.model_fields.values():
+            annotation = field.annotation
+            if field.discriminator:
+                for section in annotation.__args__:
+                    walk(section)
+            elif hasattr(annotation, "model_fields"):
+                walk(annotation)
+            elif type(None) in getattr(annotation, "__args__", ()):
+                assert field.default is None
+
+    walk(RunConfig)
+
+
+OLD = """
+version = 1
+preset = "s3dis/gps-kmip"
+variant = "text"
+[data]
+dataset = "s3dis"
+[model]
+name = "gps-kmip"
+layers = 2
+hidden_dim = 24
+heads = 2
+k = [3, 4]
+key_dim = 7
+value_dim = 5
+output_projection = true
+attention_dropout = 0.25
+legacy_padding = true
+warm_start = true
+search = "dense"
+local = "gated-gcn"
+local_residual = "inside"
+"""
+#: What each key of the model is called that was called otherwise before parts had sections, and its value.
+MOVED = {
+    "heads": ("attention.heads", 2),
+    "k": ("attention.k", (3, 4)),
+    "key_dim": ("attention.key_dim", 7),
+    "value_dim": ("attention.value_dim", 5),
+    "output_projection": ("attention.output_projection", True),
+    "attention_dropout": ("attention.dropout", 0.25),
+    "legacy_padding": ("attention.legacy_padding", True),
+    "warm_start": ("attention.warm_start", True),
+    "search": ("attention.search", "dense"),
+    "local": ("local.kind", "gated-gcn"),
+    "local_residual": ("local.residual", "inside"),
+}
+
+
+def test_configurations_of_old_run_folders_are_read_by_their_old_names(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(OLD, encoding="utf-8")
+    found = read_config(path)
+    assert {old: new for old, (new, _) in MOVED.items()} == OLD_NAMES
+    for old, (new, value) in MOVED.items():
+        assert key_value(found, f"model.{new}") == key_value(found, f"model.{old}") == value, old
+    path.write_text(to_toml(found), encoding="utf-8")
+    assert "attention_dropout" not in path.read_text("utf-8")
+    assert read_config(path) == found
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_overrides_take_old_names(old):
+    new, value = MOVED[old]
+    text = str(list(value) if isinstance(value, tuple) else value).lower()
+    first = apply_overrides(config(), ["model.layers=2", "model.output_projection=true"])
+    found = apply_overrides(first, [f"model.{old}={text}"])
+    assert key_value(found, f"model.{new}") == value
+    assert found == apply_overrides(first, [f"model.{new}={text}"])
+
+
+def test_an_old_name_and_its_new_one_may_not_differ():
+    with pytest.raises(UsageError, match=r"k is the old name of attention\.k, and both are given"):
+        config(model={"k": 3, "attention": {"k": 4}})
+    assert config(model={"k": 4, "attention": {"k": 4}}).model.attention.k == 4
+
+
+def test_another_kind_begins_with_its_own_keys():
+    first = config(model={"k": 7, "local_residual": "inside"})
+    none = apply_overrides(first, ["model.attention.kind=none"])
+    assert none.model.attention.model_dump() == {"kind": "none"}
+    assert none.model.local == first.model.local
+    again = apply_overrides(none, ["model.attention.kind=k-mip", "model.attention.heads=2"])
+    assert (again.model.attention.k, again.model.attention.heads) == (10, 2)
+    assert apply_overrides(first, ["model.attention.kind=k-mip"]) == first
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
+        (["model.attention.kind=none", "model.attention.k=3"], "a key of model.attention.kind = k-mip alone"),
+        (["model.attention.kind=none", "model.k=3"], "a key of model.attention.kind = k-mip alone"),
+        (["model.attention.hads=3"], "'model.attention.heads'"),
+        (["model.attention=k-mip"], "section, not a key"),
+        (["model.attention.k=0"], "model.attention.k cannot be '0'"),
+        (["model.attention.kind=none", "model.local=none"], "both none"),
+    ],
+)
+def test_wrong_keys_of_parts_are_named(items, message):
+    with pytest.raises(UsageError) as caught:
+        apply_overrides(config(), items)
+    assert message in str(caught.value)
+
+
+def test_wrong_keys_of_parts_in_files_are_named():
+    with pytest.raises(UsageError) as caught:
+        config(model={"attention": {"kind": "none", "k": 3}, "local": {"residual": "sideways"}})
+    assert "model.attention.k is a key of model.attention.kind = k-mip alone" in str(caught.value)
+    assert "model.local.residual: " in str(caught.value)
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(5, 0), (10, 0), (11, 10), (40, 10), (300, 10)])
+def test_a_short_run_gets_a_short_warm_up(epochs, warmup):
+    run = with_epochs(load_preset("s3dis"), epochs)
+    assert (run.training.epochs, run.schedule.warmup_epochs) == (epochs, warmup)
+
+
+def test_another_seed_moves_the_split_where_it_follows_the_run():
+    preset = load_preset("s3dis").with_seed(2)
+    assert preset.training.seed == 2
+    assert preset.data.split == {"split": "upstream", "test_area": 6, "split_seed": 2}
+    assert "split_seed" not in load_preset("shapenet-part").with_seed(2).data.split
+
+
+def test_the_page_has_every_key():
+    page = ROOT / "docs" / "training.md"
+    text = page.read_text("utf-8")
+    begin, end = text.index("-->", text.index("<!-- keys:")) + 3, text.index("<!-- end of keys -->")
+    rows = ["| key | type | default | what |", "|---|---|---|---|"]
+    for key in documented_keys():
+        default = f"`{key.default}`" if key.default else "must be given"
+        cells = (f"`{key.name}`", key.type, default, key.doc)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    table = "\n\n" + "\n".join(rows) + "\n\n"
+    if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+        page.write_text(text[:begin] + table + text[end:], encoding="utf-8")
+        return
+    assert text[begin:end] == table, "KMIP_DATA_WRITE_DOCS=1 pytest tests/models/training/config/test_keys.py"

@@ -1,0 +1,167 @@
+"""What a run reads: builds, splits, feature sets, and data that are not for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.builds import write_build
+from support.training_data import CLASSES, learnable_build, tiny_config
+
+from kmip_data.builds.find import obtain
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import read_split
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for, load_preset
+from kmip_data.models.training.data.many_graphs import EpochBatches
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.train import train
+
+X = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,))
+Y = Column(key="node/y", attribute="y", stored="uint8", presented="int64")
+
+
+def build_of(folder, columns, *, graphs=4, edges="index", labels=None, **options):
+    """A build of two-node graphs with the columns given."""
+    records = []
+    for graph in range(graphs):
+        values = {}
+        for column in columns:
+            rows = () if column.level == "graph" else (2,)  # two nodes, two edges
+            values[column.key] = np.zeros((*rows, *column.shape), column.stored)
+        if labels is not None:
+            values["node/y"] = np.full(2, labels[graph], np.uint8)
+        index = np.array([[0, 1], [1, 0]], np.uint16) if edges == "index" else None
+        records.append(GraphRecord(key=f"g{graph}", num_nodes=2, columns=values, edge_index=index))
+    schema = Schema(columns=tuple(columns), edges=edges)
+    options = options or {"parts": {"train": [0, 1], "val": [2], "test": [3]}}
+    return write_build(folder, records, schema, dataset="mine", **options)
+
+
+GRAPH_Y = Column(key="graph/y", attribute="y", stored="uint8", presented="int64")
+EDGE_Y = Column(key="edge/y", attribute="y", stored="uint8", presented="int64")
+MANY_Y = Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2, 2))
+NO_SPLIT = {"parts": None}
+ONE_GRAPH = {"node_code": np.array([0, 1], np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "missing"),
+    [
+        ([Y], {}, "missing: node features x"),
+        ([X], {}, "missing: targets y of nodes or graphs"),
+        ([X, EDGE_Y], {}, "missing: targets y of nodes or graphs"),
+        ([X, MANY_Y], {}, "targets with several rows"),
+        ([X, Y], {"edges": "none"}, "missing: edges"),
+        ([X, Y], NO_SPLIT, "missing: a split"),
+        ([X, GRAPH_Y], {"graphs": 1, **ONE_GRAPH}, "one graph with one target"),
+    ],
+)
+def test_data_that_are_not_for_this_are_refused(tmp_path, columns, options, missing):
+    build = build_of(tmp_path / "build", columns, **options)
+    with pytest.raises(UsageError) as caught:
+        train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True)
+    assert missing in str(caught.value)
+    assert not (tmp_path / "home").exists()
+
+
+def test_classes_are_counted_over_all_parts(tmp_path):
+    build = build_of(tmp_path / "build", [X, Y], labels=[0, 1, 0, 6])
+    data = open_data(tiny_config(build), home=Home(tmp_path))
+    assert data.num_classes == 7
+    result = train(tiny_config(build), home=Home(tmp_path), quiet=True).results[0]
+    assert result.num_classes == 7
+
+
+def test_epochs_of_train_batches(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=12)
+    data = open_data(tiny_config(build, training={"batch_size": 2}), home=Home(tmp_path))
+    epoch = 0
+    batches = data.batches(lambda: epoch)
+    assert isinstance(batches, EpochBatches)
+    assert not hasattr(batches, "state_dict"), "Lightning would move it when it resumes"
+
+    def order():
+        found = [tuple(batch.x[batch.ptr[:-1], 0].tolist()) for batch in batches]
+        assert len(found) == len(batches) == 4
+        return found
+
+    first, again = order(), order()
+    epoch = 1
+    second = order()
+    assert first == again != second
+    assert sorted(sum(first, ())) == sorted(sum(second, ()))
+
+
+def test_test_and_val_come_in_file_order_and_only_with_what_is_read(tmp_path):
+    build = learnable_build(tmp_path / "build")
+    data = open_data(tiny_config(build), home=Home(tmp_path))
+    ((parts, batches),) = data.passes(["val"])
+    (batch,) = batches
+    assert parts == ("val",)
+    assert sorted(batch.keys()) == ["batch", "neighbor", "ptr", "x", "y"]
+    assert data.num_classes == CLASSES
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A home with twelve sample blocks of S3DIS."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    obtain("s3dis", {"k": 4, "limit": 12}, {}, home=home, sample=True, quiet=True)
+    return home
+
+
+SMALL = [
+    "data.sample=true",
+    "data.parameters.k=4",
+    "data.parameters.limit=12",
+    "model.parameter_budget=none",
+    "model.layers=1",
+    "model.hidden_dim=8",
+    "training.epochs=1",
+    "training.batch_size=4",
+    "system.device=cpu",
+]
+
+
+def test_a_sample_says_so_and_each_seed_has_its_validation_blocks(sample):
+    config = apply_overrides(load_preset("s3dis", as_="text"), SMALL)
+    summary = train(config, home=sample, seeds=[0, 1], quiet=True)
+    for run, result in zip(summary.runs, summary.results, strict=True):
+        assert run.parent == sample.runs / "s3dis-sample" / "gps-kmip"
+        assert result.sample
+        assert result.num_features == 6  # position and colour, as the text says
+        assert result.variant == "text"
+        assert evaluate(run, home=sample).same
+    seeds = [result.split.parameters["split_seed"] for result in summary.results]
+    assert seeds == [0, 1]
+    digests = [result.split.digests for result in summary.results]
+    assert digests[0]["val"] != digests[1]["val"]
+    (build,) = sample.built.iterdir()
+    tests = [
+        set(read_split(build / "splits" / f"{result.split.name}.h5").parts["test"].tolist())
+        for result in summary.results
+    ]
+    assert tests[0] == tests[1], "area 6, whatever the seed"
+
+
+def test_a_folder_keeps_what_it_was_built_with(sample):
+    (folder,) = sample.built.iterdir()
+    config = config_for(str(folder))
+    assert config.preset == "s3dis/gps-kmip"
+    assert config.data.parameters == {"k": 4, "limit": 12, "knn_rule": "exact"}
+    assert config.data.sample
+    assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 0}
+    data = open_data(config.with_seed(5), home=sample)
+    assert data.split_name == "upstream-area6-seed0"
+    with pytest.raises(UsageError, match="another build"):
+        open_data(apply_overrides(config, ["data.parameters.k=32"]), home=sample)
+
+
+def test_unknown_datasets_are_named(sample):
+    config = apply_overrides(load_preset("s3dis"), ["data.dataset=s3dos"])
+    with pytest.raises(UsageError, match="Did you mean 's3dis'"):
+        train(config, home=sample, quiet=True)

@@ -1,0 +1,223 @@
+"""Transductive runs: one graph, masks, one pass for a step and one for an evaluation."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import seed_everything
+from support.city_data import CITY_CLASSES, streets, streets_build
+from support.training_data import tiny_config
+
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.network import build_model
+from kmip_data.models.training.config.schedules import cosine_with_warmup
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory import estimate as memory
+from kmip_data.models.training.objective.losses import weighted_cross_entropy
+from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.recorder import read_history
+from kmip_data.models.training.run.train import resume, train
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return streets_build(tmp_path_factory.mktemp("data") / "streets")
+
+
+def config_of(build, **sections):
+    sections["model"] = {"norm": "graph-layer", **sections.get("model", {})}
+    sections["training"] = {"accumulate": 1, **sections.get("training", {})}
+    return tiny_config(build, **sections)
+
+
+def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
+    """Against the loop of the paper's code written out."""
+    config = config_of(
+        build, model={"dropout": 0.2}, optimiser={"lr": 5e-3}, training={"epochs": 4, "clip_norm": 0.1}
+    )
+    run = train(config, home=Home(tmp_path), quiet=True).runs[0]
+
+    seed_everything(0, verbose=False)
+    graph = kmip_data.open(build.path)[0]
+    model = build_model(config.model, in_channels=5, num_classes=CITY_CLASSES)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
+    for epoch in range(4):
+        optimiser.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, warmup=0, epochs=4)
+        mask = graph.train_mask
+        weighted_cross_entropy(model(graph)[mask], graph.y[mask]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    last = torch.load(run / LAST, weights_only=True)["state_dict"]
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(last[f"model.{name}"], weight, rtol=1e-5, atol=1e-7)
+
+
+def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypatch):
+    data = open_data(config_of(build), home=Home(tmp_path))
+    torch.manual_seed(1)
+    module = TrainingModule(data.config, task=data.task, in_channels=data.in_channels)
+    passes = []
+    forward = TrainingModule.forward
+
+    def counted(self, batch):
+        passes.append(batch)
+        return forward(self, batch)
+
+    monkeypatch.setattr(TrainingModule, "forward", counted)
+    found = evaluate_parts(module, data, data.parts, torch.device("cpu"))
+    assert len(passes) == 1
+    module.eval()
+    for part in ("train", "val", "test"):  # upstream: a pass for each
+        mask = data.graph[f"{part}_mask"]
+        with torch.no_grad():
+            logits = module.model(data.graph)[mask]
+        metrics = SplitMetrics(data.task)
+        metrics.update(logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask]))
+        assert found[part] == metrics.compute()
+    assert module.training is False
+
+
+def test_what_a_run_says_and_writes(build, tmp_path, capfd):
+    config = config_of(build, training={"epochs": 5, "eval_every": 2})
+    summary = train(config, home=Home(tmp_path))
+    lines = capfd.readouterr().err.splitlines()
+    sizes = [int(build.card.splits["given"].parts[part].nodes) for part in ("train", "val", "test")]
+    assert lines[0].endswith("split given: train {}, val {}, test {} nodes".format(*sizes))
+    history = read_history(summary.runs[0])
+    assert ["val_accuracy" in row for row in history] == [True, True, False, True, True]
+    assert ["train_eval_accuracy" in row for row in history] == [True, True, False, True, True]
+    assert all("train_accuracy" in row for row in history)
+    result = summary.results[0]
+    best = history[result.best_epoch]
+    for part, column in (("train", "train_eval"), ("val", "val"), ("test", "test")):
+        assert result.metrics[part] == {name: best[f"{column}_{name}"] for name in result.metrics[part]}
+    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
+
+
+def test_it_learns(build, tmp_path):
+    config = config_of(
+        build,
+        model={"dropout": 0.0, "hidden_dim": 16},
+        training={"epochs": 60, "eval_every": 20, "batch_size": 50},
+    )
+    result = train(config, home=Home(tmp_path), quiet=True).results[0]
+    assert result.metrics["test"]["accuracy"] > 0.5  # of four classes
+
+
+@pytest.mark.parametrize("neighbors", [(), (4, 3)])
+def test_a_resumed_run_is_the_run_that_never_stopped(build, tmp_path, monkeypatch, neighbors):
+    config = config_of(
+        build, model={"dropout": 0.2}, training={"epochs": 4, "neighbors": neighbors, "batch_size": 40}
+    )
+    whole = train(config, home=Home(tmp_path / "a"), name="r", quiet=True)
+    step = TrainingModule.training_step
+
+    def stopping(self, batch, batch_idx):
+        if self.current_epoch == 2:
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, home=Home(tmp_path / "b"), name="r", quiet=True)
+    (run,) = (tmp_path / "b").glob("runs/*/*/r")
+    again = resume(run, home=Home(tmp_path / "b"), quiet=True)
+    assert again.results[0].metrics == whole.results[0].metrics
+    files = [summary.runs[0] / "model.safetensors" for summary in (whole, again)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_recomputed_layers_learn_the_same(build, tmp_path):
+    found = []
+    for again in (False, True):
+        config = config_of(build, model={"checkpoint_layers": again, "dropout": 0.2})
+        found.append(train(config, home=Home(tmp_path / str(again)), quiet=True).results[0].metrics)
+    assert found[0] == found[1]
+
+
+def test_sampled_neighbourhoods(build, tmp_path):
+    """Seeds first, every edge is one of the graph, at most so many a node, each train node once."""
+    config = config_of(build, training={"neighbors": [2, 1], "batch_size": 20})
+    data = open_data(config, home=Home(tmp_path))
+    graph, epoch = data.graph, 0
+    edges = set(zip(*graph.edge_index.tolist(), strict=True))
+    batches = data.batches(lambda: epoch)
+    seeds = []
+    for batch in batches:
+        chosen = int(batch.train_mask.sum())
+        assert batch.train_mask[:chosen].all()
+        assert len(batch.n_id.unique()) == batch.num_nodes
+        torch.testing.assert_close(batch.x, graph.x[batch.n_id])
+        source, target = batch.n_id[batch.edge_index]
+        assert set(zip(source.tolist(), target.tolist(), strict=True)) <= edges
+        assert len({*zip(source.tolist(), target.tolist(), strict=True)}) == len(source)
+        incoming = torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)
+        assert incoming.max() <= 2
+        degree = torch.bincount(graph.edge_index[1])[batch.n_id[:chosen]]
+        assert torch.equal(incoming[:chosen], degree.clamp(max=2))
+        seeds += batch.n_id[:chosen].tolist()
+        assert batch.num_nodes <= data.largest_batch.nodes
+        assert batch.num_edges <= data.largest_batch.edges
+    assert sorted(seeds) == graph.train_mask.nonzero().flatten().tolist()
+    assert len(batches) == -(-len(seeds) // 20)
+    first, again = ([batch.n_id.tolist() for batch in batches] for _ in range(2))
+    epoch = 1
+    assert first == again != [batch.n_id.tolist() for batch in batches]
+    everything = data.graph.clone()
+    wide = config_of(build, training={"neighbors": [1000], "batch_size": 10**6})
+    (batch,) = open_data(wide, home=Home(tmp_path)).batches(lambda: 0)
+    reached = everything.edge_index[1].unique()
+    assert batch.num_edges == int(everything.train_mask[everything.edge_index[1]].sum())
+    assert len(reached) == everything.num_nodes
+
+
+def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 2**16)
+    with pytest.raises(OutOfResources) as caught:
+        train(config_of(build), home=Home(tmp_path), quiet=True)
+    assert "--neighbor-sampling 10,10" in str(caught.value)
+    assert "1 graph, 300 nodes" in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_many_processes_and_empty_parts_are_refused(build, tmp_path):
+    with pytest.raises(UsageError, match="cannot be shared out"):
+        train(config_of(build, system={"devices": 2}), home=Home(tmp_path), quiet=True)
+    graph = streets()
+    graph.val_mask = torch.zeros_like(graph.val_mask)
+    other = kmip_data.save(graph, tmp_path / "no-val")
+    with pytest.raises(UsageError, match="The val part of the split given has no nodes"):
+        train(config_of(other), home=Home(tmp_path), quiet=True)
+
+
+def test_a_build_of_ones_own_is_found_by_name(build, tmp_path):
+    home = Home(tmp_path)
+    shutil.copytree(build.path, home.built / "streets")
+    data = open_data(config_of(build, data={"dataset": "streets"}), home=home)
+    assert data.build.path == home.built / "streets"
+    assert data.sizes == {part: int(data.graph[f"{part}_mask"].sum()) for part in ("train", "val", "test")}
+
+
+def test_evaluation_on_another_graph(build, tmp_path):
+    home = Home(tmp_path)
+    summary = train(config_of(build), home=home, quiet=True)
+    other = streets_build(tmp_path / "other", nodes=200, seed=4)
+    found = evaluate(summary.runs[0], target=str(other.path), home=home)
+    assert found.same is None
+    assert found.metrics.keys() == {"train", "val", "test"}
+    graph = streets()
+    graph.x = torch.from_numpy(np.zeros((300, 6), np.float32))
+    wide = kmip_data.save(graph, tmp_path / "wide")
+    with pytest.raises(UsageError, match="The weights do not fit wide"):
+        evaluate(summary.runs[0], target=str(wide.path), home=home)

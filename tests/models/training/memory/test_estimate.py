@@ -1,0 +1,104 @@
+"""A step that will not fit is refused before any work, with what would make it fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import OutOfResources
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory import estimate as memory
+from kmip_data.models.training.memory.machine import Device, Size
+
+GIB = 2**30
+BATCH = Size(8, 8 * 4096, 8 * 4096 * 3)
+CPU = Device("cpu", "cpu", "asked for")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    build = learnable_build(folder / "build")
+    return open_data(tiny_config(build, training={"batch_size": 8}), home=Home(folder))
+
+
+def test_more_of_anything_needs_more_memory(data):
+    def peak(*changes, size=BATCH, recompute=False):
+        config = apply_overrides(data.config, list(changes))
+        return memory.estimate(memory.count_kept(config, data, size), recompute=recompute).new
+
+    need = peak()
+    assert peak(size=Size(4, BATCH.nodes // 2, BATCH.edges // 2)) == pytest.approx(need / 2, rel=0.02)
+    assert peak("model.layers=9") > need
+    assert peak("model.k=10") > need
+    assert peak("model.layers=9", recompute=True) < peak("model.layers=9")
+
+
+@pytest.mark.parametrize("layout", ["neighbor", "index"])
+def test_what_is_counted_is_what_autograd_keeps(tmp_path, layout):
+    """Against the saved tensors of a forward pass over a whole batch."""
+    build = learnable_build(tmp_path / "build", layout=layout, nodes=200)
+    data = open_data(tiny_config(build, model={"layers": 4}), home=Home(tmp_path))
+    (batch,) = list(data.batches(lambda: 0))[:1]
+    kept = memory.count_kept(data.config, data, Size.of(batch))
+    storages = {}
+
+    def pack(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    model = memory.build_model(data.config.model, in_channels=6, num_classes=4)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(batch)
+    given = [*model.parameters(), *model.buffers(), *batch.to_dict().values()]
+    own = {t.untyped_storage().data_ptr() for t in given if isinstance(t, torch.Tensor)}
+    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
+    found = kept.layers + kept.outside - 3 * output.numel() * 4
+    assert found == pytest.approx(whole, rel=0.05)
+    assert kept.layer * 4 == pytest.approx(kept.layers, rel=0.2)
+
+
+def test_generators_are_left_alone(data):
+    before = torch.get_rng_state()
+    memory.count_kept(data.config, data, BATCH)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_layers_are_recomputed_where_nothing_else_fits(data, monkeypatch):
+    monkeypatch.setattr(data.__class__, "largest_batch", BATCH)
+    config = apply_overrides(data.config, ["model.layers=8"])
+    kept = memory.count_kept(config, data, BATCH)
+    plain, lean = (memory.estimate(kept, recompute=recompute).new for recompute in (False, True))
+    chosen = {}
+    for free in (plain, (plain + lean) // 2):
+        monkeypatch.setattr(memory, "free_bytes", lambda _, free=free: free)
+        chosen[free] = memory.plan_memory(config, data, CPU).recompute
+    assert list(chosen.values()) == [False, True]
+    fixed = apply_overrides(config, ["model.checkpoint_layers=false"])
+    with pytest.raises(OutOfResources, match="checkpoint_layers=true"):
+        memory.plan_memory(fixed, data, CPU)
+
+
+def test_a_step_that_does_not_fit_is_refused_with_ways_out(data, monkeypatch):
+    monkeypatch.setattr(data.__class__, "largest_batch", BATCH)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 2**26)
+    config = apply_overrides(data.config, ["model.layers=8", "model.hidden_dim=64"])
+    with pytest.raises(OutOfResources) as caught:
+        memory.plan_memory(config, data, CPU)
+    text = str(caught.value)
+    assert "8 graphs, 32,768 nodes, 98,304 edges" in text
+    assert "64 MiB free" in text
+    assert "--set training.batch_size=4 --set training.accumulate=4" in text
+    assert caught.value.exit_code == 6
+
+
+def test_a_control_group_limits_what_is_free(monkeypatch, tmp_path):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    monkeypatch.setattr(memory, "Path", lambda _: tmp_path)
+    assert memory.free_bytes() == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() > 10**6

@@ -1,0 +1,80 @@
+"""Losses against their formulas written out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kmip_data.models.training.objective.losses import LOSSES, cross_entropy, weighted_cross_entropy
+
+
+def weighted_by_hand(logits, target):
+    """The formula row by row, in float64."""
+    total = len(target)
+    labels = [int(label) for label in target]
+    numerator = denominator = 0.0
+    for row, label in zip(logits.double(), labels, strict=True):
+        weight = (total - labels.count(label)) / total
+        numerator += weight * (math.log(sum(math.exp(value) for value in row)) - float(row[label]))
+        denominator += weight
+    return numerator / denominator
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weighted_cross_entropy_follows_its_formula(seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(200, 13, generator=generator)
+    target = torch.randint(0, 4 + seed, (200,), generator=generator)  # several classes absent
+    assert float(weighted_cross_entropy(logits, target)) == pytest.approx(
+        weighted_by_hand(logits, target), rel=1e-5
+    )
+
+
+def test_rare_classes_weigh_more():
+    logits = torch.zeros(10, 2)
+    logits[:, 0] = 2.0  # right for class 0, wrong for class 1
+    target = torch.tensor([0] * 9 + [1])
+    assert weighted_cross_entropy(logits, target) > cross_entropy(logits, target)
+
+
+def test_a_batch_of_one_class_is_the_plain_mean_and_has_a_gradient():
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    target = torch.full((6,), 2)
+    loss = weighted_cross_entropy(logits, target)
+    torch.testing.assert_close(loss, cross_entropy(logits, target))
+    loss.backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+    assert logits.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_float32_whatever_the_logits(name):
+    logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16)
+    target = torch.arange(8) % 3 if LOSSES[name].kind == "single-label" else torch.rand(8, 3).round()
+    assert LOSSES[name](logits, target).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1"])
+def test_unknown_targets_are_left_out(name):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(9, 4, generator=generator, requires_grad=True)
+    target = torch.rand(9, 4, generator=generator).round()
+    unknown = torch.rand(9, 4, generator=generator) < 0.3
+    target = target.masked_fill(unknown, torch.nan)
+    plain = {"binary_cross_entropy": F.binary_cross_entropy_with_logits, "l1": F.l1_loss}[name]
+    loss = LOSSES[name](logits, target)
+    torch.testing.assert_close(loss, plain(logits[~unknown], target[~unknown]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert torch.isfinite(gradient).all()
+    assert (gradient[unknown] == 0).all()
+    nothing = LOSSES[name](logits, torch.full((9, 4), torch.nan))
+    assert nothing == 0
+
+
+def test_one_target_a_graph_may_come_as_a_vector():
+    logits = torch.tensor([[1.0], [2.0]])
+    assert LOSSES["l1"](logits, torch.tensor([1.0, 4.0])) == 1

@@ -1,0 +1,178 @@
+"""Metrics against scikit-learn on random data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    f1_score,
+    jaccard_score,
+    mean_absolute_error,
+)
+
+from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.objective.metrics import METRICS, SplitMetrics, is_better
+from kmip_data.models.training.objective.tasks import Task
+
+
+def ogb_accuracy(target, predicted) -> float:
+    from ogb.graphproppred import Evaluator
+
+    rows = {"y_true": target[:, None], "y_pred": predicted[:, None]}
+    return Evaluator("ogbg-ppa").eval(rows)["acc"]
+
+
+def ogb_mae(target, predicted) -> float:
+    from ogb.lsc import PCQM4Mv2Evaluator
+
+    rows = {"y_true": target.ravel(), "y_pred": predicted.ravel()}
+    return PCQM4Mv2Evaluator().eval(rows)["mae"]
+
+
+def fill(metrics, logits, target, loss, batch):
+    for start in range(0, len(target), batch):
+        rows = slice(start, start + batch)
+        metrics.update(logits[rows], target[rows], loss[rows].mean())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("batch", [7, 64, 1000])
+def test_equal_to_scikit_learn_on_the_whole_split(seed, batch):
+    rng = np.random.default_rng(seed)
+    classes = 13
+    # Some classes are never labels, some never predictions, some neither.
+    labels = rng.choice(classes, size=1 + seed, replace=False)
+    guesses = rng.choice(classes, size=2 + seed // 2, replace=False)
+    target = rng.choice(labels, size=500)
+    predicted = rng.choice(guesses, size=500)
+    logits = torch.randn(500, classes, generator=torch.Generator().manual_seed(seed))
+    logits[torch.arange(500), torch.from_numpy(predicted)] = 10.0
+    loss = torch.from_numpy(rng.random(500))
+
+    metrics = SplitMetrics(Task("node", "single-label", classes))
+    fill(metrics, logits, torch.from_numpy(target), loss, batch)
+    values = metrics.compute()
+
+    assert values["accuracy"] == pytest.approx(accuracy_score(target, predicted), abs=1e-12)
+    assert values["accuracy"] == pytest.approx(ogb_accuracy(target, predicted), abs=1e-12)
+    assert values["f1"] == pytest.approx(
+        f1_score(target, predicted, average="macro", zero_division=0), abs=1e-12
+    )
+    assert values["miou"] == pytest.approx(jaccard_score(target, predicted, average="macro"), abs=1e-12)
+    # Σ loss·rows / Σ rows is the mean over rows however they were batched.
+    assert values["loss"] == pytest.approx(float(loss.mean()), rel=1e-9)
+
+
+def test_compute_starts_anew():
+    metrics = SplitMetrics(Task("node", "single-label", 3))
+    wrong = torch.eye(3)[[1, 2, 0]]
+    metrics.update(wrong, torch.arange(3), torch.tensor(5.0))
+    assert metrics.compute()["accuracy"] == 0.0
+    metrics.update(torch.eye(3), torch.arange(3), torch.tensor(1.0))
+    assert metrics.compute() == {"loss": 1.0, "accuracy": 1.0, "f1": 1.0, "miou": 1.0}
+
+
+def test_long_splits_are_counted_exactly():
+    metrics = SplitMetrics(Task("node", "single-label", 2))
+    metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor(0.1))
+    for _ in range(3):  # float32 sums would be off in the third digit
+        metrics.rows.confmat[0, 0] += 20_000_000
+        metrics.loss.update(torch.tensor(0.1), 20_000_000)
+    values = metrics.compute()
+    assert values["accuracy"] == 60_000_000 / 60_000_001
+    assert values["loss"] == pytest.approx(float(torch.tensor(0.1)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_first_of_the_best_wins(name):
+    history = [0.2, 0.7, 0.5, 0.7, 0.6]
+    if METRICS[name].better == "lower":
+        history = [-value for value in history]
+    best = None
+    for epoch, value in enumerate(history):
+        if is_better(name, value, None if best is None else history[best]):
+            best = epoch
+    assert best == 1
+
+
+def labels_and_scores(seed, rows=300, labels=6):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((rows, labels)).round(1 if seed % 2 else 6)  # with and without ties
+    target = (rng.random((rows, labels)) < rng.random(labels)).astype(np.float64)
+    target[rng.random((rows, labels)) < 0.1] = np.nan
+    target[:2, :] = [[0.0], [1.0]]  # both occur
+    return scores, target
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("batch", [7, 300])
+def test_average_precision_is_scikit_learns_and_ogbs(seed, batch):
+    from ogb.graphproppred import Evaluator
+
+    scores, target = labels_and_scores(seed)
+    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    fill_rows(metrics, scores, target, batch)
+    found = metrics.compute()
+    each = [
+        average_precision_score(target[known, label], scores[known, label])
+        for label in range(6)
+        for known in [~np.isnan(target[:, label])]
+    ]
+    single = torch.from_numpy(scores).float().double().numpy()  # what a network gives
+    assert found["ap"] == pytest.approx(np.mean(each), rel=1e-9)
+    evaluator = Evaluator("ogbg-molpcba")  # mean average precision over labels
+    evaluator.num_tasks = 6
+    assert found["ap"] == pytest.approx(evaluator.eval({"y_true": target, "y_pred": single})["ap"], rel=1e-9)
+
+
+def test_labels_without_a_positive_row_are_left_out():
+    target = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])
+    scores = torch.tensor([[1.0, 0.0, 0.0], [2.0, 1.0, 5.0]])
+    metrics = SplitMetrics(Task("graph", "multilabel", 3))
+    metrics.update(scores, target, torch.tensor(0.0))
+    assert metrics.compute()["ap"] == (0.5 + 1.0) / 2  # nowhere positive; ranked last of two; everywhere
+    metrics.update(scores[:, :1], target[:, :1], torch.tensor(0.0))
+    assert math.isnan(metrics.compute()["ap"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_absolute_error_is_scikit_learns(seed):
+    rng = np.random.default_rng(seed)
+    predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
+    metrics = SplitMetrics(Task("graph", "regression", 11))
+    fill_rows(metrics, predicted, target, 32)
+    found = metrics.compute()["mae"]
+    assert found == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    assert found == pytest.approx(ogb_mae(target, predicted), rel=1e-7)
+    target[:, 3] = np.nan
+    target[:50, 5] = np.nan
+    fill_rows(metrics, predicted, target, 64)
+    each = [mean_absolute_error(target[k, t], predicted[k, t]) for t in range(11)
+            if t != 3 for k in [~np.isnan(target[:, t])]]  # fmt: skip
+    assert metrics.compute()["mae"] == pytest.approx(np.mean(each), rel=1e-7)
+
+
+def test_a_prediction_that_is_no_number_is_never_a_good_one():
+    metrics = SplitMetrics(Task("graph", "regression", 1))
+    metrics.update(torch.tensor([[math.nan], [1.0]]), torch.tensor([[0.0], [1.0]]), torch.tensor(0.0))
+    assert math.isnan(metrics.compute()["mae"])
+
+
+def test_the_loss_is_the_mean_over_known_targets():
+    scores, target = labels_and_scores(1)
+    loss = LOSSES["binary_cross_entropy"]
+    metrics = SplitMetrics(Task("graph", "multilabel", 6))
+    fill_rows(metrics, scores, target, 40, loss)
+    whole = float(loss(torch.from_numpy(scores), torch.from_numpy(target)))
+    assert metrics.compute()["loss"] == pytest.approx(whole, rel=1e-5)
+
+
+def fill_rows(metrics, scores, target, batch, loss=None):
+    for start in range(0, len(target), batch):
+        rows = [torch.from_numpy(array[start : start + batch]) for array in (scores, target)]
+        metrics.update(*rows, torch.tensor(0.0) if loss is None else loss(*rows))

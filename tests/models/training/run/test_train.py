@@ -1,0 +1,490 @@
+"""Whole runs: what they compute, write and say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import seed_everything
+from safetensors.torch import load_file
+from support.shared import ROOT
+from support.training_data import CLASSES, learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import CheckFailed, OutOfResources, UsageError
+from kmip_data.models.network import build_model
+from kmip_data.models.search.backends import keops
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.schedules import cosine_with_warmup
+from kmip_data.models.training.objective.losses import weighted_cross_entropy
+from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.folders import find_run, new_run
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.recorder import is_eval_epoch, read_history
+from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.models.training.run.train import train
+from kmip_data.reading import buffers
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    return learnable_build(tmp_path_factory.mktemp("data") / "build", sample=True)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return Home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def done(build, home):
+    """Three seeds of a small run."""
+    config = tiny_config(build, training={"epochs": 3, "metric": "miou"})
+    return train(config, home=home, seeds=[0, 1, 2], name="three", quiet=True)
+
+
+def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
+    """Fails before: neither result, table nor report had a word for it."""
+    build = learnable_build(tmp_path / "build", complete=False)
+    summary = train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), name="part")
+    assert "data: clouds (part of the published set), " in capsys.readouterr().err
+    assert "clouds (part of the published set), gps-kmip" in summary.table()
+    assert summary.to_dict()["complete"] is False
+    assert read_result(summary.runs[0]).complete is False
+    found = evaluate(summary.runs[0], home=Home(tmp_path))
+    assert "clouds (part of the published set), split" in found.table()
+    assert found.to_dict()["complete"] is False
+
+
+def test_a_searched_width_is_said(build, tmp_path, capsys):
+    """Fails before: nobody said that the width had been searched."""
+    small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
+    config = tiny_config(build, model=small, training={"epochs": 1})
+    run = train(config, home=Home(tmp_path), name="searched").results[0]
+    said = f"width: hidden_dim {run.config['model']['hidden_dim']}, the widest of 1 layer within"
+    assert said in capsys.readouterr().err
+
+
+def test_the_loop_is_upstreams(tmp_path):
+    """Against the loop of the paper's code written out: seven batches, three a step, the last one alone."""
+    order = list(range(17))
+    build = learnable_build(
+        tmp_path / "build", graphs=17, parts={"train": order[:13], "val": order[13:15], "test": order[15:]}
+    )
+    config = tiny_config(
+        build,
+        model={"dropout": 0.2},
+        optimiser={"lr": 5e-3, "weight_decay": 1e-2},
+        schedule={"warmup_epochs": 1},
+        training={"epochs": 3, "batch_size": 2, "accumulate": 3, "shuffle": False, "clip_norm": 0.1},
+    )
+    run = train(config, home=Home(tmp_path / "home"), quiet=True).runs[0]
+
+    seed_everything(0, verbose=False)
+    model = build_model(config.model, in_channels=6, num_classes=CLASSES)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
+    loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
+    for epoch in range(3):
+        optimiser.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, warmup=1, epochs=3)
+        for number, batch in enumerate(loader):
+            (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
+            if (number + 1) % 3 == 0 or number + 1 == len(loader):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                optimiser.step()
+                optimiser.zero_grad()
+
+    last = torch.load(run / LAST, weights_only=True)["state_dict"]
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(last[f"model.{name}"], weight, rtol=1e-5, atol=1e-7)
+
+
+def test_what_a_run_leaves(done, build, home):
+    run = done.runs[0]
+    assert run == home.runs / "clouds-sample" / "gps-kmip" / "three-seed0"
+    names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert names == {
+        "config.toml",
+        "metrics.csv",
+        "result.json",
+        "curves.png",
+        WEIGHTS,
+        LAST,
+        BEST,
+    }
+    assert load_file(run / WEIGHTS).keys() == load_file(run / BEST).keys()
+    config = read_config(run / "config.toml")
+    assert config.data.sample
+    assert config.data.parameters == {"k": 3}
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_result_says_what_design_asks(done, build):
+    run = done.runs[1]
+    raw = json.loads((run / "result.json").read_text("utf-8"))
+    assert set(raw) == set(RunResult.model_fields)
+    result = read_result(run)
+    assert (result.version, result.seed, result.sample, result.dataset) == (1, 1, True, "clouds")
+    assert result.build_key == build.card.key
+    digests = {part: entry.digest for part, entry in build.card.splits["default"].parts.items()}
+    assert result.split.digests == digests
+    assert result.config["training"]["seed"] == 1
+    assert set(result.metrics) == {"train", "val", "test"}
+    assert set(result.metrics["val"]) == {"loss", "accuracy", "f1", "miou"}
+    assert (result.num_features, result.num_classes) == (6, CLASSES)
+    assert 0 < result.seconds.train_epoch <= result.seconds.total
+    assert result.memory.device is None
+    assert result.memory.host > 50e6
+    assert {"torch", "kmip-data", "lightning", "python"} <= set(result.versions)
+
+
+def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
+    for run, result in zip(done.runs, done.results, strict=True):
+        history = read_history(run)
+        values = [row["val_miou"] for row in history]
+        assert result.best_epoch == values.index(max(values))
+        best = history[result.best_epoch]
+        for part in ("val", "test"):
+            assert result.metrics[part] == {name: best[f"{part}_{name}"] for name in result.metrics[part]}
+
+
+def test_mean_and_std_over_seeds(done):
+    found = done.to_dict()
+    values = [result.metrics["test"]["miou"] for result in done.results]
+    assert found["metrics"]["test"]["miou"] == pytest.approx(statistics.fmean(values))
+    assert found["std"]["test"]["miou"] == pytest.approx(statistics.pstdev(values))  # ddof 0, as upstream
+    assert [entry["seed"] for entry in found["runs"]] == [0, 1, 2]
+    assert found["run"] == [str(run) for run in done.runs]
+    assert len({tuple(result.metrics["train"].values()) for result in done.results}) == 3
+    table = done.table()
+    assert "±" in table
+    assert "sample" in table
+
+
+def test_evaluate_gives_the_result_again(done, home):
+    for name in (str(done.runs[2]), "clouds-sample/gps-kmip/three-seed2", "three-seed2"):
+        found = evaluate(name, home=home)
+        assert found.run == done.runs[2]
+        assert found.metrics == done.results[2].metrics
+        assert found.same
+    assert "equal to result.json" in found.table()
+    assert "sample" in found.table()
+    assert found.to_dict()["metrics"] == done.results[2].metrics
+
+
+def test_evaluate_on_other_data(done, home, tmp_path):
+    other = learnable_build(tmp_path / "other", seed=5, graphs=6)
+    found = evaluate(done.runs[0], target=str(other.path), home=home)
+    assert found.same is None
+    assert not found.sample
+    assert found.metrics["test"] != done.results[0].metrics["test"]
+
+
+def test_table_and_list_layouts_learn_the_same(tmp_path):
+    histories = []
+    for layout in ("neighbor", "index"):
+        build = learnable_build(tmp_path / layout, layout=layout)
+        config = tiny_config(build, training={"epochs": 1}, model={"dropout": 0.0})
+        run = train(config, home=Home(tmp_path / f"home-{layout}"), quiet=True).runs[0]
+        histories.append(read_history(run)[0])
+    for name, value in histories[0].items():
+        if not name.startswith("seconds"):
+            assert histories[1][name] == pytest.approx(value, rel=1e-3), name
+
+
+def test_epochs_that_are_evaluated():
+    def evaluated(every, epochs):
+        return [epoch for epoch in range(epochs) if is_eval_epoch(epoch, every=every, epochs=epochs)]
+
+    assert evaluated(1, 3) == [0, 1, 2]
+    assert evaluated(4, 10) == [0, 3, 7, 9]
+    assert evaluated(20, 3) == [0, 2]
+
+
+def test_between_evaluations_nothing_is_measured_and_nothing_chosen(build, tmp_path):
+    config = tiny_config(build, training={"epochs": 4, "eval_every": 3})
+    run = train(config, home=Home(tmp_path), quiet=True).runs[0]
+    history = read_history(run)
+    assert ["val_miou" in row for row in history] == [True, False, True, True]
+    assert all("train_miou" in row for row in history)
+    assert read_result(run).best_epoch != 1
+
+
+def test_it_learns(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=24, nodes=40)
+    config = tiny_config(
+        build,
+        model={"dropout": 0.0, "hidden_dim": 16},
+        training={"epochs": 25, "accumulate": 1, "eval_every": 5},
+    )
+    result = train(config, home=Home(tmp_path / "home"), quiet=True).results[0]
+    assert result.metrics["train"]["accuracy"] > 0.8
+    assert result.metrics["test"]["accuracy"] > 0.7
+
+
+# What can go wrong.
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 1 bytes"
+        ),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("where", ["training", "evaluating"])
+def test_a_batch_that_does_not_fit_says_its_size_and_what_to_try(build, tmp_path, monkeypatch, error, where):
+    forward = TrainingModule.forward
+
+    def failing(self, batch):
+        logits = forward(self, batch)
+        if self.training == (where == "training"):
+            raise error
+        return logits
+
+    monkeypatch.setattr(TrainingModule, "forward", failing)
+    with pytest.raises(OutOfResources) as caught:
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+    text = str(caught.value)
+    graphs = 3 if where == "training" else 2
+    assert f"{where} " in text.lower()
+    assert f"a batch of {graphs} graphs, " in text
+    assert "nodes" in text
+    assert "edges" in text
+    assert "--set training.batch_size=2 --set training.accumulate=4" in text
+    assert "--set model.checkpoint_layers=true" in text
+    assert "--precision bf16-mixed" in text
+    assert "no epoch was finished" in text
+    assert caught.value.exit_code == 6
+
+
+def test_other_runtime_errors_are_not_taken_for_memory(build, tmp_path, monkeypatch):
+    def failing(self, batch):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(TrainingModule, "forward", failing)
+    with pytest.raises(RuntimeError, match="shapes"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
+def test_a_loss_that_is_not_finite_names_epoch_and_batch(build, tmp_path, monkeypatch):
+    step = TrainingModule.training_step
+
+    def broken(self, batch, batch_idx):
+        if self.current_epoch == 1 and batch_idx == 1:
+            self.loss = lambda logits, target: logits.sum() * math.nan
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TrainingModule, "training_step", broken)
+    with pytest.raises(CheckFailed, match=r"loss is nan, training in epoch 2, batch 2"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+    (run,) = tmp_path.glob("runs/*/*/*")
+    assert torch.load(run / LAST, weights_only=True)["epoch"] == 0
+
+
+def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monkeypatch):
+    step = TrainingModule.training_step
+
+    def broken(self, batch, batch_idx):
+        if self.current_epoch == 2:
+            with torch.no_grad():
+                next(self.model.parameters()).fill_(math.inf)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TrainingModule, "training_step", broken)
+    with pytest.raises(CheckFailed, match=r"weights are not finite numbers, training in epoch 3, batch 1"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
+def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkeypatch):
+    forward = TrainingModule.forward
+
+    def broken(self, batch):
+        logits, target = forward(self, batch)
+        return (logits if self.training else logits * math.nan), target
+
+    monkeypatch.setattr(TrainingModule, "forward", broken)
+    with pytest.raises(CheckFailed, match="loss is nan, evaluating val"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
+def test_what_is_no_seed(build, tmp_path):
+    with pytest.raises(UsageError, match=r"training\.seed cannot be '-1'"):
+        train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_of_one_class_trains(tmp_path):
+    build = learnable_build(tmp_path / "build", one_class=True)
+    result = train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True).results[0]
+    assert all(math.isfinite(value) for part in result.metrics.values() for value in part.values())
+
+
+@pytest.mark.parametrize("empty", ["train", "val"])
+def test_empty_parts_are_refused_before_anything_starts(tmp_path, empty):
+    parts = {"train": [0, 1], "val": [2], "test": [3], empty: []}
+    build = learnable_build(tmp_path / "build", graphs=4, parts=parts)
+    with pytest.raises(UsageError, match=f"The {empty} part"):
+        train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True)
+    assert not (tmp_path / "home").exists()
+
+
+def test_without_a_test_part(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=4, parts={"train": [0, 1], "val": [2, 3], "test": []})
+    result = train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True).results[0]
+    assert set(result.metrics) == {"train", "val"}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs are asked for"),
+        ({"training": {"precision": "16-mixed"}}, "does not train in 16-mixed"),
+        ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
+        ({"data": {"features": "position-color"}}, "no set of features called 'position-color'"),
+        ({"data": {"parameters": {"k": 5}}}, "another build"),
+        ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
+        ({"model": {"search": "fais"}}, "fais"),
+    ],
+)
+def test_what_is_not_there_is_told_before_training(build, tmp_path, monkeypatch, section, message):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else find(name))
+    with pytest.raises(UsageError) as caught:
+        train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
+    assert message in str(caught.value)
+    assert not list(tmp_path.glob("runs/*/*/*"))
+
+
+def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, tmp_path, monkeypatch):
+    import importlib.util
+
+    from kmip_data.models.training.run import train as run
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else find(name))
+    monkeypatch.setattr(run, "open_data", lambda *_, **__: pytest.fail("the data were opened"))
+    with pytest.raises(UsageError, match="mlflow"):
+        train(tiny_config(build, system={"logger": "mlflow"}), home=Home(tmp_path), quiet=True)
+
+
+def test_names_of_runs(done, build, home, tmp_path):
+    with pytest.raises(UsageError, match="already") as caught:
+        train(tiny_config(build), home=home, name="three-seed1", quiet=True)
+    assert "--resume" in str(caught.value)
+    with pytest.raises(UsageError, match="not a name for a run"):
+        train(tiny_config(build), home=home, name="../three", quiet=True)
+    with contextlib.ExitStack() as stack:
+        runs = [new_run(Home(tmp_path), "d", "m", "same", exact=False) for _ in range(3)]
+        folders = [stack.enter_context(run) for run in runs]
+    assert [folder.name for folder in folders] == ["same", "same-2", "same-3"]
+    with pytest.raises(UsageError, match="Did you mean 'clouds-sample/gps-kmip/three-seed1'"):
+        find_run("three-sed1", home)
+    with pytest.raises(UsageError, match="no run"):
+        find_run("three", Home(tmp_path / "empty"))
+
+
+def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd, recwarn):
+    config = tiny_config(build)
+    train(config, home=Home(tmp_path))
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0].startswith("data: clouds (sample: generated, not the real data), ")
+    assert "split default: train 6, val 2, test 2 graphs" in lines[0]
+    assert lines[1].startswith("model: gps-kmip, ")
+    assert lines[2] == "schedule: cosine_with_warmup, 3 epochs, 0 of them warm-up"
+    assert lines[3] == "device: cpu (asked for), precision 32"
+    assert lines[4].startswith("memory: about ")
+    assert lines[5].startswith("run: ")
+    assert [line.split("  ")[0] for line in lines[6:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
+    assert "val accuracy" in lines[6]
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_free_memory_is_given_back_at_the_end(build, tmp_path):
+    buffers.empty((2 << 20,), np.dtype(np.uint8))
+    assert buffers.kept_bytes() > 0
+    train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
+    assert buffers.kept_bytes() == 0
+
+
+@pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
+def test_the_papers_search_learns_the_same(build, tmp_path):
+    losses = []
+    for search in ("auto", "keops"):
+        # The kernel that the tests of the search compile, too.
+        config = tiny_config(build, training={"epochs": 1}, model={"search": search, "key_dim": 3, "k": 2})
+        run = train(config, home=Home(tmp_path / search), quiet=True).runs[0]
+        losses.append([row["train_loss"] for row in read_history(run)])
+    assert losses[0] == losses[1]
+
+
+def test_quiet_says_nothing(build, tmp_path, capfd):
+    train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tensorboard_gets_the_metrics_too(build, tmp_path):
+    pytest.importorskip("tensorboard")
+    run = train(tiny_config(build, system={"logger": "tensorboard"}), home=Home(tmp_path), quiet=True).runs[0]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    assert len(events.Scalars("val_miou")) == 3
+    assert (run / "metrics.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    "option", [{"training": {"precision": "bf16-mixed"}}, {"system": {"deterministic": True}}]
+)
+def test_precision_and_determinism(build, tmp_path, option):
+    home = Home(tmp_path)
+    summary = train(tiny_config(build, **option), home=home, quiet=True)
+    assert evaluate(summary.runs[0], home=home).same
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.slow
+def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
+    order = list(range(15))
+    parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
+    build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
+    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--json"]
+        + ["--home", str(tmp_path), "--name", "two", "--devices", "2", "--device", "cpu"]
+        + ["--epochs", "2", "--set", "training.batch_size=2"]
+        + [word for key in small for word in ("--set", f"model.{key}")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)  # exactly one object
+    (run,) = (tmp_path / "runs/clouds/gps-kmip").iterdir()
+    assert found["run"] == str(run)
+    result = read_result(run)
+    assert result.config["system"]["devices"] == 2
+    alone = evaluate(run, home=Home(tmp_path)).metrics
+    for part in parts:
+        for name in ("accuracy", "f1", "miou"):
+            assert alone[part][name] == result.metrics[part][name] == found["metrics"][part][name]

@@ -1,0 +1,220 @@
+"""What all cities share: streets both ways, labels, sinusoids, splits; against PyG and direct formulas."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
+from kmip_data.pipelines.base import Records, Split
+from kmip_data.pipelines.cities.graph import (
+    FEATURES,
+    CityParams,
+    CityTensors,
+    check_tensors,
+    chunk_labels,
+    city_record,
+    city_schema,
+    mean_over_streets,
+    street_weights,
+    symmetrise,
+)
+from kmip_data.pipelines.cities.splits import (
+    DROPPED,
+    CitySplitParams,
+    city_split,
+    drop_buffer,
+    spatial_codes,
+    split_codes,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.data())
+def test_symmetrise_is_pytorch_geometrics(n: int, data) -> None:
+    node = st.integers(0, n - 1)
+    edges = data.draw(st.lists(st.tuples(node, node), max_size=30))
+    index = np.array(edges, np.int64).reshape(-1, 2).T
+    features = np.arange(1, 2 * len(edges) + 1, dtype=np.float32).reshape(-1, 2)  # sums are exact
+    found, mean = symmetrise(index, features, n)
+    expected, theirs = remove_self_loops(
+        *to_undirected(torch.from_numpy(index), torch.from_numpy(features), num_nodes=n, reduce="mean")
+    )
+    assert np.array_equal(found, expected.numpy())
+    np.testing.assert_allclose(mean, theirs.numpy(), rtol=2e-7)
+    again, same = symmetrise(found, mean, n)
+    assert np.array_equal(again, found)
+    assert np.array_equal(same, mean)
+    slow = [mean[found[1] == v].mean(0) if (found[1] == v).any() else np.zeros(2) for v in range(n)]
+    np.testing.assert_allclose(mean_over_streets(found, mean, n), slow, rtol=1e-6)
+
+
+def test_chunks() -> None:
+    values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
+    assert chunk_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
+    with pytest.raises(DamagedInput, match="too small for 10 classes"):
+        chunk_labels(np.arange(15, dtype=np.float32), 10)
+    assert np.bincount(chunk_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [1]
+
+
+def test_sinusoids() -> None:
+    rng = np.random.default_rng(0)
+    places = np.column_stack([rng.uniform(-0.5, 0.3, 40), rng.uniform(51.2, 51.7, 40)]).astype(np.float32)
+    bounds = coordinate_range(places[:15])
+    found = encode_coordinates(places, bounds, 3)
+    assert found.dtype == np.float32
+    names = encoding_names(3)
+    for column, name in enumerate(names):
+        wave, rest = name.split(" ")
+        factor, axis = rest.split("·")
+        a = ["longitude", "latitude"].index(axis)
+        low, high = float(bounds[a, 0]), float(bounds[a, 1])
+        for i in range(40):
+            v = ((float(places[i, a]) - low) / (high - low) - 0.5) * 2 * math.pi * 0.9
+            assert found[i, column] == np.float32(getattr(math, wave)(int(factor) * v))
+    assert np.isfinite(encode_coordinates(places[:1], coordinate_range(places[:1]))).all()
+
+
+def test_splits() -> None:
+    codes = split_codes(114_127)
+    head = {part: set(np.flatnonzero(codes[:20] == code)) for part, code in (("train", 0), ("val", 1))}
+    assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
+    assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
+    assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
+    with pytest.raises(UsageError, match="too large for three parts") as caught:
+        spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
+    assert caught.value.parts["next"] == "--split random"  # no size would do: all nodes are at one place
+
+
+def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
+    town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
+    with pytest.raises(UsageError, match="too large for three parts") as caught:
+        spatial_codes(town, 0, 1_000.0)
+    proposed = caught.value.parts["next"].removeprefix("--block-size ")
+    codes = spatial_codes(town, 0, float(proposed))
+    assert set(codes.tolist()) == {0, 1, 2}
+    assert int(proposed) == 250  # the largest of the list: 500 leaves nine blocks
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(3, 14), st.integers(0, 5), st.data())
+def test_the_buffer_parts_the_parts(n: int, hops: int, data) -> None:
+    """Against breadth-first search in NetworkX, node by node; and no node is dropped in vain."""
+    node = st.integers(0, n - 1)
+    streets = data.draw(st.lists(st.tuples(node, node), max_size=2 * n))
+    blocks = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.uint8)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(streets)
+    pairs = [pair for a, b in graph.edges for pair in ((a, b), (b, a))]
+    kept = drop_buffer(blocks, np.array(pairs, np.int64).reshape(-1, 2).T, hops)
+    balls = [nx.single_source_shortest_path_length(graph, v, cutoff=hops) for v in range(n)]
+    around = [{int(kept[u]) for u in ball} - {DROPPED} for ball in balls]
+    for v in range(n):
+        if kept[v] == DROPPED:
+            assert blocks[v] != 0, "train is whole"
+            assert min(around[v], default=9) < blocks[v], "what is dropped is near to an earlier part"
+        else:
+            assert kept[v] == blocks[v]
+            assert around[v] == {kept[v]}
+
+
+def grid(side: int, metres: float) -> Records:
+    """``side`` × ``side`` crossings near the equator, each joined to its four neighbours."""
+    number = np.arange(side * side).reshape(side, side)
+    pairs = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
+    there = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
+    columns = {
+        "node/x": np.stack(np.divmod(number.ravel(), side), 1).astype(np.float32) * (metres / 111_195),
+        "edge/index": np.concatenate([there, there[::-1]], axis=1),
+    }
+    sizes = np.array([side * side]), np.array([2 * there.shape[1]])
+    return Records(["town"], *sizes, np.zeros((1, 0), np.int64), None, columns.__getitem__)
+
+
+def spatial(records: Records, **asked) -> Split:
+    return city_split(records, CitySplitParams(split="spatial", **asked))
+
+
+@pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (25, "250m"), (100, "1000m")])
+def test_blocks_fit_the_city(metres: float, side: str) -> None:
+    """Towns of 600 m, 1.5 km and 6 km; train and val are near a tenth in each."""
+    split = spatial(grid(61, metres))
+    assert split.name == f"spatial-{side}-buffer1-seed0"
+    train, val, test = np.bincount(split.node_code, minlength=256)[:3] / 61**2
+    assert 0.1 <= train <= 0.15
+    assert 0.05 < val <= 0.15
+    assert test > 0.5
+    dropped = np.count_nonzero(split.node_code == DROPPED)
+    assert f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part" in split.note
+
+
+def test_a_buffer_that_leaves_nothing_is_refused() -> None:
+    town = grid(61, 25)
+    with pytest.raises(UsageError, match="A buffer of 40 hops leaves no intersection for val") as caught:
+        spatial(town, buffer=40)
+    assert caught.value.parts["next"] == "a larger --block-size, or a smaller --buffer"
+    touching = spatial(town, buffer=0)
+    assert touching.name == "spatial-250m-seed0"
+    assert "in no part" not in touching.note
+    assert not (touching.node_code == DROPPED).any()
+
+
+def test_what_is_asked_of_a_random_split_says_nothing_of_blocks() -> None:
+    assert CitySplitParams().asked() == {"split": "random", "split_seed": 0}
+    assert CitySplitParams(split="spatial").asked() == {
+        "split": "spatial", "split_seed": 0, "block_size": None, "buffer": 1,
+    }  # fmt: skip
+
+
+def tensors(**changes) -> CityTensors:
+    n = 30
+    ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
+    index, street = symmetrise(
+        ring, np.column_stack([np.full(n, 50.0), np.full(n, 36.0)]).astype(np.float32), n
+    )
+    values = {
+        "features": np.ones((n, len(FEATURES)), np.float32),
+        "edge_index": index,
+        "edge_length": street[:, 0],
+        "edge_speed": street[:, 1],
+    }
+    return CityTensors(**{**values, **changes})
+
+
+def test_record_follows_the_schema() -> None:
+    params = CityParams(hops=3, classes=3, weight="travel_time", bands=2)
+    record = city_record(tensors(node_ids=np.arange(30)), params, key="ring")
+    schema = city_schema(params, max_nodes=100_000, node_ids=True)
+    assert set(record.columns) == {column.key for column in schema.columns}
+    for column in schema.columns:
+        assert record.columns[column.key].dtype == column.stored
+        assert record.columns[column.key].shape[1:] == column.shape
+        assert not column.fields or len(column.fields) == column.shape[0]
+    assert set(record.columns["node/eccentricity"].tolist()) == {15.0}  # 3 · 50 m at 10 m/s
+    with pytest.raises(DamagedInput, match="speed"):
+        street_weights(tensors(edge_speed=None), "travel_time")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"features": np.ones((30, 36), np.float32)}, "fit together"),
+        ({"features": np.full((30, 37), np.nan, np.float32)}, "not finite"),
+        ({"features": np.full((30, 37), 91.0, np.float32)}, "not on the map"),
+        ({"edge_length": np.full(60, -1.0, np.float32)}, "no length"),
+        ({"edge_index": np.full((2, 60), 30)}, "leads nowhere"),
+        ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
+    ],
+)
+def test_impossible_cities_are_refused(changes, match: str) -> None:
+    with pytest.raises(DamagedInput, match=match):
+        check_tensors(tensors(**changes), "x")

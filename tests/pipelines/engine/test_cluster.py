@@ -1,0 +1,231 @@
+"""Builds on a Dask cluster of real processes: the same bytes, also when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.toy_pipeline import build_toy, built_units, digests, write_raw
+
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.pipelines.engine import cluster_worker
+from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
+from kmip_data.pipelines.finishing.encode import encode_build
+
+pytest.importorskip("distributed")
+ROOT = Path(__file__).resolve().parents[2]
+GRAPHS = 18  # six shards
+SLOW = dict.fromkeys(range(1, GRAPHS, 3), "sleep=0.4")  # each shard takes so long
+ENCODINGS = [parse_encoding("rwse4"), parse_encoding("lappe3")]
+
+
+class Cluster:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "scheduler.json"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._start(
+            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file
+        )
+        until(self.file.exists)
+        self.workers = [self.add_worker() for _ in range(2)]
+
+    def add_worker(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start a worker of one thread, without a nanny that would start it anew."""
+        local = self.folder / f"worker{len(self.processes)}"
+        arguments = "--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", local, *options
+        return self._start("worker", "--scheduler-file", self.file, "--host", "127.0.0.1", *arguments)
+
+    def _start(self, role: str, *arguments: object) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{role}", *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "2"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digests of a build with two added columns, by one process."""
+    folder = tmp_path_factory.mktemp("reference")
+    write_raw(folder / "raw", GRAPHS, orders=SLOW)
+    build = build_toy(folder, jobs=1, quiet=True)
+    encode_build(build, ENCODINGS, jobs=1, quiet=True)
+    return digests(build.path)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    found = Cluster(folder)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def until(condition: object, seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_loses_nothing(
+    tmp_path: Path, reference: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+    with cluster(tmp_path) as dask:
+        victim = dask.workers[0]
+
+        def kill() -> None:  # both workers are in the middle of a shard, and four shards are to come
+            until(lambda: len(built_units(tmp_path)) >= 2)
+            victim.send_signal(signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        build = build_toy(tmp_path, engine="dask", scheduler=str(dask.file))
+        thread.join()
+        assert victim.wait(timeout=600) == -signal.SIGKILL
+        assert "dashboard http" in capsys.readouterr().err
+        begun = built_units(tmp_path)
+        assert sorted(set(begun)) == list(range(6))
+        assert len(begun) == 7  # the one that was lost began twice, no other
+        dask.add_worker()  # one that joins later
+        encode_build(build, ENCODINGS, engine="dask", scheduler=str(dask.file), quiet=True)
+    assert digests(build.path) == reference
+
+
+def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_goes_on(
+    tmp_path: Path, reference: dict[str, str]
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+
+    def after(units: int, act: Callable[[], None]) -> threading.Thread:
+        def wait() -> None:
+            until(lambda: len(built_units(tmp_path)) >= units)
+            act()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
+
+    def build() -> None:
+        build_toy(tmp_path, engine="dask", scheduler=str(dask.file), quiet=True)
+
+    with cluster(tmp_path) as dask:
+        thread = after(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            build()
+        thread.join()
+        begun = built_units(tmp_path)
+        assert len(begun) < 6
+        assert not list(tmp_path.rglob("card.json"))
+        finished = len(list(tmp_path.rglob("shards/*.h5")))
+        thread = after(len(begun) + 1, dask.processes[0].kill)
+        with pytest.raises(SourceUnavailable, match="scheduler went away") as caught:
+            build()
+        thread.join()
+        assert "stay" in str(caught.value.parts["on disk"])
+        assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
+    assert reference.items() >= digests(build_toy(tmp_path, jobs=1, quiet=True).path).items()
+
+
+def test_without_a_scheduler_one_is_started_here(tmp_path: Path, reference: dict[str, str]) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+    build = build_toy(tmp_path, engine="dask", jobs=2, quiet=True)
+    assert reference.items() >= digests(build.path).items()
+
+
+def test_an_error_of_a_unit_names_it(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders={4: "fail=on-purpose"})
+    with pytest.raises(DamagedInput, match="graphs 3") as caught:
+        build_toy(tmp_path, engine="dask", jobs=1, quiet=True)
+    assert "on-purpose" in str(caught.value)
+    assert "stay" in str(caught.value.parts["on disk"])
+
+
+def test_a_worker_takes_no_more_tasks_than_fit_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import distributed
+
+    limited = SimpleNamespace(memory_manager=SimpleNamespace(memory_limit=100))
+    monkeypatch.setattr(distributed, "get_worker", lambda: limited)
+    inside, most = 0, []
+    lock = threading.Lock()
+
+    def work(memory: int) -> None:
+        nonlocal inside
+        with cluster_worker._admitted(memory):
+            with lock:
+                inside += memory
+                most.append(inside)
+            time.sleep(0.02)
+            with lock:
+                inside -= memory
+
+    threads = [threading.Thread(target=work, args=(memory,)) for memory in (40, 40, 40, 40, 500)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=600)
+    assert len(most) == 5
+    assert max(most) == 500  # alone: more than there is, but one task always runs
+    assert sorted(most)[-2] <= 80
+
+
+def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    sight = Sight(str(token), "secret", (str(tmp_path),), own_versions())
+    assert look(sight)
+    gone = Sight(str(token), "secret", (str(tmp_path), str(tmp_path / "raw")), own_versions())
+    other = Sight(str(token), "another", (str(tmp_path),), own_versions())
+    for wrong in (gone, other, Sight(str(tmp_path / "no"), "secret", (str(tmp_path),), own_versions())):
+        with pytest.raises(UsageError, match="does not see"):
+            look(wrong)
+    older = tuple((name, "0" if name == "numpy" else version) for name, version in own_versions())
+    with pytest.raises(UsageError, match="another numpy"):
+        look(Sight(str(token), "secret", (str(tmp_path),), older))
+
+
+def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kmip_data.pipelines.engine.cluster.CONNECT_SECONDS", 1)
+    write_raw(tmp_path / "raw", 3)
+    for address in ("tcp://127.0.0.1:9", "nonsense"):
+        with pytest.raises(UsageError, match="No Dask scheduler"):
+            build_toy(tmp_path, engine="dask", scheduler=address)
+
+
+def test_dask_that_is_not_installed_and_options_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_raw(tmp_path / "raw", 3)
+    with pytest.raises(UsageError, match="belongs to the engine dask"):
+        build_toy(tmp_path, scheduler="tcp://127.0.0.1:9")
+    with pytest.raises(UsageError, match="no such engine"):
+        build_toy(tmp_path, engine="threads")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="not installed") as caught:
+        build_toy(tmp_path, engine="dask")
+    assert "kmip-data[distributed]" in str(caught.value)

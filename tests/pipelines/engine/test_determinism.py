@@ -1,0 +1,117 @@
+"""A build is a function of its inputs: not of jobs, order, locale, hash seed, umask or time zone."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import crash_points
+from support.shared import shared_data
+from support.toy_pipeline import build_toy, digests, write_raw
+
+from kmip_data.builds.home import Home
+from kmip_data.pipelines.build import build_dataset
+
+GRAPHS = 20
+
+SHUFFLED = """
+import os, random
+real_listdir, real_scandir = os.listdir, os.scandir
+rng = random.Random({seed})
+
+def listdir(*arguments):
+    names = real_listdir(*arguments)
+    rng.shuffle(names)
+    return names
+
+class scandir:
+    def __init__(self, *arguments):
+        with real_scandir(*arguments) as entries:
+            self.entries = list(entries)
+        rng.shuffle(self.entries)
+    def __iter__(self):
+        return iter(self.entries)
+    def __next__(self):
+        return self.entries.pop()
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        pass
+    def close(self):
+        pass
+
+os.listdir, os.scandir = listdir, scandir
+"""
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digests of a build with one job."""
+    folder = tmp_path_factory.mktemp("reference")
+    write_raw(folder / "raw", GRAPHS)
+    return digests(build_toy(folder, jobs=1, quiet=True).path)
+
+
+@pytest.mark.parametrize("jobs", [4])  # two: on the real blocks below
+def test_any_number_of_jobs_and_any_order(tmp_path: Path, reference: dict[str, str], jobs: int) -> None:
+    rng = random.Random(jobs)
+    write_raw(tmp_path / "raw", GRAPHS)
+    assert digests(build_toy(tmp_path, jobs=jobs, quiet=True).path) == reference
+    # Delays change the content of the raw files, so compare two builds with delays.
+    orders = {i: f"sleep={rng.uniform(0, 0.05):.3f}" for i in range(GRAPHS)}
+    write_raw(tmp_path / "slow/raw", GRAPHS, orders=orders)
+    slow = build_toy(tmp_path / "slow", jobs=jobs, quiet=True)
+    alone = build_toy(tmp_path / "slow", jobs=1, home=tmp_path / "alone", quiet=True)
+    assert digests(slow.path) == digests(alone.path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "umask"),
+    [
+        ({"PYTHONHASHSEED": "0", "LC_ALL": "C", "TZ": "UTC"}, 0o022),
+        ({"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kathmandu"}, 0o077),
+        ({"PYTHONHASHSEED": "4294967295", "LC_ALL": "POSIX", "TZ": "America/St_Johns"}, 0o000),
+        ({"PYTHONHASHSEED": "random", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0", "COLUMNS": "20"}, 0o027),
+    ],
+)
+def test_any_surroundings(
+    tmp_path: Path, reference: dict[str, str], variables: dict[str, str], umask: int
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS)
+    place = tmp_path / "bootstrap"
+    environment = crash_points.environment(place, **variables)
+    (place / "sitecustomize.py").write_text(SHUFFLED.format(seed=umask))
+    child = subprocess.run(
+        [sys.executable, "-c", crash_points.RUN, str(tmp_path), "2"],
+        env=environment,
+        umask=umask,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    path = Path(child.stdout.strip())
+    assert digests(path) == reference
+    shard = (path / "shards/00000.h5").stat().st_mode & 0o777
+    assert shard == 0o444 & ~umask  # permissions follow the umask; bytes do not
+
+
+def test_a_path_with_spaces_and_no_ascii(tmp_path: Path, reference: dict[str, str]) -> None:
+    folder = tmp_path / "Größe ün1 \u4e2d $HOME; 'x'"
+    write_raw(folder / "raw", GRAPHS)
+    assert digests(build_toy(folder, quiet=True).path) == reference
+
+
+def test_real_blocks_are_the_same_with_one_and_two_jobs(tmp_path: Path) -> None:
+    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
+    builds = [
+        build_dataset("s3dis", home=Home(tmp_path / str(jobs)), archives=[archive], jobs=jobs, quiet=True)
+        for jobs in (1, 2)
+    ]
+    assert len(builds[0].card.shards) > 1
+    assert digests(builds[0].path) == digests(builds[1].path)

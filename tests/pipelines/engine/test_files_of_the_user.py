@@ -1,0 +1,213 @@
+"""Files of the user's in or beside what a build made stay, whatever becomes of the build."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import crash_points
+from support.crash_points import Fault
+from support.toy_pipeline import build_toy, digests, raw_folder, toy_pipeline, write_raw
+
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.base import Params, Prepared, RawFolder
+from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.engine.run import remove_work
+
+GRAPHS = 12
+MINE = "years of work"
+
+
+def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: Any) -> Build:
+    pipeline = pipeline or toy_pipeline()
+    params = pipeline.Params(**parameters)
+    raw = raw_folder(folder / "raw")
+    split = pipeline.SplitParams()
+    return build_raw(pipeline, params, split, raw, home=Home(folder), output=output, jobs=1, quiet=True)
+
+
+class _Failing(type(toy_pipeline())):  # type: ignore[misc]
+    """Writes a file and fails, as raw files do that turn out to be damaged."""
+
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
+        (workdir / "half").write_text("half")
+        raise DamagedInput("The raw files are damaged.")
+
+
+def _interrupted(folder: Path, output: Path, *, after: bool) -> None:
+    """Leave a build as Ctrl-C does, before the first shard: in ``prepare``, or right after it."""
+
+    class Interrupted(type(toy_pipeline())):  # type: ignore[misc]
+        def prepare(self, raw: RawFolder, params: Any, workdir: Path) -> Prepared:
+            if not after:
+                raise KeyboardInterrupt
+            return super().prepare(raw, params, workdir)  # type: ignore[no-any-return]
+
+        def units(self, prepared: Prepared, params: Any) -> Any:
+            raise KeyboardInterrupt
+
+        def is_small(self, raw: RawFolder) -> bool:
+            return True  # in this process
+
+    with pytest.raises(KeyboardInterrupt):
+        _build(folder, output, pipeline=Interrupted(toy_pipeline().manifest))
+
+
+def _put_in_every_folder(folder: Path) -> dict[Path, str]:
+    """A file of the user's in every folder; returns all files of the user's."""
+    places = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for place in places:
+        (place / "mine.txt").write_text(MINE)
+        (place / "mine.partial").write_text(MINE)
+    return {path: MINE for place in places for path in (place / "mine.txt", place / "mine.partial")}
+
+
+def _are_there(files: dict[Path, str]) -> bool:
+    return {path: path.read_text() if path.exists() else None for path in files} == files
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An output folder to be, beside raw files of a toy."""
+    write_raw(tmp_path / "raw", GRAPHS)
+    return tmp_path / "D"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_another_build_leaves_an_unfinished_one_and_what_lies_in_it(
+    tmp_path: Path, place: Path, after: bool
+) -> None:
+    _interrupted(tmp_path, place, after=after)
+    files = _put_in_every_folder(place)
+    before = digests(place)
+    with pytest.raises(UsageError, match="something else") as caught:
+        _build(tmp_path, place, k=3)
+    assert "other parameters" in str(caught.value)
+    assert caught.value.parts["on disk"] == "nothing was changed"
+    assert digests(place) == before
+    assert _build(tmp_path, place).card.counts["graphs"] == GRAPHS
+    assert _are_there(files)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failed_build_removes_what_it_made_and_nothing_else(
+    tmp_path: Path, place: Path, after: bool
+) -> None:
+    _interrupted(tmp_path, place, after=after)
+    files = _put_in_every_folder(place)
+    with pytest.raises(DamagedInput) as caught:
+        _build(tmp_path, place, pipeline=_FailingUnits(toy_pipeline().manifest) if after else _failing())
+    assert _are_there(files)
+    assert {path for path in place.rglob("*") if path.is_file()} == set(files)
+    assert str(place) in caught.value.parts["on disk"]
+
+
+class _FailingUnits(type(toy_pipeline())):  # type: ignore[misc]
+    def units(self, prepared: Prepared, params: Any) -> Any:
+        raise DamagedInput("The raw files are damaged.")
+
+
+def _failing() -> Any:
+    return _Failing(toy_pipeline().manifest)
+
+
+def test_a_failed_build_leaves_nothing_of_its_own(tmp_path: Path, place: Path) -> None:
+    with pytest.raises(DamagedInput):
+        _build(tmp_path, place, pipeline=_failing())
+    assert not place.exists()
+    place.mkdir()  # a folder of the user's
+    with pytest.raises(DamagedInput):
+        _build(tmp_path, place, pipeline=_failing())
+    assert list(place.iterdir()) == []
+
+
+CARDS = {"no card": "{}", "another's card": '{"dataset": "mine", "key": 3}', "damaged": "{"}
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_folder_with_a_card_of_somebody_else_is_refused(
+    tmp_path: Path, place: Path, card: str, failing: bool
+) -> None:
+    for name in ("src/thesis.tex", "work/notes", "shards/00000.h5", "draft.partial"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(MINE)
+    (place / "card.json").write_text(card)
+    before = digests(place)
+    with pytest.raises(UsageError, match="something else"):
+        _build(tmp_path, place, pipeline=_failing() if failing else None)
+    assert digests(place) == before
+
+
+def test_a_journal_of_somebody_else_makes_no_folder_ours(tmp_path: Path, place: Path) -> None:
+    (place / "work").mkdir(parents=True)
+    for text in ('{"journal": "of my travels"}\n', "Monday\n", json.dumps({"journal": 1, "key": 5}) + "\n"):
+        (place / "work/journal.jsonl").write_text(text)
+        with pytest.raises(UsageError, match="something else"):
+            _build(tmp_path, place, pipeline=_failing())
+        assert (place / "work/journal.jsonl").read_text() == text
+
+
+def test_a_card_that_was_damaged_is_known_by_its_shards(tmp_path: Path, place: Path) -> None:
+    before = digests(_build(tmp_path, place).path)
+    (place / "card.json").write_text("{")
+    with pytest.raises(UsageError, match="something else"):
+        _build(tmp_path, place, k=3)
+    assert digests(_build(tmp_path, place).path) == before
+
+
+def test_a_finished_build_keeps_files_and_its_own_work_folder(tmp_path: Path, place: Path) -> None:
+    build = _build(tmp_path, place)
+    (place / "work").mkdir()
+    (place / "work/notes").write_text(MINE)
+    (place / "draft.partial").write_text(MINE)
+    assert _build(tmp_path, place).card == build.card
+    remove_work(place)
+    assert (place / "work/notes").read_text() == MINE
+    assert (place / "draft.partial").read_text() == MINE
+    assert verify_build(place).ok
+
+
+def test_names_of_a_journal_lead_nowhere_else(tmp_path: Path, place: Path) -> None:
+    """A journal that was handed over names files elsewhere."""
+    _interrupted(tmp_path, place, after=True)
+    (tmp_path / "mine.txt").write_text(MINE)
+    journal = place / "work/journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    names = ["../../../mine.txt", str(tmp_path / "mine.txt")]
+    for entry in lines:
+        if "prepared" in entry:
+            entry["prepared"]["files"] += names
+            entry["prepared"]["folder"] = "../.."
+    journal.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
+    remove_work(place)
+    assert (tmp_path / "mine.txt").read_text() == MINE
+    assert (tmp_path / "raw").is_dir()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("n", range(1, 11))
+def test_a_killed_build_goes_on_beside_files_of_the_user(tmp_path: Path, call: str, n: int) -> None:
+    write_raw(tmp_path / "raw", GRAPHS)
+    fault = Fault(str(tmp_path / "built"), "builder", call, n, how="kill-group")
+    child = crash_points.start_build(tmp_path, jobs=1, fault=fault)
+    child.communicate(timeout=600)
+    assert child.returncode in {0, -signal.SIGKILL}
+    folder = next((tmp_path / "built").glob("toy-*"), None)
+    if folder is None:
+        return
+    files = {
+        path: text
+        for path, text in _put_in_every_folder(folder).items()
+        # All in the folder of a `prepare` that did not end was written by it.
+        if not path.parent.with_name(f"{path.parent.name}.begun").exists()
+    }
+    build = build_toy(tmp_path, jobs=1, quiet=True)
+    assert _are_there(files)
+    assert build.card.counts["graphs"] == GRAPHS

@@ -1,0 +1,243 @@
+"""Small builds of one unit run in the builder's process: same bytes, same ends, same state after a kill."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from support import crash_points
+from support.crash_points import Fault
+from support.toy_pipeline import (
+    OneUnitPipeline,
+    build_toy,
+    digests,
+    raw_folder,
+    toy_manifest,
+    toy_pipeline,
+    write_raw,
+)
+
+from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.pool import Workers
+from kmip_data.runtime import threads
+
+GRAPHS = 6
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digests of the same build by a worker process."""
+    folder = tmp_path_factory.mktemp("reference")
+    write_raw(folder / "raw", GRAPHS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneUnitPipeline, "small_bytes", 0)
+        return digests(build_toy(folder, one_unit=True, quiet=True).path)
+
+
+@pytest.fixture
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a worker process would start."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a worker process was started")
+
+    monkeypatch.setattr(Workers, "ensure", refuse)
+
+
+def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", GRAPHS)
+    raw = raw_folder(tmp_path / "raw")
+    pipeline = OneUnitPipeline(toy_manifest())
+    assert pipeline.is_small(raw)
+    assert not toy_pipeline().is_small(raw)
+    (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.small_bytes))
+    assert not pipeline.is_small(raw)
+
+
+@pytest.mark.usefixtures("no_worker")
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_same_bytes_as_a_worker_writes(tmp_path: Path, reference: dict[str, str], jobs: int) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders={2: f"seen={tmp_path / 'threads'}"})
+    threads.set_num_threads(2)
+    try:
+        build = build_toy(tmp_path, jobs=jobs, one_unit=True)
+        assert threads.num_threads() == 2  # the caller's own, again
+    finally:
+        threads.set_num_threads(None)
+    assert (tmp_path / "threads").read_text() == str(jobs)
+    # The order to look at the threads is part of the raw files, and so of the key; without it:
+    (tmp_path / "plain").mkdir()
+    write_raw(tmp_path / "plain/raw", GRAPHS)
+    assert digests(build_toy(tmp_path / "plain", jobs=jobs, one_unit=True).path) == reference
+    assert build.card.counts["graphs"] == GRAPHS
+
+
+@pytest.mark.usefixtures("no_worker")
+@pytest.mark.parametrize(
+    ("order", "error", "words"),
+    [
+        ("fail=oops", DamagedInput, ["record 4", "toy/0003", "ValueError: oops"]),
+        ("damaged=twice", DamagedInput, ["The toy is damaged", "record 4", "twice"]),
+        ("memory", OutOfResources, ["Memory ran out", "record 4"]),
+    ],
+)
+def test_a_failing_record_is_named(
+    tmp_path: Path, order: str, error: type[Exception], words: list[str]
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders={4: order})
+    with pytest.raises(error) as caught:
+        build_toy(tmp_path, one_unit=True)
+    assert all(word in str(caught.value) for word in [*words, "0 of 1 shards are finished"])
+    assert not list((tmp_path / "built").rglob("*.partial"))
+    assert not list((tmp_path / "built").rglob("card.json"))
+
+
+#: The calls of a build of one unit of six graphs on files of the build, all in the builder.
+CALLS = {"write": 8, "fsync": 18, "replace": 5}
+Point = tuple[str, int, str]
+#: A piece of ``prepare``; the shard's bytes, name and line; the card's name.
+CHOSEN: list[Point] = [
+    ("fsync", 3, "after"),
+    ("write", 4, "middle"),
+    ("replace", 2, "after"),
+    ("write", 5, "middle"),
+    ("replace", 5, "before"),
+]
+POINTS: list[Point] = [
+    (call, n, when)
+    for call, most in CALLS.items()
+    for n in range(1, most + 1)
+    for when in ("before", "middle", "after")
+    if call == "write" or when != "middle"
+]
+
+
+def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
+    assert set(CHOSEN) <= set(POINTS)
+    write_raw(tmp_path / "raw", GRAPHS)
+    log = tmp_path / "calls"
+    fault = Fault(str(tmp_path / "built"), "builder", "", 0, how="count", log=str(log))
+    child = crash_points.start_build(tmp_path, fault=fault, one_unit=True)
+    _, err = child.communicate(timeout=600)
+    assert child.returncode == 0, err
+    assert Counter(log.read_text().split()) == CALLS
+
+
+@pytest.mark.parametrize("point", CHOSEN, ids=str)
+def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
+    _kill_at(tmp_path, reference, point)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in CHOSEN], ids=str)
+def test_killed_at_every_point(
+    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+) -> None:
+    _kill_at(tmp_path, reference, point)
+    torture_count("kills")
+
+
+def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
+    call, n, when = point
+    write_raw(folder / "raw", GRAPHS)
+    fault = Fault(str(folder / "built"), "builder", call, n, when)  # type: ignore[arg-type]
+    child = crash_points.start_build(folder, fault=fault, one_unit=True)
+    _, err = child.communicate(timeout=600)
+    assert child.returncode == -signal.SIGKILL, err
+    for build in (folder / "built").glob("toy-*"):
+        for name, digest in digests(build).items():
+            assert name.endswith(".partial") or name.startswith("work/") or digest == reference[name], name
+    assert digests(build_toy(folder, one_unit=True, quiet=True).path) == reference
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_the_build_at_once(
+    tmp_path: Path, reference: dict[str, str], number: signal.Signals, code: int
+) -> None:
+    write_raw(tmp_path / "raw", GRAPHS, orders={3: "sleep=7200"})
+    child = crash_points.start_build(tmp_path, one_unit=True)
+    _until_built(tmp_path, child.pid)
+    assert not psutil.Process(child.pid).children()
+    os.kill(child.pid, number)
+    _, err = child.communicate(timeout=600)  # the record would sleep for hours
+    assert child.returncode == code
+    assert "interrupted: 0 of 1 shards are finished and stay" in err
+    assert "Traceback" not in err
+    assert not list((tmp_path / "built").rglob("*.partial"))
+    write_raw(tmp_path / "raw", GRAPHS)  # another content: built beside
+    assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
+
+
+class _Callback:
+    """A callback that Python calls where it cannot pass an exception on."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)  # the handler runs here
+
+
+def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = sys.unraisablehook
+
+    def swallow() -> None:
+        _Callback()
+        time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt), signals.terminable():
+        swallow()
+    assert "ignored" not in capfd.readouterr().err
+    assert sys.unraisablehook is shown
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.torture
+def test_interrupted_at_random_moments(
+    tmp_path: Path, reference: dict[str, str], torture_count: Callable[..., None]
+) -> None:
+    rng = random.Random(0)
+    write_raw(tmp_path / "raw", GRAPHS)
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    landed = 0
+    for _ in range(40):
+        child = crash_points.start_build(tmp_path, one_unit=True)
+        while child.poll() is None and f'"pid": {child.pid}' not in _owner(tmp_path):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
+        number = rng.choice(list(codes))
+        child.send_signal(number)
+        out, err = child.communicate(timeout=600)
+        landed += child.returncode == codes[number]
+        assert child.returncode in {0, codes[number], *([-number] if out else [])}, err
+        assert "Traceback" not in err
+        assert not list((tmp_path / "built").rglob("*.partial"))
+        if list((tmp_path / "built").rglob("card.json")):
+            # The work folder may be left of a build that was interrupted after its card was written.
+            assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
+            for path in sorted((tmp_path / "built").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+    assert landed > 10
+    torture_count("interrupts", landed)
+    assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
+
+
+def _owner(folder: Path) -> str:
+    return "".join(path.read_text() for path in (folder / "built/.locks").glob("*.owner.json"))
+
+
+def _until_built(folder: Path, pid: int) -> None:
+    """Wait until the child has begun its unit."""
+    end = time.monotonic() + 600
+    while not (folder / "log").exists() or "0" not in (folder / "log").read_text().split():
+        assert time.monotonic() < end
+        assert psutil.pid_exists(pid)
+        time.sleep(0.02)
+    time.sleep(0.1)

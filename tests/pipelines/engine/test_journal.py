@@ -1,0 +1,99 @@
+"""The journal: torn lines, other builds, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.pipelines.engine.journal import Journal
+
+
+def _write(path: Path, count: int) -> bytes:
+    with Journal(path, "k") as journal:
+        for i in range(count):
+            journal.append({"unit": i})
+    return path.read_bytes()
+
+
+def test_entries_come_back_in_order(tmp_path: Path) -> None:
+    _write(tmp_path / "j", 3)
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 0}, {"unit": 1}, {"unit": 2}]
+        journal.append({"unit": 3})
+        assert journal.entries[-1] == {"unit": 3}
+    with Journal(tmp_path / "j", "k") as journal:
+        assert len(journal.entries) == 4
+
+
+def test_cut_at_every_byte_only_the_torn_line_is_lost(tmp_path: Path) -> None:
+    text = _write(tmp_path / "whole", 3)
+    for cut in range(len(text)):
+        path = tmp_path / "cut"
+        path.write_bytes(text[:cut])
+        complete = max(0, text[:cut].count(b"\n") - 1)
+        with Journal(path, "k") as journal:
+            assert journal.entries == [{"unit": i} for i in range(complete)]
+            journal.append({"unit": "new"})
+        with Journal(path, "k") as journal:
+            assert journal.entries == [*({"unit": i} for i in range(complete)), {"unit": "new"}]
+
+
+def test_an_unreadable_line_in_the_middle_is_left_out(tmp_path: Path) -> None:
+    lines = _write(tmp_path / "j", 3).splitlines(keepends=True)
+    (tmp_path / "j").write_bytes(lines[0] + lines[1] + b"\xff{]\n" + b"7\n" + lines[3])
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 0}, {"unit": 2}]
+
+
+def test_a_file_that_is_no_journal_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "j").write_bytes(os.urandom(100).replace(b"\n", b"") + b"\n")
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == []
+        journal.append({"unit": 0})
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 0}]
+
+
+def test_the_journal_of_another_build_is_refused(tmp_path: Path) -> None:
+    before = _write(tmp_path / "j", 2)
+    with pytest.raises(UsageError, match="other parameters") as caught:
+        Journal(tmp_path / "j", "other")
+    assert caught.value.parts["found"] == "build key k"
+    assert (tmp_path / "j").read_bytes() == before
+
+
+def test_a_full_disk_is_said_and_leaves_a_journal_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path / "j", 1)
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) > 4:
+            return write(descriptor, data[:4])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(tmp_path / "j", "k") as journal:
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(OutOfResources, match="could not be written") as caught:
+            journal.append({"unit": 1})
+        monkeypatch.undo()
+        assert caught.value.exit_code == 6
+        assert journal.entries == [{"unit": 0}]
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 0}]
+
+
+def test_a_journal_of_another_version_begins_anew(tmp_path: Path) -> None:
+    lines = _write(tmp_path / "j", 2).splitlines(keepends=True)
+    (tmp_path / "j").write_bytes(b'{"journal":2,"key":"k"}\n' + b"".join(lines[1:]))
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == []
+        journal.append({"unit": 7})
+    with Journal(tmp_path / "j", "k") as journal:
+        assert journal.entries == [{"unit": 7}]
+    assert (tmp_path / "j").read_bytes().startswith(lines[0])

@@ -1,0 +1,309 @@
+"""The engine: what it builds, what its card says, and every way a unit can go wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import crash_points
+from support.toy_pipeline import (
+    ToyParams,
+    ToyPipeline,
+    ToySplitParams,
+    build_toy,
+    built_units,
+    digests,
+    raw_folder,
+    toy_manifest,
+    toy_record,
+    write_raw,
+)
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.format.card import read_card
+from kmip_data.format.reader import Shard
+from kmip_data.format.splits import read_split
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.build import build_raw
+
+
+def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 20)
+    build = build_toy(tmp_path)
+    position = 0
+    for entry in build.card.shards:
+        shard = Shard(build.path / entry.file)
+        assert (shard.dataset, shard.build_key) == ("toy", build.card.key)
+        assert (entry.graphs, entry.nodes, entry.edges) == (shard.graphs, shard.nodes, shard.edges)
+        for i, key in enumerate(shard.keys):
+            record = toy_record(f"toy/{position:04d}", 5 + position % 4, ToyParams())
+            start, stop = (int(row) for row in shard.node_ptr[i : i + 2])
+            assert key == record.key
+            np.testing.assert_array_equal(shard.read("node/x", start, stop), record.columns["node/x"])
+            np.testing.assert_array_equal(shard.read("edge/neighbor", start, stop), record.neighbor)
+            position += 1
+    assert position == 20
+    assert [shard.file for shard in build.card.shards] == [f"shards/{i:05d}.h5" for i in range(7)]
+
+
+@pytest.mark.parametrize("edges", ["neighbor", "index"])
+def test_card_counts_what_a_plain_loop_counts(tmp_path: Path, edges: str) -> None:
+    write_raw(tmp_path / "raw", 20)
+    card = build_toy(tmp_path, parameters={"edges": edges}).card
+    records = [toy_record(f"toy/{i:04d}", 5 + i % 4, ToyParams()) for i in range(20)]
+    labels = [record.columns["node/y"] for record in records]
+    assert card.counts == {"graphs": 20, "nodes": 130, "edges": 260}
+    classes = card.statistics["classes"]
+    assert classes["total"] == [sum(int((row == c).sum()) for row in labels) for c in range(3)]
+    split = card.splits["graph-fold0"]
+    assert split.parameters == {
+        "split": "upstream", "fold": 0, "level": "graph", "from_raw": False, "tenths": 10
+    }  # fmt: skip
+    for part, rows in (("test", [0, 10]), ("val", [1, 11])):
+        entry = split.parts[part]
+        assert entry.graphs == 2
+        assert entry.nodes == sum(records[i].num_nodes for i in rows)
+        assert entry.edges == 2 * entry.nodes
+        counted = [sum(int((labels[i] == c).sum()) for i in rows) for c in range(3)]
+        assert classes["splits"]["graph-fold0"][part] == counted
+    sizes = card.statistics["nodes_per_graph"]
+    assert (sizes["min"], sizes["mean"], sizes["max"]) == (5, 6.5, 8)
+    assert sizes["histogram"] == {"low": [5, 6, 7, 8], "high": [5, 6, 7, 8], "count": [5, 5, 5, 5]}
+    for degree in ("in_degree", "out_degree"):
+        assert card.statistics[degree]["histogram"] == {"low": [2], "high": [2], "count": [130]}
+
+
+def test_card_says_whether_the_set_is_complete_partial_or_a_sample(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 20)
+    whole = build_toy(tmp_path).card
+    assert whole.complete
+    assert whole.notes == ["A toy."]
+    part = build_toy(tmp_path, parameters={"limit": 4}).card
+    assert not part.complete
+    assert "4 of the 20" in part.notes[-1]
+    sample = build_toy(tmp_path, sample=True).card
+    assert sample.sample
+    assert not sample.complete
+    assert "SAMPLE" in sample.notes[-1]
+    assert "(sample: generated" in (build_toy(tmp_path, sample=True).path / "README.md").read_text()
+
+
+def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 4)
+    build = build_toy(tmp_path)
+    names = {name.split("/")[0] for name in digests(build.path)}
+    assert names == {"card.json", "README.md", "shards", "splits"}
+    assert read_card(build.path) == build.card
+    assert (build.path / "shards/00000.h5").stat().st_mode & 0o222 == 0
+
+
+def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 1, nodes=4)
+    build = build_toy(tmp_path, split_parameters={"level": "node"})
+    split = build.card.splits["node-fold0"]
+    assert {part: entry.nodes for part, entry in split.parts.items()} == {"train": 1, "val": 1, "test": 1}
+    code = read_split(build.path / split.file).node_code
+    assert code is not None
+    labels = toy_record("toy/0000", 4, ToyParams()).columns["node/y"]
+    counts = build.card.statistics["classes"]["splits"]["node-fold0"]
+    assert counts["val"] == [int((labels[np.flatnonzero(code == 1)] == c).sum()) for c in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("order", "error", "words"),
+    [
+        ("fail=oops", DamagedInput, ["unit 'graphs 3'", "record 1", "toy/0003", "ValueError: oops"]),
+        ("damaged=twice", DamagedInput, ["The toy is damaged", "unit 'graphs 3'", "record 1", "twice"]),
+        ("memory", OutOfResources, ["Memory ran out", "unit 'graphs 3'", "record 1"]),
+        ("die", OutOfResources, ["unit 'graphs 3'", "killed by the system"]),
+    ],
+)
+def test_a_failing_record_is_named_and_the_rest_stays(
+    tmp_path: Path, order: str, error: type[Exception], words: list[str]
+) -> None:
+    write_raw(tmp_path / "raw", 12, orders={4: order})
+    with pytest.raises(error) as caught:
+        build_toy(tmp_path, jobs=1)
+    text = str(caught.value)
+    for word in words:
+        assert word in text
+    assert "on disk: 1 of 4 shards are finished and stay" in text
+    folder = next((tmp_path / "built").glob("toy-*"))
+    assert not (folder / "card.json").exists()
+    assert not list(folder.rglob("*.partial"))
+    # The same raw files without the fault: another content, so another key; the old folder goes on.
+    assert (folder / "shards/00000.h5").is_file()
+
+
+def test_a_worker_that_dies_once_costs_only_its_unit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_raw(tmp_path / "raw", 12)
+    reference = digests(build_toy(tmp_path, home=tmp_path / "other").path)
+    write_raw(tmp_path / "raw", 12, orders={7: f"die-once={tmp_path / 'died'}"})
+    build = build_toy(tmp_path)
+    assert (tmp_path / "died").exists()
+    assert "a worker process died" in capfd.readouterr().err
+    # Records do not depend on the order to die; the key does, through the content of the raw files.
+    assert len(digests(build.path)) == len(reference)
+    assert build.card.counts == {"graphs": 12, "nodes": 78, "edges": 156}
+
+
+@pytest.mark.parametrize(("units", "jobs", "threads"), [(1, 1, 1), (2, 2, 1), (1, 3, 3), (2, 5, 2)])
+def test_workers_share_the_cores_and_have_no_torch(
+    tmp_path: Path, units: int, jobs: int, threads: int
+) -> None:
+    write_raw(tmp_path / "raw", 3 * units, orders={0: f"no-torch threads={threads}"})
+    assert build_toy(tmp_path, jobs=jobs).card.counts["graphs"] == 3 * units
+
+
+def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/part0.txt").write_text("")
+    with pytest.raises(DamagedInput, match="nothing to build"):
+        build_toy(tmp_path)
+    (tmp_path / "raw/part0.txt").write_text("a 3\nb 3\na 3\n")
+    with pytest.raises(DamagedInput, match="same key") as caught:
+        build_toy(tmp_path)
+    assert "'a' comes 2 times" in str(caught.value)
+
+
+def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 2)
+    with pytest.raises(UsageError, match="--jobs"):
+        build_toy(tmp_path, jobs=0)
+
+
+def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_raw(tmp_path / "raw", 2)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="does not exist any more"):
+        build_toy(tmp_path)
+
+
+def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 12, orders={4: f"die-once={tmp_path / 'died'}", 8: "fail=stop"})
+    for _ in range(2):
+        with pytest.raises(DamagedInput):
+            build_toy(tmp_path, jobs=1)
+    lines = (tmp_path / "log").read_text().split()
+    assert lines.count("prepare") == 1
+    # Unit 2 fails each time; the others are built once, but for the one whose worker died.
+    assert [built_units(tmp_path).count(unit) for unit in (0, 1)] in ([1, 2], [2, 2])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("group", [False, True])
+def test_an_interrupt_ends_workers_and_keeps_finished_shards(
+    tmp_path: Path, number: signal.Signals, code: int, group: bool
+) -> None:
+    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(6, 30), "sleep=7200"))
+    child = crash_points.start_build(tmp_path)
+    _until(lambda: _journaled(tmp_path) == 2 and len(built_units(tmp_path)) == 4)
+    (os.killpg if group else os.kill)(child.pid, number)
+    _, err = child.communicate(timeout=600)  # the units would sleep for hours
+    assert child.returncode == code
+    # The line of the second shard is visible before the journal is synced and the shard counted.
+    assert re.search("interrupted: [12] of 10 shards are finished and stay", err)
+    assert "Traceback" not in err
+    folder = next((tmp_path / "built").glob("toy-*"))
+    assert not list(folder.rglob("*.partial"))
+    _until(lambda: not _group(child.pid))
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=7200"))
+    child = crash_points.start_build(tmp_path)
+    _until(lambda: len(built_units(tmp_path)) == 2)
+    child.kill()
+    child.communicate(timeout=600)
+    _until(lambda: not _group(child.pid))
+
+
+def test_signal_handlers_are_as_before(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 2)
+    for handler in (signal.SIG_DFL, signal.SIG_IGN, lambda *_: None):
+        before = signal.signal(signal.SIGTERM, handler)
+        try:
+            build_toy(tmp_path, home=tmp_path / repr(handler)[:20])
+            assert signal.getsignal(signal.SIGTERM) is handler
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def test_a_build_runs_in_a_thread(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 4)
+    cards = []
+    thread = threading.Thread(target=lambda: cards.append(build_toy(tmp_path).card))
+    thread.start()
+    thread.join()
+    assert cards[0].counts["graphs"] == 4
+
+
+def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 4)
+    code = (
+        "from pathlib import Path\n"
+        "from support.toy_pipeline import build_toy\n"
+        "import sys\n"
+        "print('begin')\n"
+        "build = build_toy(Path(sys.argv[1]), home=Path(sys.argv[2]))\n"
+        "print(build.card.counts['graphs'])\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    environment = crash_points.environment(tmp_path / "bootstrap")
+    arguments = [str(tmp_path), str(tmp_path / "home1")]
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": 60}
+    plain = subprocess.run([sys.executable, str(script), *arguments], check=False, **options)
+    assert plain.stdout == "begin\n4\n", plain.stderr
+    arguments = [str(tmp_path), str(tmp_path / "home2")]
+    session = subprocess.run([sys.executable, "-i", "-", *arguments], check=False, input=code, **options)
+    assert session.stdout == "begin\n4\n", session.stderr
+
+
+def _journaled(folder: Path) -> int:
+    text = "".join(path.read_text() for path in folder.glob("built/*/work/journal.jsonl"))
+    return text.count('{"unit":')
+
+
+def _until(condition: object, seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def _group(pgid: int) -> list[int]:
+    """Processes of a group that still run (zombies do not)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(group) == pgid and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_dataset_of_no_known_size_is_neither_complete_nor_partial(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 4)
+    values = toy_manifest().model_dump(exclude={"expected"})
+    pipeline = ToyPipeline(Manifest.model_validate(values))
+    raw = raw_folder(tmp_path / "raw")
+    card = build_raw(pipeline, ToyParams(), ToySplitParams(), raw, home=Home(tmp_path), jobs=1).card
+    assert not card.complete
+    assert card.notes == ["A toy."]

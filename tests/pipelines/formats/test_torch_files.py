@@ -1,0 +1,167 @@
+"""Tensors read without torch: equal to torch's own reader; hostile files are refused before they act."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.shared import shared_data
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.formats.torch_files import read_tensor, read_torch_file
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+]  # fmt: skip
+
+
+def same(found, expected) -> None:
+    if isinstance(expected, torch.Tensor):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == expected.numpy().dtype
+        assert np.array_equal(found, expected.numpy())
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            same(found[key], expected[key])
+    elif isinstance(expected, list | tuple):
+        assert type(found) is type(expected)
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            same(a, b)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_equal_to_torch(tmp_path: Path, zipped: bool, protocol: int) -> None:
+    torch.manual_seed(0)
+    base = torch.arange(24.0).reshape(4, 6)
+    value = {
+        "all": [torch.ones(3, 2).to(dtype) for dtype in DTYPES],
+        "views": (base, base[1:, ::2], base.t(), torch.tensor(3.5), torch.empty(0, 3)),
+        "expanded": torch.ones(1, 3).expand(4, 3),
+        "plain": [1, 2.5, "text", None, True, {"a": (1,)}],
+    }
+    path = tmp_path / "x.pt"
+    torch.save(value, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    same(read_torch_file(path), value)
+
+
+def test_real_files() -> None:
+    for path in shared_data("city_networks_huangpu").glob("*.pt"):
+        same(read_torch_file(path), torch.load(path, weights_only=True))
+
+
+def test_one_tensor_of_a_shape(tmp_path: Path) -> None:
+    torch.save(torch.ones(4, 2), tmp_path / "x.pt")
+    assert read_tensor(tmp_path / "x.pt", "float32", (None, 2)).shape == (4, 2)
+    for dtype, shape in (("float32", (None, 3)), ("int64", (4, 2)), ("float32", (4,))):
+        with pytest.raises(DamagedInput, match="cannot be read as tensors"):
+            read_tensor(tmp_path / "x.pt", dtype, shape)
+    torch.save([1], tmp_path / "x.pt")
+    with pytest.raises(DamagedInput, match="cannot be read as tensors"):
+        read_tensor(tmp_path / "x.pt", "float32", (None,))
+
+
+class Evil:
+    def __init__(self, target) -> None:
+        self.target = target
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.target}",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_nothing_is_run(tmp_path: Path, zipped: bool) -> None:
+    mark, path = tmp_path / "ran", tmp_path / "x.pt"
+    torch.save([Evil(mark)], path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(DamagedInput, match="was not run") as caught:
+        read_torch_file(path)
+    assert "system" in str(caught.value)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_cut_and_changed_files(tmp_path: Path, zipped: bool) -> None:
+    whole = io.BytesIO()
+    torch.save([torch.arange(100), {"a": torch.ones(3)}], whole, _use_new_zipfile_serialization=zipped)
+    data = whole.getvalue()
+    path = tmp_path / "x.pt"
+    for length in [0, 1, 3, 10, *range(20, len(data) - 1, max(1, len(data) // 60))]:
+        path.write_bytes(data[:length])
+        with pytest.raises(DamagedInput):
+            read_torch_file(path)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        changed = bytearray(data)
+        changed[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        try:
+            read_torch_file(path)  # a change of padding or of a number may go unseen
+        except DamagedInput:
+            continue
+
+
+def test_compressed_and_lying_members(tmp_path: Path) -> None:
+    source, path = tmp_path / "a.pt", tmp_path / "b.pt"
+    torch.save(torch.zeros(1000), source)
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_torch_file(path)
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name)[:-4] if name.endswith("data/0") else old.read(name))
+    with pytest.raises(DamagedInput):
+        read_torch_file(path)
+
+
+def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(torch.zeros(1, 37).expand(10**9, 37), path)  # to write it out would take 148 GB
+    with pytest.raises(DamagedInput, match="was not run") as caught:
+        read_tensor(path, "float32", (None, 37))
+    assert "repeats its storage" in str(caught.value)
+
+
+def test_nested_tuples_in_the_place_of_shapes_and_keys(tmp_path: Path) -> None:
+    """Their text, hash and comparison double with each level; none of them is asked for."""
+    path = tmp_path / "x.pt"
+    torch.save(torch.zeros(2, 3), path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    nested = b")" + b"2\x86" * 40
+    (shape,) = (part for part in (b"K\x02K\x03\x86",) if data.count(part) == 1)
+    path.write_bytes(data.replace(shape, nested))
+    with pytest.raises(DamagedInput, match="was not run"):
+        read_torch_file(path)
+    keys = data.rindex(b"\x80\x02]q\x00")
+    path.write_bytes(data[:keys] + b"\x80\x02](" + nested + nested + b"e." + data[-24:])
+    with pytest.raises(DamagedInput, match="cannot be read"):
+        read_torch_file(path)
+
+
+def test_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(torch.zeros(4)[1:3], path)
+    data = path.read_bytes()
+    # The view's offset 1 becomes 3 (BININT1): its end is then one element after the storage.
+    at = data.index(b"K\x01K\x02\x85")
+    path.write_bytes(data[:at] + b"K\x03" + data[at + 2 :])
+    with pytest.raises(DamagedInput):  # by the checksum
+        read_torch_file(path)
+    torch.save(torch.zeros(4)[1:3], path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    at = data.index(b"K\x01K\x02\x85")
+    path.write_bytes(data[:at] + b"K\x03" + data[at + 2 :])
+    with pytest.raises(DamagedInput, match="was not run") as caught:
+        read_torch_file(path)
+    assert "beyond its storage" in str(caught.value)

@@ -1,0 +1,83 @@
+"""A package that is missing is named before anything is fetched, copied or made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.raw import obtain as raw
+from kmip_data.pipelines.raw.extras import MODULES
+from kmip_data.pipelines.recipes import build_own
+
+NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch):
+    """Take a package away, and forbid to bring raw files in."""
+
+    def forbidden(*_args: object, **_options: object) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr(raw, "obtain_raw", forbidden)
+
+    def take_away(extra: str) -> None:
+        for module in MODULES[extra]:
+            monkeypatch.setitem(sys.modules, module, None)
+
+    return take_away
+
+
+def test_which_datasets_need_an_extra() -> None:
+    assert NEEDY == ["pcqm-contact", "peptides-func", "peptides-struct", "superpixels"]
+
+
+@pytest.mark.parametrize("name", [name for name in NEEDY if name != "superpixels"])
+@pytest.mark.parametrize("sample", [True, False])
+def test_molecules_without_rdkit(name, sample, without, tmp_path: Path) -> None:
+    without("chem")
+    with pytest.raises(UsageError, match="rdkit, which is not installed") as caught:
+        build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
+    assert caught.value.parts["next"] == "pip install 'kmip-data[chem]'"
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("module", MODULES["images"])
+def test_pictures_without_their_packages(module, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=f"{module}, which is not installed") as caught:
+        build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
+    assert caught.value.parts["next"] == "pip install 'kmip-data[images]'"
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("end", ["las", "LAZ"])
+def test_laser_scans_without_laspy(end, without, tmp_path: Path) -> None:
+    without("points")
+    clouds = tmp_path / "clouds"
+    clouds.mkdir()
+    (clouds / f"scan.{end}").write_bytes(b"LASF")
+    np.save(clouds / "scan.npy", np.zeros((9, 3)))
+    with pytest.raises(UsageError, match="laspy, which is not installed") as caught:
+        build_own("points", "campus", {"path": clouds}, home=Home(tmp_path / "home"))
+    assert caught.value.parts["next"] == "pip install 'kmip-data[points]'"
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("recipe", ["points", "city"])
+def test_a_cluster_without_dask(recipe, without, tmp_path: Path) -> None:
+    without("distributed")
+    file = tmp_path / "scan.npy"
+    np.save(file, np.zeros((9, 3)))
+    source = {"path": file} if recipe == "points" else {"osm_file": file}
+    with pytest.raises(UsageError, match="dask, which is not installed"):
+        build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,121 @@
+"""Licences: always shown, agreed to only before a download, never a question without a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import LicenseNotAccepted
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.raw.licences import accepted_licences, require_agreement, show_licence
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.delenv("KMIP_DATA_ACCEPT_LICENSE", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def shapenet():
+    return load_manifest("shapenet-part")
+
+
+def at_terminal(monkeypatch, answer: str) -> Terminal:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    return sys.stderr
+
+
+def test_off_a_terminal_nobody_is_asked(home, shapenet):
+    with pytest.raises(LicenseNotAccepted) as caught:
+        require_agreement(shapenet, home)
+    text = str(caught.value)
+    assert caught.value.exit_code == 5
+    assert shapenet.license.notice in text
+    assert shapenet.license.url in text
+    for way in ("--accept-license", "KMIP_DATA_ACCEPT_LICENSE=1", "terminal", "--archive PATH"):
+        assert way in text
+    assert sys.stdin.read() == "y\n"
+    assert not home.root.exists()
+
+
+@pytest.mark.parametrize("how", ["flag", "environment", "terminal"])
+def test_each_way_to_agree_is_recorded_once(home, shapenet, monkeypatch, how):
+    if how == "environment":
+        monkeypatch.setenv("KMIP_DATA_ACCEPT_LICENSE", "1")
+    if how == "terminal":
+        screen = at_terminal(monkeypatch, "y\n")
+    require_agreement(shapenet, home, True if how == "flag" else None)
+    if how == "terminal":
+        assert shapenet.license.notice in screen.getvalue()
+        assert shapenet.license.url in screen.getvalue()
+    record = json.loads((home.root / "licences.json").read_text())
+    assert record["shapenet-part"]["how"] == how
+    assert record == accepted_licences(home)
+    monkeypatch.delenv("KMIP_DATA_ACCEPT_LICENSE", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    require_agreement(shapenet, home)
+    assert json.loads((home.root / "licences.json").read_text()) == record
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "later\n"])
+def test_anything_but_yes_is_no(home, shapenet, monkeypatch, answer):
+    at_terminal(monkeypatch, answer)
+    with pytest.raises(LicenseNotAccepted):
+        require_agreement(shapenet, home)
+    assert accepted_licences(home) == {}
+
+
+def test_false_means_do_not_ask(home, shapenet, monkeypatch):
+    at_terminal(monkeypatch, "y\n")
+    monkeypatch.setenv("KMIP_DATA_ACCEPT_LICENSE", "1")
+    with pytest.raises(LicenseNotAccepted):
+        require_agreement(shapenet, home, accept=False)
+
+
+@pytest.mark.parametrize("value", ["0", "no", ""])
+def test_the_variable_can_say_no(home, shapenet, monkeypatch, value):
+    monkeypatch.setenv("KMIP_DATA_ACCEPT_LICENSE", value)
+    with pytest.raises(LicenseNotAccepted):
+        require_agreement(shapenet, home)
+
+
+def test_new_terms_are_asked_about_again(home, shapenet):
+    require_agreement(shapenet, home, accept=True)
+    changed = shapenet.license.model_copy(update={"url": "https://example.org/terms-2"})
+    with pytest.raises(LicenseNotAccepted):
+        require_agreement(shapenet.model_copy(update={"license": changed}), home)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"shapenet-part": 1}', b'{"shapenet-part": {}}'])
+def test_a_damaged_record_counts_as_none(home, shapenet, content):
+    home.root.mkdir()
+    (home.root / "licences.json").write_bytes(content)
+    with pytest.raises(LicenseNotAccepted):
+        require_agreement(shapenet, home)
+    require_agreement(shapenet, home, accept=True)
+    require_agreement(shapenet, home)
+
+
+def test_other_datasets_need_no_agreement(home):
+    require_agreement(load_manifest("s3dis"), home)
+    assert not home.root.exists()
+
+
+def test_the_notice_goes_to_stderr(shapenet, capsys):
+    show_licence(shapenet)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shapenet.license.notice in shown.err
+    assert shapenet.license.url in shown.err

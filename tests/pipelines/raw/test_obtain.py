@@ -1,0 +1,704 @@
+"""Raw data come in whole and verified, from wherever they are, and are found again."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
+from support.http_server import File, page, serving, status
+from support.ordinary_user import ordinary_user
+from support.shared import shared_data
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import (
+    DamagedInput,
+    LicenseNotAccepted,
+    OutOfResources,
+    SourceUnavailable,
+    UsageError,
+)
+from kmip_data.files.disk import sha256_file
+from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mirror, Source, load_manifest
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.raw.copies import list_copies
+from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "KMIP_DATA_ACCEPT_LICENSE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def server():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "given.zip"
+    good_zip(path)
+    return path
+
+
+def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=None) -> Manifest:
+    mirrors = tuple(Mirror(url=url) for url in urls or ("https://nowhere.invalid/toy.zip",))
+    return Manifest(
+        name="toy",
+        title="Toy",
+        summary="",
+        pipeline="toy",
+        task="",
+        homepage="",
+        license=License(name="L", url="https://l.example", notice="Toy licence.", agreement=agreement),
+        citation="",
+        sources=sources or (Source(name="toy.zip", mirrors=mirrors),),
+        content=CONTENT.model_copy(update={"known_sha256": known or {}}),
+        expected=Expected(graphs=1),
+        max_nodes=10,
+        dataset_class="X",
+    )
+
+
+class ToySamples:
+    """Only the part of a pipeline that generates; counts how often it is asked."""
+
+    version = 1
+
+    def __init__(self, manifest: Manifest, data: dict[str, bytes] | None = None) -> None:
+        self.manifest, self.data, self.calls = manifest, data or GOOD, 0
+
+    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
+        self.calls += 1
+        for name, data in self.data.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data + b"limit %d" % (limit or 0))
+
+
+def obtain(manifest: Manifest, home: Home, **options):
+    return obtain_raw(manifest, ToySamples(manifest), home, quiet=True, **options)
+
+
+def assert_right(raw, origin: str = "given.zip") -> None:
+    assert list(raw.members) == sorted(WANTED)
+    for name, digest in raw.members.items():
+        assert (raw.path / name).read_bytes() == WANTED[name]
+        assert sha256_file(raw.path / name)[0] == digest
+    assert [receipt.origin for receipt in raw.receipts] == [origin]
+    assert not raw.sample
+
+
+def other_archive(path: Path) -> Path:
+    good_zip(path, members={**GOOD, "toy/parts/1.bin": b"different"})
+    return path
+
+
+def left_in(home: Home) -> set[str]:
+    folder = home.raw / "toy"
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+# --- local archives ---------------------------------------------------------------------------------
+
+
+def test_a_local_archive_is_unpacked_and_described(home, archive):
+    raw = obtain(toy(), home, archives=[archive])
+    assert_right(raw)
+    assert raw.path.parent == home.raw / "toy"
+    assert raw.path.name.startswith("members-")
+    entry = json.loads((raw.path / "receipt.json").read_text())
+    assert entry["dataset"] == "toy"
+    assert entry["time"].endswith("Z")
+    assert entry["sources"][0]["receipt"]["sha256"] == sha256_file(archive)[0]
+    assert entry["members"]["index.txt"]["bytes"] == len(WANTED["index.txt"])
+
+
+def test_the_same_content_in_any_container_is_one_copy(home, archive, tmp_path):
+    first = obtain(toy(), home, archives=[archive])
+    good_tar(tmp_path / "a.tar", mode="w:gz")
+    with zipfile.ZipFile(archive) as zipped:
+        zipped.extractall(tmp_path / "folder")
+    for other in (tmp_path / "a.tar", tmp_path / "folder", first.path):
+        assert obtain(toy(), home, archives=[other]) == first
+    assert len(list_copies(home.raw / "toy")) == 1
+    assert left_in(home) == {first.path.name}
+
+
+def test_a_known_archive_is_not_unpacked_again(home, archive, monkeypatch):
+    first = obtain(toy(), home, archives=[archive])
+    monkeypatch.setattr("kmip_data.pipelines.raw.obtain.write_members", None)
+    assert obtain(toy(), home, archives=[archive]) == first
+    assert obtain(toy(), home) == first
+    assert obtain(toy(), home, offline=True) == first
+
+
+def test_a_folder_that_holds_the_archive(home, archive, tmp_path, capsys):
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "notes.txt").write_text("nothing")
+    other_archive(tmp_path / "downloads" / "unrelated.zip")
+    with zipfile.ZipFile(tmp_path / "downloads" / "unrelated.zip", "w") as unrelated:
+        unrelated.writestr("x", "y")
+    archive.rename(tmp_path / "downloads" / "given.zip")
+    manifest = toy()
+    raw = obtain_raw(manifest, ToySamples(manifest), home, archives=[tmp_path / "downloads"])
+    assert_right(raw)
+    assert f"using {tmp_path}/downloads/given.zip" in capsys.readouterr().err
+    other_archive(tmp_path / "downloads" / "second.zip")
+    with pytest.raises(UsageError, match="more than once") as caught:
+        obtain(toy(), home, archives=[tmp_path / "downloads"])
+    assert "given.zip" in str(caught.value)
+    assert "second.zip" in str(caught.value)
+
+
+def test_a_folder_with_one_broken_archive_says_what_is_wrong_with_it(home, archive, tmp_path):
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "cut.zip").write_bytes(archive.read_bytes()[:-30])
+    with pytest.raises(DamagedInput, match=r"cut\.zip is not a whole zip archive"):
+        obtain(toy(), home, archives=[tmp_path / "downloads"])
+
+
+def test_two_archives_of_one_source_are_a_mistake(home, archive, tmp_path):
+    with pytest.raises(UsageError, match=r"Two of the given archives are toy\.zip"):
+        obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
+
+
+def test_an_archive_that_is_not_there(home, tmp_path):
+    with pytest.raises(UsageError, match="There is no file or folder"):
+        obtain(toy(), home, archives=[tmp_path / "none.zip"])
+
+
+@pytest.mark.parametrize("name", ["zip parent", "zip wrong CRC", "tar link then write", "tar.gz wrong CRC"])
+def test_a_refused_archive_leaves_nothing(home, tmp_path, name):
+    ATTACKS[name][0](tmp_path / "bad.dat")
+    with pytest.raises(DamagedInput):
+        obtain(toy(), home, archives=[tmp_path / "bad.dat"])
+    assert left_in(home) == set()
+
+
+def test_a_full_disk_leaves_nothing(home, archive):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(OutOfResources):
+            obtain(toy(), home, archives=[archive])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert left_in(home) == set()
+    assert_right(obtain(toy(), home, archives=[archive]))
+
+
+def test_names_with_spaces_umlauts_and_links(tmp_path, archive):
+    (tmp_path / "Une clé à côté").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "Une clé à côté")
+    archive.rename(tmp_path / "link" / "œuvre 1.zip")
+    home = Home(tmp_path / "link" / "home")
+    assert_right(obtain(toy(), home, archives=[tmp_path / "link" / "œuvre 1.zip"]), "œuvre 1.zip")
+
+
+def test_a_read_only_home_works_when_nothing_is_missing(archive):
+    # Not below tmp_path, whose parents only its owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        given = shutil.copy(archive, folder)
+        first = obtain(toy(), home, archives=[Path(given)])
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        with ordinary_user():
+            assert obtain(toy(), home) == first
+            assert obtain(toy(), home, offline=True) == first
+            with pytest.raises(UsageError, match="cannot be written") as caught:
+                obtain(toy(), Home(home.root / "below"), archives=[Path(given)])
+        assert "--home DIR" in str(caught.value)
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            path.chmod(0o755)
+
+
+def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(UsageError, match="in the way"):
+        obtain(toy(), Home(tmp_path / "home"), archives=[archive])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [("s3dis", "indoor3d_sem_seg_hdf5_data_small.zip"), ("shapenet-part", "shapenet_part_16_shapes.zip")],
+)
+def test_real_archives(home, dataset, file):
+    manifest = load_manifest(dataset)
+    raw = obtain_raw(manifest, load_pipeline(manifest), home, archives=[shared_data(file)], quiet=True)
+    assert raw.receipts[0].origin == file
+    assert obtain_raw(manifest, load_pipeline(manifest), home, offline=True, quiet=True) == raw
+
+
+# --- which copy -------------------------------------------------------------------------------------
+
+
+def test_several_partial_copies_are_a_question(home, archive, tmp_path):
+    one = obtain(toy(), home, archives=[archive])
+    two = obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
+    assert one.path != two.path
+    with pytest.raises(UsageError) as caught:
+        obtain(toy(), home)
+    text = str(caught.value)
+    assert f"{one.path} (from given.zip)" in text
+    assert f"{two.path} (from other.zip)" in text
+    assert "--archive" in text
+    assert obtain(toy(), home, archives=[two.path]) == two
+
+
+def test_the_complete_copy_goes_first(home, archive, tmp_path):
+    one = obtain(toy(), home, archives=[archive])
+    obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
+    known = {"parts/1.bin": one.members["parts/1.bin"]}
+    assert obtain(toy(known=known), home) == one
+
+
+def test_the_downloaded_copy_goes_first(home, archive, tmp_path, server):
+    obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    fetch_dataset(manifest, home, quiet=True)
+    assert_right(obtain(manifest, home), server.url("/toy.zip"))
+
+
+def test_fetch_does_not_take_a_partial_copy_for_the_set(home, tmp_path, server, archive):
+    other_archive(tmp_path / "other.zip")
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    obtain(manifest, home, archives=[tmp_path / "other.zip"])
+    with pytest.raises(SourceUnavailable):
+        fetch_dataset(manifest, home, offline=True, quiet=True)
+    assert fetch_dataset(manifest, home, quiet=True)[0].origin == server.url("/toy.zip")
+
+
+@pytest.mark.parametrize("damage", ["change", "grow", "remove", "receipt"])
+def test_a_damaged_copy_is_noticed_and_made_again(home, archive, damage):
+    raw = obtain(toy(), home, archives=[archive])
+    part = raw.path / "parts" / "1.bin"
+    if damage == "change":
+        part.write_bytes(b"o" + part.read_bytes()[1:-1] + b"x")
+    elif damage == "grow":
+        part.write_bytes(part.read_bytes() + b"x")
+    elif damage == "remove":
+        part.unlink()
+    else:
+        receipt = raw.path / "receipt.json"
+        receipt.write_text(receipt.read_text().replace(raw.members["parts/1.bin"], "0" * 64))
+    with pytest.raises(DamagedInput) as caught:
+        obtain(toy(), home, offline=True)
+    assert "a sound copy of given.zip" in str(caught.value)
+    assert ("receipt.json" if damage == "receipt" else "1.bin") in str(caught.value)
+    assert obtain(toy(), home, archives=[archive]) == raw
+    assert_right(obtain(toy(), home))
+    assert left_in(home) == {raw.path.name}
+
+
+def _tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["parts/1.bin", "parts", "."])
+def test_a_copy_with_a_link_in_it_is_left_alone(home, archive, tmp_path, name):
+    raw = obtain(toy(), home, archives=[archive])
+    (raw.path / "index.txt").write_bytes(b"other")
+    linked = raw.path / name
+    linked.rename(tmp_path / "moved")
+    linked.symlink_to(tmp_path / "moved")
+    before = _tree(tmp_path)
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        obtain(toy(), home, archives=[archive])
+    assert _tree(tmp_path) == before
+    assert linked.is_symlink()
+
+
+def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
+    raw = obtain(toy(), home, archives=[archive])
+    (raw.path / "index.txt").write_bytes(b"other")
+    (raw.path / "parts/notes").write_text("mine")
+    before = _tree(raw.path)
+    with pytest.raises(UsageError, match="holds more than its members") as caught:
+        obtain(toy(), home, archives=[archive])
+    assert "parts/notes" in str(caught.value)
+    assert _tree(raw.path) == before
+    (raw.path / "parts/notes").unlink()
+    assert obtain(toy(), home, archives=[archive]) == raw
+
+
+def test_only_folders_of_killed_runs_are_cleared_away(home, archive):
+    folder = home.raw / "toy"
+    for name in (".unpacking-ab_cd123", ".unpacking-mine"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "notes").write_text("mine")
+    obtain(toy(), home, archives=[archive])
+    assert not (folder / ".unpacking-ab_cd123").exists()
+    assert (folder / ".unpacking-mine/notes").read_text() == "mine"
+
+
+def test_a_damaged_copy_of_a_download_is_unpacked_again(home, archive, server):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    raw = obtain(manifest, home)
+    (raw.path / "index.txt").write_bytes(b"other")
+    assert obtain(manifest, home, offline=True) == raw
+    assert_right(obtain(manifest, home), server.url("/toy.zip"))
+    assert len(server.requests) == 1
+
+
+# --- downloads --------------------------------------------------------------------------------------
+
+
+def test_a_download_is_kept_and_unpacked(home, archive, server):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    receipts = fetch_dataset(manifest, home, quiet=True)
+    assert receipts[0].origin == server.url("/toy.zip")
+    raw = obtain(manifest, home, offline=True)
+    assert_right(raw, server.url("/toy.zip"))
+    assert left_in(home) >= {"toy.zip", "toy.zip.receipt.json", raw.path.name}
+    assert fetch_dataset(manifest, home, quiet=True) == receipts
+    assert len(server.requests) == 1
+
+
+def test_what_another_machine_downloaded_is_enough(home, archive, server, tmp_path):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    fetch_dataset(manifest, home, quiet=True)
+    second = Home(tmp_path / "second")
+    (second.raw / "toy").mkdir(parents=True)
+    for name in ("toy.zip", "toy.zip.receipt.json"):
+        shutil.copy(home.raw / "toy" / name, second.raw / "toy" / name)
+    assert_right(obtain(manifest, second, offline=True), server.url("/toy.zip"))
+
+
+def test_an_archive_put_in_place_by_hand_is_used(home, archive):
+    (home.raw / "toy").mkdir(parents=True)
+    archive.rename(home.raw / "toy" / "toy.zip")
+    assert_right(obtain(toy(), home, offline=True), "toy.zip")
+
+
+def test_a_mirror_with_another_archive_is_left_for_the_next(home, archive, tmp_path, server):
+    with zipfile.ZipFile(tmp_path / "wrong.zip", "w") as wrong:
+        wrong.writestr("something", "else")
+    urls = [
+        server.route("/html", page()),
+        server.route("/wrong", File((tmp_path / "wrong.zip").read_bytes())),
+        server.route("/cut", File(archive.read_bytes()[:-20], length=None)),
+        server.route("/good", File(archive.read_bytes())),
+    ]
+    assert_right(obtain(toy(*urls), home), urls[-1])
+
+
+def test_no_mirror_at_all(home, server):
+    urls = [server.route("/gone", status(404)), server.route("/page", page())]
+    with pytest.raises(SourceUnavailable) as caught:
+        obtain(toy(*urls), home)
+    text = str(caught.value)
+    assert f"{urls[0]}: answers 404 Not Found" in text
+    assert f"{urls[1]}: sent no archive: got text/html, 3 kB" in text
+    assert "kmip-data build toy --archive PATH" in text
+    assert "holds index.txt" in text
+
+
+def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
+    ATTACKS["zip wrong CRC"][0](tmp_path / "bad.zip")
+    manifest = toy(server.route("/toy.zip", File((tmp_path / "bad.zip").read_bytes())))
+    with pytest.raises(DamagedInput, match="the download was removed"):
+        obtain(manifest, home)
+    assert "toy.zip" not in left_in(home)
+    good_zip(tmp_path / "good.zip")
+    server.route("/toy.zip", File((tmp_path / "good.zip").read_bytes()))
+    assert_right(obtain(manifest, home), server.url("/toy.zip"))
+
+
+def test_a_changed_download_is_repeated(home, archive, server):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    raw = obtain(manifest, home)
+    shutil.rmtree(raw.path)
+    (home.raw / "toy" / "toy.zip").write_bytes(b"PK\3\4 rubbish")
+    with pytest.raises(SourceUnavailable):
+        obtain(manifest, home, offline=True)
+    assert obtain(manifest, home) == raw
+    assert len(server.requests) == 2
+
+
+def test_offline_with_an_empty_home_names_every_source(tmp_path):
+    for dataset in ("s3dis", "shapenet-part"):
+        manifest = load_manifest(dataset)
+        home = Home(tmp_path / "new")
+        with pytest.raises(SourceUnavailable) as caught:
+            obtain_raw(manifest, load_pipeline(manifest), home, offline=True, quiet=True)
+        text = str(caught.value)
+        assert caught.value.exit_code == 3
+        for mirror in manifest.sources[0].mirrors:
+            assert mirror.url in text
+        assert f"kmip-data build {dataset} --archive PATH" in text
+        assert manifest.content.anchor in text
+        assert not home.root.exists()
+
+
+# --- licence ----------------------------------------------------------------------------------------
+
+
+def test_agreement_is_needed_only_to_download(home, archive, server):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())), agreement=True)
+    with pytest.raises(LicenseNotAccepted):
+        obtain(manifest, home)
+    assert server.requests == []
+    with pytest.raises(SourceUnavailable):
+        obtain(manifest, home, offline=True)
+    assert_right(obtain(manifest, home, archives=[archive]))
+    assert fetch_dataset(manifest, home, accept_license=True, quiet=True)[0].origin == server.url("/toy.zip")
+    assert json.loads((home.root / "licences.json").read_text())["toy"]["how"] == "flag"
+
+
+def test_the_licence_is_shown(home, archive, server, capsys):
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
+    obtain_raw(manifest, ToySamples(manifest), home, archives=[archive])
+    assert "Toy licence. (https://l.example)" in capsys.readouterr().err
+    fetch_dataset(manifest, home, quiet=True)
+    assert "Toy licence." in capsys.readouterr().err  # even when quiet: it is a download
+
+
+# --- samples ----------------------------------------------------------------------------------------
+
+
+def test_samples_are_generated_once_and_apart(home):
+    pipeline = ToySamples(toy())
+    raw = obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True)
+    assert raw.sample
+    assert raw.path.parent == home.raw / "toy-sample"
+    assert list(raw.members) == sorted(WANTED)
+    assert (raw.path / "index.txt").read_bytes().endswith(b"limit 3")
+    assert raw.receipts[0].origin == "generated sample"
+    again = obtain_raw(
+        pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True, offline=True
+    )
+    assert again == raw
+    assert pipeline.calls == 1
+    other = obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=4, quiet=True)
+    assert other.path != raw.path
+    pipeline.version = 2
+    obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True)
+    assert pipeline.calls == 3
+    with pytest.raises(SourceUnavailable):
+        obtain(toy(), home, offline=True)
+
+
+def test_a_damaged_sample_is_generated_again(home):
+    pipeline = ToySamples(toy())
+    raw = obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True)
+    (raw.path / "index.txt").write_bytes(b"other")
+    assert obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True) == raw
+    assert pipeline.calls == 2
+
+
+def test_a_generator_must_keep_to_the_layout(home):
+    pipeline = ToySamples(toy(), {"toy/wrong.txt": b"x"})
+    with pytest.raises(DamagedInput):
+        obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True)
+
+
+# --- several sources --------------------------------------------------------------------------------
+
+
+def two_sources() -> Manifest:
+    graphs = Content(
+        anchor="graphs/a.txt",
+        members=(Member(pattern="graphs/*.txt", max_bytes=100, max_count=9),),
+        max_total_bytes=1000,
+    )
+    labels = Content(
+        anchor="labels.csv.gz", members=(Member(pattern="labels.csv.gz", max_bytes=200),), max_total_bytes=200
+    )
+    return toy(
+        sources=(
+            Source(name="graphs.tar.gz", mirrors=(Mirror(url="https://nowhere.invalid/g"),), content=graphs),
+            Source(
+                name="labels.csv.gz",
+                container="file",
+                mirrors=(Mirror(url="https://nowhere.invalid/l"),),
+                content=labels,
+            ),
+        )
+    )
+
+
+def test_two_sources_become_one_copy(home, tmp_path):
+    import gzip
+
+    manifest = two_sources()
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "g.dat", "w:gz") as tar:
+        for name in ("a", "b"):
+            info = tarfile.TarInfo(f"x/graphs/{name}.txt")
+            info.size = 2
+            tar.addfile(info, io.BytesIO(b"ok"))
+    (tmp_path / "in" / "labels.csv.gz").write_bytes(gzip.compress(b"a,b\n", mtime=0))
+    each = [tmp_path / "in" / "g.dat", tmp_path / "in" / "labels.csv.gz"]
+    raw = obtain(manifest, home, archives=each)
+    assert list(raw.members) == ["graphs/a.txt", "graphs/b.txt", "labels.csv.gz"]
+    assert (raw.path / "labels.csv.gz").read_bytes() == each[1].read_bytes()
+    assert [receipt.name for receipt in raw.receipts] == ["graphs.tar.gz", "labels.csv.gz"]
+    assert obtain(manifest, home, archives=each[::-1]) == raw
+    assert obtain(manifest, home, archives=[tmp_path / "in"]) == raw
+    with pytest.raises(SourceUnavailable) as caught:
+        obtain(manifest, Home(tmp_path / "second"), archives=each[:1], offline=True)
+    assert "https://nowhere.invalid/l" in str(caught.value)
+    assert "https://nowhere.invalid/g" not in str(caught.value)
+
+
+def test_a_source_that_is_a_file_is_not_opened_even_if_it_could_be(home, tmp_path, server):
+    manifest = two_sources()
+    (tmp_path / "in").mkdir()
+    good_tar(tmp_path / "in" / "g.tar", members={"graphs/a.txt": b"ok"})
+    with zipfile.ZipFile(tmp_path / "in" / "labels.csv.gz", "w") as inner:
+        inner.writestr("x", "y")
+    data = (tmp_path / "in" / "labels.csv.gz").read_bytes()
+    url = server.route("/labels", File(data))
+    pieces = manifest.sources[1].model_copy(update={"mirrors": (Mirror(url=url),)})
+    manifest = manifest.model_copy(update={"sources": (manifest.sources[0], pieces)})
+    raw = obtain(manifest, home, archives=[tmp_path / "in" / "g.tar"])
+    assert (raw.path / "labels.csv.gz").read_bytes() == data
+    assert [receipt.origin for receipt in raw.receipts] == ["g.tar", url]
+    assert obtain(manifest, home, archives=[tmp_path / "in"]) == raw
+    each = [tmp_path / "in" / "labels.csv.gz", tmp_path / "in" / "g.tar"]
+    assert obtain(manifest, Home(tmp_path / "second"), archives=each, offline=True).members == raw.members
+
+
+def test_a_file_for_the_one_source_left_may_have_any_name(home, tmp_path):
+    manifest = two_sources()
+    good_tar(tmp_path / "g.tar", members={"graphs/a.txt": b"ok"})
+    (tmp_path / "my labels").write_bytes(b"a,b")
+    given = [tmp_path / "my labels", tmp_path / "g.tar"]
+    raw = obtain(manifest, home, archives=given)
+    assert (raw.path / "labels.csv.gz").read_bytes() == b"a,b"
+    assert {receipt.origin for receipt in raw.receipts} == {"g.tar", "my labels"}
+    # While another source could be meant, or where it is too large, a file of another name is refused.
+    for archives in ([tmp_path / "my labels"], [tmp_path / "my labels", tmp_path / "my labels"]):
+        with pytest.raises(DamagedInput, match="not the data that were expected"):
+            obtain(manifest, Home(tmp_path / "second"), archives=archives)
+    (tmp_path / "my labels").write_bytes(bytes(201))
+    with pytest.raises(DamagedInput, match="200 are allowed"):
+        obtain(manifest, Home(tmp_path / "second"), archives=given)
+
+
+def test_a_downloaded_file_may_be_called_other_than_its_anchor(home, server):
+    source = two_sources().sources[1]
+    mirrors = (Mirror(url=server.route("/labels", File(b"a,b"))),)
+    source = source.model_copy(update={"name": "elsewhere.gz", "mirrors": mirrors})
+    raw = obtain(toy(sources=(source,)), home)
+    assert (raw.path / "labels.csv.gz").read_bytes() == b"a,b"
+
+
+def test_a_manifest_without_sources_takes_archives_only(home, archive, tmp_path):
+    manifest = toy().model_copy(update={"sources": ()})
+    for options in ({"offline": True}, {}):
+        with pytest.raises(SourceUnavailable, match="toy"):
+            obtain(manifest, home, **options)
+    first = obtain(manifest, home, archives=[archive])
+    assert_right(first)
+    assert obtain(manifest, home, offline=True) == first
+    (tmp_path / "not it").write_bytes(b"x")
+    with pytest.raises(DamagedInput, match="not the data that were expected"):
+        obtain(manifest, home, archives=[tmp_path / "not it"])
+
+
+# --- at once, and interrupted -----------------------------------------------------------------------
+
+
+def test_eight_at_once_download_and_unpack_once(home, archive, server, monkeypatch):
+    import kmip_data.pipelines.raw.obtain as module
+
+    unpacked = []
+    original = module.write_members
+    monkeypatch.setattr(module, "write_members", lambda *a, **k: (unpacked.append(1), original(*a, **k))[1])
+    manifest = toy(server.route("/toy.zip", File(archive.read_bytes(), pace=0.02)))
+    results: list = []
+    threads = [threading.Thread(target=lambda: results.append(obtain(manifest, home))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    assert all(result == results[0] for result in results)
+    assert len(server.requests) == 1
+    assert len(unpacked) == 1
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+moment, call = int(sys.argv[4]), sys.argv[3]
+count, original = 0, getattr(os, call)
+def counted(*args, **options):
+    global count
+    count += 1
+    if count == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*args, **options)
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.raw.obtain import fetch_dataset
+setattr(os, call, counted)
+fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), archives=[Path(sys.argv[2])], quiet=True)
+"""
+
+
+def small_s3dis(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for i in range(3):
+            archive.writestr(f"root/ply_data_all_{i}.h5", bytes([i]) * 700_000)
+        archive.writestr("root/all_files.txt", "x")
+        archive.writestr("root/room_filelist.txt", "x")
+    return path
+
+
+def kill_at(home: Home, archive: Path, call: str, moment: int) -> bool:
+    """Kill the import just before the ``moment``-th ``call``; ``False`` when it finished first."""
+    command = [sys.executable, "-c", CHILD, home.root, archive, call, str(moment)]
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    for copy in list_copies(home.raw / "s3dis"):
+        assert copy.problems() == []  # what is visible is whole
+    return done.returncode != 0
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "rename"])
+@pytest.mark.parametrize("moment", [1, 2, 5])
+def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
+    archive = small_s3dis(tmp_path / "a.zip")
+    assert kill_at(home, archive, call, moment) or moment > 1
+    manifest = load_manifest("s3dis")
+    fetch_dataset(manifest, home, archives=[archive], quiet=True)
+    copies = list_copies(home.raw / "s3dis")
+    assert len(copies) == 1
+    assert {path.name for path in (home.raw / "s3dis").iterdir()} == {copies[0].path.name}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "rename", "open", "mkdir"])
+def test_torture_killed_imports(home, tmp_path, call, torture_count):
+    archive = small_s3dis(tmp_path / "a.zip")
+    for moment in range(1, 51):
+        if not kill_at(home, archive, call, moment):
+            break
+        torture_count("kills")
+    fetch_dataset(load_manifest("s3dis"), home, archives=[archive], quiet=True)
+    assert len(list_copies(home.raw / "s3dis")) == 1
