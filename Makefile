@@ -45,8 +45,8 @@ test-pythons:  ## the tests on each of Python 3.11 to 3.13 that is here, each in
 torture: $(STAMP)  ## mass fault injection: kills, bit flips, truncations, hostile servers; counts by kind
 	$(TEST) -m torture
 
-bench: $(STAMP)  ## the speed table; prints ratios measured in one run
-	$(BIN)/kmip-data bench all
+bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
+	$(BIN)/python tests/benchmarks $(or $(TOPIC),all)
 
 lint: $(STAMP)  ## ruff, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .

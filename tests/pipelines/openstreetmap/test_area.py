@@ -8,10 +8,10 @@ from pathlib import Path
 import osmnx
 import pytest
 import shapely
+from benchmarks.helsinki import write_streets
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki
 from support.osm_servers import osm_servers
 
-from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import osmnx
 import pytest
+from benchmarks.helsinki import write_streets
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki
 from support.shared import shared_data
 
-from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml

@@ -11,12 +11,12 @@ import osmnx
 import pandas as pd
 import pytest
 import torch
+from benchmarks.helsinki import write_areas, write_streets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.osm_maps import helsinki, with_sorted_values, write_map
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
-from kmip_data.cli.benchmarks.helsinki import write_areas, write_streets
 from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify

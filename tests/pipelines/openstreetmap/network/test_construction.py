@@ -8,12 +8,12 @@ from pathlib import Path
 import networkx as nx
 import osmnx
 import pytest
+from benchmarks.helsinki import write_streets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.osm_maps import edges_of, edges_of_osmnx, helsinki, write_map
 from support.shared import shared_data
 
-from kmip_data.cli.benchmarks.helsinki import write_streets
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network.construction import (
     StreetGraph,

@@ -1,8 +1,9 @@
 """The benchmarks of reading and disk run and say what they measured; how fast is not a test's matter."""
 
 import pytest
+from benchmarks import disk, reading_small
 
-from kmip_data.cli.benchmarks import disk, reading, reading_small
+from kmip_data.cli.benchmarks import reading
 
 
 def test_disk():

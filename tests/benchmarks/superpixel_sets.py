@@ -89,7 +89,7 @@ def _write(raw: Path, graphs: int) -> None:
 
 
 def _run(who: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "kmip_data.cli.benchmarks.superpixel_sets", who, str(folder)]
+    command = [sys.executable, __file__, who, str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -122,11 +123,13 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
 def peak(side: str, graphs: int, points: int) -> float:
     """Bytes that the resident set of a fresh process grows by in three steps."""
     code = f"""
-from kmip_data.cli.benchmarks.gated_gcn import peak_of, step
+from gated_gcn import peak_of, step
 step({side!r}, 2, 64)()  # loads and compiles
 print(peak_of(step({side!r}, {graphs}, {points})))
 """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=Path(__file__).parent
+    )
     return float(found.stdout)
 
 

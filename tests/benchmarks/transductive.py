@@ -30,7 +30,7 @@ NOTE = (
 
 @click.command(
     cls=Command,
-    examples=["kmip-data bench transductive", "kmip-data bench transductive --nodes 570000"],
+    examples=["make bench TOPIC=transductive", 'make bench TOPIC="transductive --nodes 570000"'],
 )
 @click.option(
     "--nodes",

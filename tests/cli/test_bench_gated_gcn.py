@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
+from benchmarks.gated_gcn import DIM, ScatterGatedGCN, rows
 
-from kmip_data.cli.benchmarks.gated_gcn import DIM, ScatterGatedGCN, rows
 from kmip_data.models.layers.edges import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
@@ -26,7 +26,7 @@ def test_the_scatter_form_is_the_same_layer() -> None:
 
 
 def test_gives_a_row_for_time_and_one_for_memory(monkeypatch) -> None:
-    from kmip_data.cli.benchmarks import gated_gcn
+    from benchmarks import gated_gcn
 
     monkeypatch.setattr(gated_gcn, "peak", lambda side, graphs, points: {"ours": 1.0, "theirs": 3.0}[side])
     monkeypatch.setattr(gated_gcn, "K", 2)
