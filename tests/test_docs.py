@@ -98,7 +98,8 @@ def test_every_parameter_of_a_dataset_is_on_a_page(dataset):
 
 def test_variables_of_the_environment():
     named = set().union(*(VARIABLE.findall(page.read_text("utf-8")) for page in PAGES))
-    code = (path.read_text("utf-8") for folder in CODE for path in (ROOT / folder).rglob("*.py"))
+    folders = (*CODE, "tests/benchmarks")
+    code = (path.read_text("utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py"))
     read = set().union(*(VARIABLE.findall(text) for text in code))
     assert read
     assert named - OF_TESTS <= read, "named, but read nowhere"
