@@ -48,7 +48,7 @@ torture: $(STAMP)  ## mass fault injection: kills, bit flips, truncations, hosti
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
 	$(BIN)/python tests/benchmarks $(or $(TOPIC),all)
 
-lint: $(STAMP)  ## ruff, mypy strict and the layering on the built tree, codespell
+lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	rm -rf $(TYPED) && $(BIN)/python setup.py -q build --build-base build/typed-base --build-lib $(TYPED) >/dev/null

@@ -1,0 +1,121 @@
+"""What the structure of the code promises, checked by ``make lint`` (``python tests/support/structure.py``).
+
+- No module imports itself through others: imports inside functions count, those for type checkers do not.
+- No module has more than 400 lines, no folder more than 15 modules.
+- A function of more than 60 lines, docstring left out, says why in a comment that begins ``# Long:``.
+- What begins with ``_`` is imported in its own folder only.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("kmip_data", "pipelines", "models", "cli")
+LINES, MODULES, FUNCTION = 400, 15, 60
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module by its dotted name."""
+    found = {}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts if folder == "kmip_data" else ("kmip_data", *parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
+    """Names of our modules that a module imports, at the top or later."""
+    typing = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and getattr(test.test, "id", "") == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in known else node.module
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Every promise that is broken, one a line."""
+    known = modules(root)
+    graph: dict[str, set[str]] = {}
+    for name, path in known.items():
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        tree = ast.parse(text)
+        graph[name] = {other for other in imports(tree, known) if other in known and other != name}
+        place = path.relative_to(root)
+        if len(lines) > LINES:
+            yield f"{place}: {len(lines)} lines, at most {LINES}"
+        yield from (f"{place}:{line}" for line in long_functions(tree, lines))
+        own = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for other in sorted(graph[name]):
+            folder, _, last = other.rpartition(".")
+            if last.startswith("_") and last != "__main__" and folder != own:
+                yield f"{place}: imports {other}, which is its folder's own"
+    for folder in sorted({path.parent for path in known.values()}):
+        count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+        if count > MODULES:
+            yield f"{folder.relative_to(root)}: {count} modules, at most {MODULES}"
+    for group in circles(graph):
+        yield f"a circle of imports: {', '.join(group)}"
+
+
+def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
+    """Functions that are too long and do not say why."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            has_text = ast.get_docstring(node, clean=False) is not None
+            text = (first.end_lineno or 0) - first.lineno + 1 if has_text else 0
+            length = (node.end_lineno or 0) - node.lineno + 1 - text
+            own = "\n".join(lines[max(0, node.lineno - 4) : first.lineno])
+            if length > FUNCTION and "# Long:" not in own:
+                yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
+
+
+if __name__ == "__main__":
+    broken = list(problems())
+    print(*broken, sep="\n")
+    sys.exit(bool(broken))
