@@ -234,12 +234,16 @@ def _full_disk(error: Exception, folder: Path | None) -> KmipDataError | None:
     return error if isinstance(error, OutOfResources) else disk_error(cause, folder or Path())
 
 
+#: What state of another shape or type ends in, inside Lightning and torch.
+_OF_WRONG_VALUES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
 @contextlib.contextmanager
 def _sound(checkpoint: Path | None, recorder: Recorder) -> Iterator[None]:
     """Blame the checkpoint that a run goes on from for what fails before a whole epoch was done with it."""
     try:
         yield
-    except Exception as error:
+    except _OF_WRONG_VALUES as error:
         if checkpoint is None or recorder.proven or isinstance(error, KmipDataError):
             raise
         raise DamagedInput(

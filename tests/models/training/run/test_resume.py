@@ -285,6 +285,7 @@ import os, signal, sys
 from pathlib import Path
 from kmip_data.builds.home import Home
 from kmip_data.models.training import checkpoint, module, run
+from kmip_data.shards import files
 
 home, when = Home(Path(sys.argv[1])), sys.argv[2]
 write, step = checkpoint.write_file, module.TrainingModule.training_step
@@ -294,7 +295,7 @@ def die():
 
 def writing(path, data):
     if path.name == "last.ckpt" and when == "half":
-        path.with_name("last.ckpt.partial").write_bytes(data[: len(data) // 2])
+        path.with_name(files._partial_name(path.name)).write_bytes(data[: len(data) // 2])
         die()
     write(path, data)
     if path.name == "last.ckpt" and when == "after":
