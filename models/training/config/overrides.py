@@ -321,10 +321,10 @@ def _shown(value: Any) -> str:
 
 
 def key_value(config: RunConfig, path: str) -> Any:
-    """Return the value at a dotted key."""
+    """Return the value at a dotted key; None where it is not a key of the section's kind."""
     value: Any = config
     for part in present_path(path).split("."):
-        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part, None)
     return value
 
 

@@ -271,6 +271,7 @@ def differences(config: RunConfig) -> list[str]:
         code, run = (key_value(which, difference.key) for which in (as_code, config))
         text = difference.value
         changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
+        changed = ", not in this run" if run is None else changed
         lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +19,10 @@ from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undi
 
 from kmip_data.errors import UsageError
 from kmip_data.graphs.degree_profile import local_degree_profile
-from kmip_data.graphs.encodings import Graphs, parse_encoding
+from kmip_data.graphs.encodings import ENCODINGS, Graphs, parse_encoding
+from kmip_data.graphs.encodings.degree_profile import Profile
+from kmip_data.graphs.encodings.lappe import Laplacian
+from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.graphs.laplacian import laplacian_encoding
 from kmip_data.graphs.random_walk import random_walk_encoding
 from kmip_data.runtime import threads
@@ -219,3 +224,60 @@ def test_names_and_numbers_that_are_none() -> None:
         laplacian_encoding(random_edges(3, 3, 0), 3, 0)
     with pytest.raises(UsageError, match="no such solver"):
         laplacian_encoding(random_edges(3, 3, 0), 3, 2, solver="magic")  # type: ignore[arg-type]
+
+
+PLUGGED = """
+import sys
+from pathlib import Path
+import importlib.util
+
+package = Path(importlib.util.find_spec("kmip_data.graphs.encodings").submodule_search_locations[0])
+found = importlib.util.spec_from_file_location(
+    "kmip_data.graphs.encodings",
+    package / "__init__.py",
+    submodule_search_locations=[str(package), sys.argv[1]],
+)
+sys.modules[found.name] = importlib.util.module_from_spec(found)
+found.loader.exec_module(sys.modules[found.name])
+
+from click.testing import CliRunner
+from kmip_data.cli.encode import command
+from kmip_data.graphs.encodings import parse_encoding
+
+assert parse_encoding("degrees3").name == "degrees3"
+text = CliRunner().invoke(command, ["--help"]).output
+assert "--degrees D" in text and "Degrees up to D." in text and "--rwse T" in text, text
+"""
+DEGREES = """
+from kmip_data.graphs.encoding import Encoding
+
+class Degrees(Encoding):
+    stem = "degrees"
+    metavar = "D"
+    help = "Degrees up to D."
+    definition = "degrees"
+
+    def columns(self):
+        return ()
+
+    def compute(self, graphs, check):
+        return {}
+
+ENCODING = Degrees
+"""
+
+
+def test_a_module_in_the_folder_is_an_encoding_with_a_name_and_a_flag(tmp_path):
+    (tmp_path / "degrees.py").write_text(DEGREES, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", PLUGGED, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_encoding_reads_its_own_name_and_no_other():
+    for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (Profile, "2.8")):
+        encoding = kind(parameter)
+        assert parse_encoding(encoding.name) == encoding
+        assert [other for other in ENCODINGS if other.parse(encoding.name)] == [kind]
+    assert RandomWalk(7) != Laplacian(7)

@@ -225,6 +225,8 @@ def test_differences_say_what_this_run_does():
     assert "code 2, text 1, this run 4 (" in line(changed)
     assert "code 2, text 1, this run 1 (" in line(apply_overrides(code, ["training.accumulate=1"]))
     assert differences(config_for("mine")) == []
+    without = differences(apply_overrides(code, ["model.local.kind=none"]))
+    assert "code none, text outside, not in this run (" in next(x for x in without if "local.residual" in x)
 
 
 @pytest.mark.parametrize("dataset", UPSTREAM)
