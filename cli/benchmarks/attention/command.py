@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import json_option, quiet_option
+from kmip_data.cli.shared.options import json_option, number_option, quiet_option
 from kmip_data.errors import UsageError
 
 
@@ -25,22 +25,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         if not 1 <= number <= 1e9:
             self.fail(f"{value} is not in 1 … 1e9", param, ctx)
         return int(number)
-
-
-AT_LEAST_1 = click.IntRange(min=1)
-
-
-def _number(
-    flag: str,
-    help: str | None = None,  # noqa: A002 -- click's word
-    default: int | None = None,
-    *,
-    type: click.ParamType[Any] = AT_LEAST_1,  # noqa: A002
-    metavar: str = "N",
-) -> Any:
-    """An option that takes a number; its default, if it has one, is shown."""
-    shown = default is not None
-    return click.option(flag, type=type, default=default, show_default=shown, metavar=metavar, help=help)
 
 
 def _choice(flag: str, *choices: str, default: str, help: str | None = None) -> Any:  # noqa: A002
@@ -66,15 +50,15 @@ def _choice(flag: str, *choices: str, default: str, help: str | None = None) -> 
     help="Such as auto,cpu,dense,symbolic,naive,full,sdpa,faiss-flat; `all` for every one there is.  "
     "[default: ours, the paper's, and what else is exact]",
 )
-@_number("--min-n", "Least nodes.", 100, type=Count())
-@_number(
+@number_option("--min-n", "Least nodes.", 100, type=Count())
+@number_option(
     "--max-n", "Most nodes, such as 1e7; sizes are 10^(i/2): 100, 316, 1,000 …  [default: 1e5]", type=Count()
 )
 @_choice("--setting", "inference", "training", "both", default="both")
-@_number("--heads", default=1)
-@_number("--d", "Length of a query and a key.", 10, type=click.IntRange(1, 256))
-@_number("--value-dim", "Length of a value.  [default: that of a key]")
-@_number("--k", "Keys a query attends to.", 10)
+@number_option("--heads", default=1)
+@number_option("--d", "Length of a query and a key.", 10, type=click.IntRange(1, 256))
+@number_option("--value-dim", "Length of a value.  [default: that of a key]")
+@number_option("--k", "Keys a query attends to.", 10)
 @click.option(
     "--data",
     default="gaussian",
@@ -88,15 +72,15 @@ def _choice(flag: str, *choices: str, default: str, help: str | None = None) -> 
     help="One ragged batch instead of the sizes, such as 2000x150 or 2000x50..250 (graphs x nodes).",
 )
 @_choice("--device", "auto", "cpu", "cuda", default="auto")
-@_number("--threads", "[default: cores of this process]")
-@_number("--repeats", "Counted runs of a cell; fewer where one takes long.  [default: 5]")
-@_number(
+@number_option("--threads", "[default: cores of this process]")
+@number_option("--repeats", "Counted runs of a cell; fewer where one takes long.  [default: 5]")
+@number_option(
     "--time-limit",
     "A cell whose run takes longer is `time`, larger ones are not tried.  [default: 60]",
     type=click.FloatRange(min=0.1),
     metavar="S",
 )
-@_number(
+@number_option(
     "--memory-limit",
     "Above it a cell is `oom`.  [default: 80 % of what is free]",
     type=click.FloatRange(min=0.1),
@@ -109,7 +93,7 @@ def _choice(flag: str, *choices: str, default: str, help: str | None = None) -> 
     default="corrected",
     help="published: as the paper's code measured, mistakes too (docs/benchmarks.md).",
 )
-@_number("--seed", default=0, type=click.IntRange(min=0))
+@number_option("--seed", default=0, type=click.IntRange(min=0))
 @click.option(
     "--breakdown",
     is_flag=True,
