@@ -19,12 +19,12 @@ from kmip_data.models.layers.cpu.arithmetic import (
     minus,
     plus,
     sigmoid,
-    splat,
     store,
     times,
     where_above,
     where_drawn,
 )
+from kmip_data.models.search.cpu.lanes import splat
 from kmip_data.runtime.compiled import njit_nogil
 
 Floats = NDArray[np.float32]
