@@ -61,23 +61,13 @@ def kmip_attention(
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
+    where: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
     if not dropout and not repeat_first_key and fuses(queries, keys, values, backend):
-        scale = 1 / math.sqrt(queries.shape[2])
-        out = fused_attention(
-            queries, keys, values, k, query_ptr=query_ptr, key_ptr=key_ptr, scale=scale, backend=backend
-        )
+        out = fused_attention(queries, keys, values, k, scale=1 / math.sqrt(queries.shape[2]), **where)
         if out is not None:
             return out
     return attend_to_best(
-        queries,
-        keys,
-        values,
-        k,
-        query_ptr=query_ptr,
-        key_ptr=key_ptr,
-        dropout=dropout,
-        backend=backend,
-        repeat_first_key=repeat_first_key,
+        queries, keys, values, k, dropout=dropout, repeat_first_key=repeat_first_key, **where
     ).out
 
 
@@ -189,7 +179,7 @@ class KMIPAttention(nn.Module):
     k
         As given.
     training_k
-        Keys a query attends to in training, in the place of ``k``; None: as many. For a schedule
+        Keys a query attends to in training instead of ``k``; None: ``k``. For a schedule
         (:func:`set_training_k`).
     """
 
