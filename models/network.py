@@ -63,7 +63,7 @@ class GPSNetwork(nn.Module):
         self.reads = (*position.reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs.
+        """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
         """
@@ -173,7 +173,7 @@ def fit_hidden_dim(
 def build_model(
     config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
 ) -> nn.Module:
-    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (ΣN, C).
+    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (N, C).
 
     Weights are drawn by PyTorch's and PyTorch Geometric's default initialisers from torch's global
     generator: seed that first.

@@ -50,13 +50,13 @@ class Workload:
     ----------
     queries, keys, values
         (H, N, d), (H, N, d), (H, N, v), the nodes of all graphs one after another; or padded
-        (:func:`pad`): (B, H, n, d), (B, H, n, d), (B, H, n, v).
+        (:func:`pad`): (G, H, n, d), (G, H, n, d), (G, H, n, v).
     ptr
         Where graphs begin in the N rows.
     k
         Keys that a query attends to.
     real
-        (B, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere.
+        (G, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere.
     """
 
     queries: Tensor

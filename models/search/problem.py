@@ -212,7 +212,7 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
 
 def _check_rows(name: str, rows: Tensor) -> None:
     if not isinstance(rows, Tensor):
-        raise UsageError(f"{name} is no tensor", expected="a torch.Tensor", found=type(rows).__name__)
+        raise UsageError(f"{name} is not a tensor", expected="a torch.Tensor", found=type(rows).__name__)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
         raise UsageError(
             f"{name} has the wrong shape",

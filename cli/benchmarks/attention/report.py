@@ -74,8 +74,8 @@ def show_sweep(asked: Asked, *, as_json: bool, quiet: bool) -> None:
 
 
 def setting_table(asked: Asked, setting: str, cells: list[Cell]) -> str:
-    """Methods against sizes, with growth, memory a node and recall; the paper's figures below."""
-    header = [setting, *(f"{n:,}" for n in asked.sizes), "growth", "bytes a node", "recall"]
+    """Methods against sizes, with growth, memory per node and recall; the paper's figures below."""
+    header = [setting, *(f"{n:,}" for n in asked.sizes), "growth", "bytes per node", "recall"]
     growth = _growth(cells, setting)
     rows: list[list[Any]] = []
     for method in asked.methods:
