@@ -83,9 +83,9 @@ class Measurer:
         work = self.source.draw(n, torch.device("cpu") if literal else self.device)
         work = pad(work) if method.padded else work
         tensors = [tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors]
-        if literal:  # leaves on the CPU: gradients will travel back to them
-            tensors = [tensor.to(self.device) for tensor in tensors]
-        return replace(work, **dict(zip(("queries", "keys", "values"), tensors, strict=True)))
+        # Where the leaves are on the CPU, gradients will travel back to them.
+        queries, keys, values = (tensor.to(self.device) if literal else tensor for tensor in tensors)
+        return replace(work, queries=queries, keys=keys, values=values)
 
     def chunk(self) -> int:
         """Bytes of scores at a time."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import json_option, number_option, quiet_option
 from kmip_data.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
@@ -27,7 +30,12 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         return int(number)
 
 
-def _choice(flag: str, *choices: str, default: str, help: str | None = None) -> Any:  # noqa: A002
+def _choice(
+    flag: str,
+    *choices: str,
+    default: str,
+    help: str | None = None,  # noqa: A002 -- click's word
+) -> Callable[[F], F]:
     return click.option(flag, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
