@@ -99,10 +99,7 @@ class SearchProblem:
 
 
 def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
-    rows = np.array(ptr, np.int64)
-    edges = np.empty((len(rows) - 1, 2), np.int64)
-    edges[:, 0], edges[:, 1] = rows[:-1], rows[1:]
-    return edges
+    return np.stack([ptr[:-1], ptr[1:]], axis=1).astype(np.int64)
 
 
 def check_problem(

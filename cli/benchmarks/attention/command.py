@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import json_option, number_option, quiet_option
 from kmip_data.errors import UsageError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
@@ -28,15 +25,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         if not 1 <= number <= 1e9:
             self.fail(f"{value} is not in 1 … 1e9", param, ctx)
         return int(number)
-
-
-def _choice(
-    flag: str,
-    *choices: str,
-    default: str,
-    help: str | None = None,  # noqa: A002 -- click's word
-) -> Callable[[F], F]:
-    return click.option(flag, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 @click.command(
@@ -62,7 +50,9 @@ def _choice(
 @number_option(
     "--max-n", "Most nodes, such as 1e7; sizes are 10^(i/2): 100, 316, 1,000 …  [default: 1e5]", type=Count()
 )
-@_choice("--setting", "inference", "training", "both", default="both")
+@click.option(
+    "--setting", type=click.Choice(["inference", "training", "both"]), default="both", show_default=True
+)
 @number_option("--heads", default=1)
 @number_option("--d", "Length of a query and a key.", 10, type=click.IntRange(1, 256))
 @number_option("--value-dim", "Length of a value.  [default: that of a key]")
@@ -79,7 +69,7 @@ def _choice(
     metavar="GxN",
     help="One ragged batch instead of the sizes, such as 2000x150 or 2000x50..250 (graphs x nodes).",
 )
-@_choice("--device", "auto", "cpu", "cuda", default="auto")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @number_option("--threads", "[default: cores of this process]")
 @number_option("--repeats", "Counted runs of a cell; fewer where one takes long.  [default: 5]")
 @number_option(
@@ -94,11 +84,11 @@ def _choice(
     type=click.FloatRange(min=0.1),
     metavar="GIB",
 )
-@_choice(
+@click.option(
     "--protocol",
-    "corrected",
-    "published",
+    type=click.Choice(["corrected", "published"]),
     default="corrected",
+    show_default=True,
     help="published: as the paper's code measured, mistakes too (docs/benchmarks.md).",
 )
 @number_option("--seed", default=0, type=click.IntRange(min=0))

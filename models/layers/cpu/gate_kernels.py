@@ -224,17 +224,6 @@ def differentiate(
             store(grad_target, place, count, total)
 
 
-@njit_nogil()
-def source_window(neighbor: Table, start: int, stop: int) -> tuple[int, int]:
-    """Smallest source of the nodes ``start`` to ``stop``, and one more than the largest."""
-    low, high = int(neighbor[start, 0]), int(neighbor[start, 0])
-    for node in range(start, stop):
-        for slot in range(neighbor.shape[1]):
-            source = int(neighbor[node, slot])
-            low, high = min(low, source), max(high, source)
-    return low, high + 1
-
-
 def flat(array: Any) -> Floats:
     """The elements of a tensor that lies row by row, as a kernel takes them."""
     found: Floats = array.detach().contiguous().view(-1).numpy()
