@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import pkgutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ def print_rows(
 ) -> None:
     """Print (topic, row) pairs as a table, as lines of docs/performance.md, or as JSON."""
     if as_json:
-        rows = [{"topic": topic, **row.as_dict()} for topic, row in found]
+        rows = [{"topic": topic, **asdict(row)} for topic, row in found]
         print_json({"machine": machine, "quick": quick, "rows": rows})
     elif markdown:
         click.echo(markdown_table(found, machine))

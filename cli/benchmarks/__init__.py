@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
 
@@ -55,10 +55,6 @@ class Row:
             met=None if target is None else ratio >= target,
             note=note,
         )
-
-    def as_dict(self) -> dict[str, object]:
-        """For ``--json``."""
-        return asdict(self)
 
 
 def compare(

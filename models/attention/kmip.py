@@ -238,7 +238,7 @@ class KMIPAttention(nn.Module):
         """
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
-        operands = (self._split(self.query(x)), self._split(self.key(rows)), self._split(self.value(rows)))
+        operands = self.project(x, rows)
         k = self.k if self.training_k is None or not self.training else self.training_k
         options: dict[str, Any] = {
             "query_ptr": ptr,
@@ -260,9 +260,14 @@ class KMIPAttention(nn.Module):
         fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
         return last if fits else None
 
-    def _split(self, rows: Tensor) -> Tensor:
-        """(N, H · s) → (H, N, s)."""
-        return rows.view(rows.shape[0], self.heads, rows.shape[1] // self.heads).transpose(0, 1)
+    def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
+        rows = x if rows is None else rows
+        queries, keys, values = (
+            projected.unflatten(1, (self.heads, projected.shape[1] // self.heads)).transpose(0, 1)
+            for projected in (self.query(x), self.key(rows), self.value(rows))
+        )
+        return queries, keys, values
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -80,16 +80,14 @@ def _lifted(queries: Rows, keys: Rows) -> tuple[Rows, Rows]:
     return np.column_stack([queries, np.zeros(len(queries), np.float32)]), np.column_stack([keys, extra])
 
 
-def recall(queries: Tensor, keys: Tensor, indices: Tensor, *, rows: int = 1000) -> float:
-    """Share of the exact k best keys that ``indices`` (H, N, k) hold, over some random queries.
+def recall(queries: Tensor, keys: Tensor, indices: Tensor) -> float:
+    """Share of the exact k best keys that ``indices`` (H, N, k) hold, over up to 1,000 random queries.
 
     Parameters
     ----------
     queries, keys
-        (H, N, d).
-    rows
-        Queries looked at, each against all keys.
+        (H, N, d); each query looked at is compared with all keys.
     """
-    some = torch.randperm(queries.shape[1], generator=torch.Generator().manual_seed(0))[:rows]
+    some = torch.randperm(queries.shape[1], generator=torch.Generator().manual_seed(0))[:1000]
     exact = topk_inner_product(queries[:, some], keys, indices.shape[2])[1]
     return float((exact[..., None] == indices[:, some, None]).any(-1).float().mean())
