@@ -248,17 +248,13 @@ class KMIPAttention(nn.Module):
             "repeat_first_key": self.legacy_padding,
         }
         if self.warm_start:
-            attended = attend_to_best(*operands, k, **options, hint=self._hint(x))
+            last = self._last
+            fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
+            attended = attend_to_best(*operands, k, **options, hint=last if fits else None)
             out, self._last = attended.out, attended.indices
         else:  # needs no indices, so that it may run in one kernel
             out = kmip_attention(*operands, k, **options)
         return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
-
-    def _hint(self, x: Tensor) -> Tensor | None:
-        """Indices of the call before, where they can be of use for ``x``."""
-        last = self._last
-        fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
-        return last if fits else None
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
