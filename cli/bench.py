@@ -6,12 +6,14 @@ import ast
 import importlib.util
 import pkgutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.lazy import LazyGroup
 from kmip_data.cli.shared.options import json_option, quiet_option
 from kmip_data.cli.shared.output import print_json, table
 
@@ -26,72 +28,41 @@ markdown_option = click.option(
 )
 
 
-class Topics(Command, click.Group):
-    """`all` and each module of ``cli/benchmarks`` as a command.
+def topics() -> dict[str, tuple[str, str]]:
+    """`all` and each module of ``cli/benchmarks`` with the first line of its text, which imports none."""
+    from kmip_data.cli import benchmarks
+
+    found = {"all": ("", "Every topic.")}
+    for name in sorted(
+        module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_"
+    ):
+        spec = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{name}")
+        assert spec is not None
+        assert spec.origin is not None
+        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text("utf-8"))) or ""
+        found[name] = (f"benchmarks.{name}", text.partition("\n")[0].replace("``", "`"))
+    return found
+
+
+class Topics(LazyGroup):
+    """The topics as commands.
 
     A topic exports ``rows(quick=...)``; one with options of its own exports ``command`` besides.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """`all` first."""
-        return ["all", *topic_names()]
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The topic's own command, or one that prints its rows."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in self.commands_in:
             return None
-        if cmd_name != "all":
-            own: click.Command | None = getattr(_topic(cmd_name), "command", None)
-            if own is not None:
-                return own
-        return _rows_command(cmd_name)
+        own: click.Command | None = None if cmd_name == "all" else getattr(_topic(cmd_name), "command", None)
+        return own or _rows_command(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take `all` where no topic is named."""
+        """Take `all` where no topic is named, and look again which there are."""
+        self.commands_in = topics()
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["all", *args]
         return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the topic, or raise an error that names the nearest one."""
-        from kmip_data.manifest import unknown_name
-
-        names = self.list_commands(ctx)
-        if args[0] not in names:
-            raise unknown_name("benchmark", args[0], names, command="kmip-data bench --help")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the topics and what each compares, without importing any."""
-        with formatter.section("Topics"):
-            formatter.write_dl([("all", "Every topic."), *((name, about(name)) for name in topic_names())])
-
-    def shell_complete(
-        self, ctx: click.Context, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        """Complete the names of topics; a Tab imports none."""
-        from click.shell_completion import CompletionItem
-
-        names = [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
-
-
-def topic_names() -> list[str]:
-    """Topics there are, sorted."""
-    from kmip_data.cli import benchmarks
-
-    return sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
-
-
-def about(topic: str) -> str:
-    """What a topic compares: the first line of its module, which is read, not imported."""
-    spec = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{topic}")
-    assert spec is not None
-    assert spec.origin is not None
-    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text("utf-8"))) or ""
-    return text.partition("\n")[0].replace("``", "`")
 
 
 def _topic(name: str) -> Any:
@@ -100,6 +71,7 @@ def _topic(name: str) -> Any:
 
 @click.group(
     cls=Topics,
+    commands_in=topics(),
     examples=[
         "kmip-data bench all",
         "kmip-data bench reading --quick",
@@ -127,7 +99,7 @@ def _rows_command(what: str) -> click.Command:
         """Measure and print the rows of the table."""
         machine = machine_line()
         found: list[tuple[str, Row]] = []
-        for topic in topic_names() if what == "all" else [what]:
+        for topic in [*topics()][1:] if what == "all" else [what]:
             if not quiet:
                 click.echo(f"{topic} …", err=True)
             found += measured(topic, _topic(topic).rows(quick=quick), quiet=quiet)
@@ -152,7 +124,7 @@ def print_rows(
 ) -> None:
     """Print (topic, row) pairs as a table, as lines of docs/performance.md, or as JSON."""
     if as_json:
-        rows = [{"topic": topic, **row.as_dict()} for topic, row in found]
+        rows = [{"topic": topic, **asdict(row)} for topic, row in found]
         print_json({"machine": machine, "quick": quick, "rows": rows})
     elif markdown:
         click.echo(markdown_table(found, machine))
@@ -219,7 +191,7 @@ def machine_line() -> str:
     import importlib.metadata
     import os
     import platform
-    from pathlib import Path
+    import re
 
     import psutil
 
@@ -227,21 +199,17 @@ def machine_line() -> str:
 
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        models = [
-            line.split(":", 1)[1]
-            for line in cpuinfo.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        name = models[0].strip() if models else name
-    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in ("numpy", "torch"))
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    facts: list[Any] = [
+    if cpuinfo.is_file() and (
+        found := re.search(r"^model name\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    ):
+        name = found[1].strip()
+    facts = [
         name,
         f"{available_cores()} cores",
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         f"{platform.system()} {platform.machine()}",
         f"Python {platform.python_version()}",
-        versions + load,
+        *(f"{package} {importlib.metadata.version(package)}" for package in ("numpy", "torch")),
+        *([f"load {os.getloadavg()[0]:.1f}"] if hasattr(os, "getloadavg") else []),
     ]
     return ", ".join(facts)

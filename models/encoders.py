@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.manifest import Standardisation
+from kmip_data.manifest import Standardisation, load_manifest
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.standardisation import constants_of
 
 #: Values of each integer feature of OGB's molecules, plus one for all others (ogb 1.3.6).
 ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
@@ -192,36 +191,25 @@ def _no_edge_features() -> UsageError:
     )
 
 
-def voc_node(channels: int, dim: int) -> nn.Module:
-    """Superpixels of PascalVOC-SP (upstream ``VOCNode``)."""
-    return LinearNode(channels, dim, constants_of("pascalvoc-sp", "node/x"))
+def _standardised(encoder: Callable[..., nn.Module], dataset: str, column: str) -> Callable[..., nn.Module]:
+    """The encoder with a dataset's published constants, which its manifest has."""
 
+    def build(channels: int | None, dim: int) -> nn.Module:
+        return encoder(channels, dim, load_manifest(dataset).standardisation[column])
 
-def coco_node(channels: int, dim: int) -> nn.Module:
-    """Superpixels of COCO-SP (upstream ``COCONode``)."""
-    return LinearNode(channels, dim, constants_of("coco-sp", "node/x"))
-
-
-def voc_edge(channels: int | None, dim: int) -> nn.Module:
-    """Boundaries of PascalVOC-SP as LRGB standardises them; the paper's code takes them raw (``linear``)."""
-    return LinearEdge(channels, dim, constants_of("pascalvoc-sp", "edge/attr"))
-
-
-def coco_edge(channels: int | None, dim: int) -> nn.Module:
-    """Boundaries of COCO-SP (upstream ``COCOEdge``)."""
-    return LinearEdge(channels, dim, constants_of("coco-sp", "edge/attr"))
+    return build
 
 
 NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": LinearNode,
     "atom": AtomNode,
-    "voc": voc_node,
-    "coco": coco_node,
+    "voc": _standardised(LinearNode, "pascalvoc-sp", "node/x"),  # upstream VOCNode
+    "coco": _standardised(LinearNode, "coco-sp", "node/x"),  # upstream COCONode
 }
 EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
     "dummy": DummyEdge,
     "linear": LinearEdge,
     "bond": BondEdge,
-    "voc": voc_edge,
-    "coco": coco_edge,
+    "voc": _standardised(LinearEdge, "pascalvoc-sp", "edge/attr"),  # as LRGB; the paper's code: linear
+    "coco": _standardised(LinearEdge, "coco-sp", "edge/attr"),  # upstream COCOEdge
 }

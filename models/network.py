@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.budget import count_parameters, widest_within
+from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.heads import HEADS
 from kmip_data.models.kinds import Place
@@ -60,7 +63,7 @@ class GPSNetwork(nn.Module):
         self.reads = (*position.reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions (ΣN, num_classes), or (G, num_classes) by a head for graphs.
+        """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
         """
@@ -117,10 +120,60 @@ def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
     )
 
 
+def fit_hidden_dim(
+    config: ModelConfig,
+    *,
+    in_channels: int,
+    num_classes: int,
+    edge_channels: int | None = None,
+    budget: int | None = None,
+) -> ModelConfig:
+    """Choose ``hidden_dim`` as :func:`~kmip_data.models.budget.widest_within` does.
+
+    Each candidate is rounded up to what the parts divide it by. Candidates are counted without memory
+    and without drawing random numbers, so the weights of the model built afterwards do not depend on
+    the search (upstream's do).
+
+    Parameters
+    ----------
+    config
+        All other options.
+    in_channels, num_classes, edge_channels
+        As :func:`build_model` takes them.
+    budget
+        Largest number of parameters; ``config.parameter_budget`` by default, which a ``hidden_dim``
+        of one's own switches off.
+
+    Returns
+    -------
+    ModelConfig
+        ``config`` with ``hidden_dim`` chosen and ``parameter_budget`` unset.
+    """
+    if budget is None and config.hidden_dim != USUAL_DIM:
+        return config.model_copy(update={"parameter_budget": None})
+    budget = config.parameter_budget if budget is None else budget
+    if budget is None:
+        return config
+    multiple = math.lcm(config.attention.multiple, config.local.multiple)
+
+    def candidate(dim: int) -> ModelConfig:
+        rounded = -(-dim // multiple) * multiple
+        return config.model_copy(update={"hidden_dim": rounded, "parameter_budget": None})
+
+    def count(dim: int) -> int:
+        with torch.device("meta"):
+            model = GPSNetwork(
+                candidate(dim), in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
+            )
+        return count_parameters(model)
+
+    return candidate(widest_within(budget, count))
+
+
 def build_model(
     config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
 ) -> nn.Module:
-    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (ΣN, C).
+    """Make the network that a configuration describes; its ``forward(batch)`` gives logits (N, C).
 
     Weights are drawn by PyTorch's and PyTorch Geometric's default initialisers from torch's global
     generator: seed that first.
@@ -142,8 +195,6 @@ def build_model(
         An unknown search backend, or parts that do not go together.
     """
     if config.parameter_budget is not None:
-        from kmip_data.models.budget import fit_hidden_dim
-
         config = fit_hidden_dim(
             config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.analyses import Analysis, analysis_options, describe
+from kmip_data.cli.analyses.shared import analyse, analysis_options
 from kmip_data.cli.shared.command import Command
 
 
@@ -29,26 +29,19 @@ def command(as_published: bool, **options: Any) -> None:
     file or a normal distribution. The picture and the CSV file have the right computation and the
     published one, which sorted the keys the wrong way round.
     """
-    from kmip_data.files.changes import write_output
-    from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
-    from kmip_data.models.analysis.study import approximation, run_study
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.models.analysis.drawing import APPROXIMATION_LINES
+    from kmip_data.models.analysis.study import approximation
 
-    analysis = Analysis(name="approximation", **options)
-    prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()
-    projections = analysis.projections()
-    study = run_study(projections, approximation, choice=choice, ks=ks, tell=teller(analysis.quiet))
-    about = dict(projections.about)
-    picture, figures = prefix.with_name(f"{prefix.name}.png"), prefix.with_name(f"{prefix.name}.csv")
-    draw_study(
-        study,
-        picture,
+    analyse(
+        "approximation",
+        options,
+        approximation,
         APPROXIMATION_LINES,
-        title=f"k-MIP against full attention: {describe(about)}",
+        title="k-MIP against full attention",
         ylabel="mean L2 distance to the output of full attention",
+        columns={
+            **({"as published": "as published"} if as_published else {}),
+            "k-MIP": "distance",
+            "random": "normal outputs",
+        },
     )
-    write_output(figures, study.to_csv().encode())
-    columns = {"k-MIP": "distance", "random": "normal outputs"}
-    if as_published:
-        columns = {"as published": "as published", **columns}
-    analysis.show(study, about, columns, [picture, figures])

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.analyses import Analysis, analysis_options, describe
+from kmip_data.cli.analyses.shared import analyse, analysis_options
 from kmip_data.cli.shared.command import Command
 
 
@@ -24,23 +24,15 @@ def command(**options: Any) -> None:
     Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
     of RUN, a file or a normal distribution.
     """
-    from kmip_data.files.changes import write_output
-    from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
-    from kmip_data.models.analysis.study import run_study, weight_share
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.models.analysis.drawing import WEIGHT_LINES
+    from kmip_data.models.analysis.study import weight_share
 
-    analysis = Analysis(name="cumulative-weight", **options)
-    prefix, choice, ks = analysis.prefix(), analysis.choice(), analysis.k_values()
-    projections = analysis.projections()
-    study = run_study(projections, weight_share, choice=choice, ks=ks, tell=teller(analysis.quiet))
-    about = dict(projections.about)
-    picture, figures = prefix.with_name(f"{prefix.name}.png"), prefix.with_name(f"{prefix.name}.csv")
-    draw_study(
-        study,
-        picture,
+    analyse(
+        "cumulative-weight",
+        options,
+        weight_share,
         WEIGHT_LINES,
-        title=f"Attention weight of the k best keys: {describe(about)}",
+        title="Attention weight of the k best keys",
         ylabel="cumulative attention weight",
+        columns={"k-MIP": "weight", "Gaussian": "Gaussian"},
     )
-    write_output(figures, study.to_csv().encode())
-    analysis.show(study, about, {"k-MIP": "weight", "Gaussian": "Gaussian"}, [picture, figures])

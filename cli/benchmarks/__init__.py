@@ -6,7 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +30,36 @@ class Row:
     met: bool | None = None
     note: str = ""
 
-    def as_dict(self) -> dict[str, object]:
-        """For ``--json``."""
-        return asdict(self)
+    @classmethod
+    def compared(
+        cls,
+        what: str,
+        against: str,
+        times: Times,
+        *,
+        per: int = 1,
+        target: float | None = None,
+        note: str = "",
+    ) -> Row:
+        """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
+        ours, theirs, ratio, spread = times
+        return cls(
+            what=what,
+            against=against,
+            ours=ours / per,
+            theirs=theirs / per,
+            unit="s",
+            ratio=ratio,
+            spread=spread,
+            target="" if target is None else f"≥ {target:g}×",
+            met=None if target is None else ratio >= target,
+            note=note,
+        )
 
 
 def compare(
     ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
-) -> tuple[float, float, float, tuple[float, float]]:
+) -> Times:
     """Time both in turn (A B A B …) and return median seconds of each, median ratio, its spread."""
     for _ in range(warmup):
         ours()
@@ -50,7 +74,7 @@ def compare(
 
 @contextmanager
 def thread_count(count: int) -> Iterator[None]:
-    """So many threads for torch and for compiled kernels, while inside."""
+    """Give torch and the compiled kernels this many threads, while inside."""
     import torch
 
     from kmip_data.runtime.threads import limit_restored, set_num_threads

@@ -148,20 +148,10 @@ def random_access(
 
         return each
 
-    ours, theirs, ratio, spread = compare(read(dataset), read(stored), repeats=repeats)
+    times = compare(read(dataset), read(stored), repeats=repeats)
     stored.close()
-    return Row(
-        what=what,
-        against="PyG OnDiskDataset (sqlite, schema)",
-        ours=ours / len(order),
-        theirs=theirs / len(order),
-        unit="s",
-        ratio=ratio,
-        spread=spread,
-        target=f"≥ {target}×",
-        met=ratio >= target,
-        note=note,
-    )
+    against = "PyG OnDiskDataset (sqlite, schema)"
+    return Row.compared(what, against, times, per=len(order), target=target, note=note)
 
 
 def _batches(
@@ -192,19 +182,9 @@ def whole_batches(
         )
         times = compare(partial(_use, loader), partial(_use, other), repeats=repeats, warmup=2)
         sides.append((times[1], workers, times))
-    theirs, workers, (ours, _, ratio, spread) = min(sides)
-    return Row(
-        what=what,
-        against=f"PyG InMemoryDataset + DataLoader, the better of 0 and 2 workers ({workers})",
-        ours=ours / len(loader),
-        theirs=theirs / len(loader),
-        unit="s",
-        ratio=ratio,
-        spread=spread,
-        target=f"≥ {target}×",
-        met=ratio >= target,
-        note=note,
-    )
+    _, workers, times = min(sides)
+    against = f"PyG InMemoryDataset + DataLoader, the better of 0 and 2 workers ({workers})"
+    return Row.compared(what, against, times, per=len(loader), target=target, note=note)
 
 
 def _against_memory(loader: Any, repeats: int, what: str) -> Row:
@@ -223,16 +203,11 @@ def _against_memory(loader: Any, repeats: int, what: str) -> Row:
             held = arrays  # one batch is alive while the next is made, as in a loop over a loader
         del held
 
-    ours, theirs, ratio, spread = compare(partial(_use, loader), fill, repeats=repeats, warmup=2)
-    megabytes = sum(sizes) / 1e6
-    return Row(
-        what=what,
-        against=f"filling the {megabytes:.1f} MB of such a batch with one value, one thread",
-        ours=ours / len(loader),
-        theirs=theirs / len(loader),
-        unit="s",
-        ratio=ratio,
-        spread=spread,
+    return Row.compared(
+        what,
+        f"filling the {sum(sizes) / 1e6:.1f} MB of such a batch with one value, one thread",
+        compare(partial(_use, loader), fill, repeats=repeats, warmup=2),
+        per=len(loader),
         note="nothing that writes whole batches can be much faster than filling their memory",
     )
 

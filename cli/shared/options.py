@@ -96,3 +96,19 @@ def engine_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+AT_LEAST_1 = click.IntRange(min=1)
+
+
+def number_option(
+    flag: str,
+    help: str | None = None,  # noqa: A002 -- click's word
+    default: int | None = None,
+    *,
+    type: click.ParamType[Any] = AT_LEAST_1,  # noqa: A002
+    metavar: str = "N",
+) -> Callable[[F], F]:
+    """Make an option that takes a number; its default, if it has one, is shown."""
+    shown = default is not None
+    return click.option(flag, type=type, default=default, show_default=shown, metavar=metavar, help=help)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -59,15 +57,20 @@ def local_degree_profile(
             left="nothing was changed",
         )
     check_edges(edge_index, num_nodes)
-    source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
+    source, target = (np.asarray(row, np.int64) for row in edge_index)
     degree = np.bincount(source, minlength=num_nodes)
-    profile: NDArray[np.float32] = _kernel()(source, target, degree, rule == "2.0")
-    return profile
-
-
-@functools.cache
-def _kernel() -> Callable[..., Any]:
-    """Return the compiled kernel (numba is imported on first use)."""
-    from kmip_data.graphs.kernels.degree_profile import profile
-
-    return profile
+    around = degree[target]
+    least = np.where(degree > 0, len(source), 0)
+    most, total, square = (np.zeros(num_nodes, np.int64) for _ in range(3))
+    np.minimum.at(least, source, around)
+    np.maximum.at(most, source, around)
+    np.add.at(total, source, around)
+    np.add.at(square, source, around * around)
+    count = np.maximum(degree, 1)
+    spread = (count * square - total * total) / count  # sum of squared differences from the mean
+    if rule == "2.0":
+        variance = spread / (np.maximum(degree - 1, 1) + 1e-6)
+    else:
+        variance = spread / count
+        variance[variance <= 1e-5] = 0
+    return np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1).astype(np.float32)

@@ -117,8 +117,8 @@ def _checked(
             found=f"hops = {hops}, num_nodes = {num_nodes}",
         )
     check_edges(index, num_nodes)
-    if not (np.isfinite(length) & (length >= 0)).all():
-        wrong = int((~(np.isfinite(length) & (length >= 0))).argmax())
+    if (bad := ~(np.isfinite(length) & (length >= 0))).any():
+        wrong = int(bad.argmax())
         raise DamagedInput(
             "A length is negative or not finite.",
             expected="0 or more",

@@ -76,6 +76,18 @@ class Encoding(ABC):
     def columns(self) -> tuple[Column, ...]:
         """The arrays it fills."""
 
+    def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
+        """Describe float32 values, ``width`` of each node or graph."""
+        return Column(
+            key=f"{level}/{attribute}",
+            attribute=attribute,
+            stored="float32",
+            presented="float32",
+            shape=(width,),
+            doc=self.definition,
+            **more,
+        )
+
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Fill the columns for some graphs; ``check`` is called now and then, to stop by an exception."""

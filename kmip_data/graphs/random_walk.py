@@ -51,21 +51,24 @@ def random_walk_encoding(
     DamagedInput
         An edge leads to a node that is not there.
     """
-    from kmip_data.graphs.kernels import random_walk as kernel
+    from kmip_data.graphs.kernels.random_walk import walk
 
     if steps < 1:
         raise UsageError("A random walk has steps.", expected="1 or more", found=str(steps))
     check_edges(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
-    # Grouped twice, so that neighbours are sorted: the sums do not depend on the order of the edges.
-    first_in, sources = kernel.group(target, source, num_nodes)
-    first, targets = kernel.group(sources, kernel.rows_of(first_in), num_nodes)
-    first_in, sources = kernel.group(targets, kernel.rows_of(first), num_nodes)
-    reversible = kernel.find_reversible(bounds, first, targets, first_in, sources)
+    # Sorted: the sums do not depend on the order of the edges.
+    edges, back = np.sort(source * num_nodes + target), np.sort(target * num_nodes + source)
+    first, targets = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes), edges % num_nodes
+    # A graph's edges are at the same places in both, so that only its own can differ there.
+    differing = edges[edges != back] // num_nodes
+    reversible = np.ones(len(bounds) - 1, bool)
+    reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
+    reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
     for_ranges(
-        lambda start, stop: kernel.walk(first, targets, reversible, out, start, stop),
+        lambda start, stop: walk(first, targets, reversible, out, start, stop),
         num_nodes,
         grain=_GRAIN,
         most=_MOST,

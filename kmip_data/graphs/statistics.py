@@ -14,6 +14,7 @@ from kmip_data.format.schema import Column, Schema
 
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 
+COUNTED = ("nodes", "edges", "in_degree", "out_degree")
 Exact = list[list[int]]  #: sorted [[value, count], …], the form that adds up without loss
 
 
@@ -27,37 +28,31 @@ class UnitStatistics:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._labels = schema.labels if schema.labels and schema.labels.num_classes else None
-        self._nodes: Counter[int] = Counter()
-        self._edges: Counter[int] = Counter()
-        self._in_degree = np.zeros(0, dtype=np.int64)
-        self._out_degree = np.zeros(0, dtype=np.int64)
+        self._counts = {name: Counter[int]() for name in COUNTED}
         self._classes = np.zeros(self._labels.num_classes or 0 if self._labels else 0, dtype=np.int64)
 
     def add(self, record: GraphRecord) -> None:
         """Count one record."""
-        self._nodes[record.num_nodes] += 1
-        self._edges[record.num_edges] += 1
+        counts = self._counts
+        counts["nodes"][record.num_nodes] += 1
+        counts["edges"][record.num_edges] += 1
         if record.neighbor is not None:
             n, k = record.neighbor.shape
-            sources = np.bincount(record.neighbor.reshape(-1), minlength=n)
-            self._out_degree = _add(self._out_degree, np.bincount(sources))
-            self._in_degree = _add(self._in_degree, np.bincount([k], weights=[n]).astype(np.int64))
+            counts["in_degree"].update({k: n} if n else {})
+            counts["out_degree"].update(_degrees(record.neighbor.reshape(-1), n))
         elif record.edge_index is not None:
-            for row, name in ((0, "_out_degree"), (1, "_in_degree")):
-                degree = np.bincount(record.edge_index[row], minlength=record.num_nodes)
-                setattr(self, name, _add(getattr(self, name), np.bincount(degree)))
+            for row, name in zip(record.edge_index, ("out_degree", "in_degree"), strict=True):
+                counts[name].update(_degrees(row, record.num_nodes))
         if self._labels is not None:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, Any]:
         """Exact counts as plain lists, for the journal."""
-        return {
-            "nodes": _pairs(self._nodes),
-            "edges": _pairs(self._edges),
-            "in_degree": _pairs(_sparse(self._in_degree)),
-            "out_degree": _pairs(_sparse(self._out_degree)),
-            "classes": self._classes.tolist(),
+        counts: dict[str, Exact] = {
+            name: [[value, counter[value]] for value in sorted(counter)]
+            for name, counter in self._counts.items()
         }
+        return {**counts, "classes": self._classes.tolist()}
 
 
 def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
@@ -93,7 +88,7 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         ``in_degree``, ``out_degree``: each ``min``, ``mean``, ``max`` and ``histogram`` (see
         :func:`histogram`); ``classes``: count of each class, empty without labels.
     """
-    totals = {name: Counter[int]() for name in ("nodes", "edges", "in_degree", "out_degree")}
+    totals = {name: Counter[int]() for name in COUNTED}
     classes: list[int] = []
     for unit in units:
         for name, counter in totals.items():
@@ -159,16 +154,7 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
     return kept
 
 
-def _add(total: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:
-    if len(total) < len(more):
-        total, more = more.astype(np.int64), total
-    total[: len(more)] += more
-    return total
-
-
-def _sparse(counts: NDArray[np.int64]) -> dict[int, int]:
-    return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-
-
-def _pairs(counts: Mapping[int, int]) -> Exact:
-    return [[value, counts[value]] for value in sorted(counts)]
+def _degrees(ends: NDArray[Any], nodes: int) -> dict[int, int]:
+    """How many nodes have each degree: how often they are among ``ends``."""
+    counts = np.bincount(np.bincount(ends, minlength=nodes))
+    return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Mapping
 from pathlib import Path
 
-from kmip_data.files.changes import write_output
+from kmip_data.drawing.pictures import write_png
 from kmip_data.models.analysis.study import Study
 
-#: name of a curve -> (label, colour, line style)
-APPROXIMATION_LINES = {
+Line = tuple[str, str, str]  #: label, colour, style of a curve
+APPROXIMATION_LINES: dict[str, Line] = {
     "k-MIP": ("k largest scores: k-MIP attention", "#4c72b0", "-"),
     "as published": ("k smallest scores: as the published code computed", "#c44e52", "--"),
     "random": ("standard normal outputs", "#888888", ":"),
 }
-WEIGHT_LINES = {
+WEIGHT_LINES: dict[str, Line] = {
     "k-MIP": ("these queries and keys", "#4c72b0", "-"),
     "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
 }
 
 
-def draw_study(
-    study: Study, path: Path, lines: dict[str, tuple[str, str, str]], *, title: str, ylabel: str
-) -> None:
+def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: str, ylabel: str) -> None:
     """Draw the mean of each curve over k into a PNG, with its deviation over graphs as a band."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, (label, colour, style) in lines.items():
         mean, std = study.summary(name)
@@ -43,6 +39,4 @@ def draw_study(
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_output(path, buffer.getvalue())
+    write_png(figure, path)

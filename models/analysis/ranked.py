@@ -44,7 +44,7 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
 def row_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[int, slice, Tensor]]:
     """Yield (head, rows, scores (rows, n) float64 of these rows) with q · k / √d, in blocks of bounded size.
 
-    ``width`` is how many float64 numbers a pair of a query and a key needs besides.
+    ``width`` is how many more float64 numbers each pair of a query and a key needs.
     """
     heads, count, dim = queries.shape
     step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +18,12 @@ from kmip_data.errors import UsageError
 from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.search.problem import check_ptr
 
 Layer = tuple[Tensor, Tensor, Tensor]
 
 
-class Recorder:
+class ProjectionRecorder:
     """What :func:`recording` has seen so far, on the CPU."""
 
     def __init__(self, layers: int, sizes: tuple[int, int | None]) -> None:
@@ -38,7 +40,7 @@ class Recorder:
         ]
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
-            queries, keys, values = (tensor.cpu()[:, rows] for tensor in projected)
+            queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in projected)
             self._calls[layer].append((queries, keys, values))
         if layer == 0:
             self.sizes += [stop - start for start, stop in graphs]
@@ -68,7 +70,7 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
+def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[ProjectionRecorder]:
     """Record, while inside, what every :class:`KMIPAttention` of ``model`` projects its input to.
 
     Rows are those of the nodes; with ``legacy_padding`` the padding, whose keys and values are the
@@ -93,22 +95,18 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
             left="nothing was written",
             next="take a run of the model gps-kmip",
         )
-    recorder = Recorder(len(attentions), sizes)
-    numbers = {id(module): number for number, module in enumerate(attentions)}
+    recorder = ProjectionRecorder(len(attentions), sizes)
 
-    def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        assert isinstance(module, KMIPAttention)
-        x = args[0] if args else options["x"]
-        ptr = args[1] if len(args) > 1 else options.get("ptr")
-        ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
-        ptr = (0, len(x)) if ptr is None else ptr.tolist() if isinstance(ptr, Tensor) else ptr
-        queries, keys, values = (
-            linear(x).detach().view(len(x), module.heads, -1).transpose(0, 1)
-            for linear in (module.query, module.key, module.value)
-        )
-        recorder.add(numbers[id(module)], (queries, keys, values), ptr)
+    def record(layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
+        x, ptr = given["x"], given.get("ptr")
+        starts = check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, len(x))
+        recorder.add(layer, module.project(x), starts)
 
-    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in attentions]
+    hooks = [
+        module.register_forward_pre_hook(partial(record, layer), with_kwargs=True)
+        for layer, module in enumerate(attentions)
+    ]
     try:
         yield recorder
     finally:

@@ -34,7 +34,7 @@ class Choice:
         Counted from 0; ``None``: all but the first, whose input has many equal rows (the only one
         where there is one).
     graphs
-        The first so many of those large enough.
+        At most this many of those large enough, the first ones.
     min_nodes, max_nodes
         Sizes of graphs taken; the work grows with the square of the size unless ``queries`` is set.
     queries

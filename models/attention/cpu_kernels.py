@@ -67,8 +67,8 @@ def backward(
     """Gradients of queries, keys and values from that of the output, (H, N, v).
 
     Queries take theirs row by row. Keys and values are written by the thread that owns them: each
-    thread walks all pairs in order and adds those that chose one of its keys. That costs a comparison
-    a pair and thread, and neither locks nor a sorted copy of the pairs.
+    thread walks all pairs in order and adds those that chose one of its keys. That costs one comparison
+    per pair and thread, and neither locks nor a sorted copy of the pairs.
     """
     heads, rows, k = indices.shape
     many = keys.shape[1]

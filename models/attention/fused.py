@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.search.backends import triton
-from kmip_data.models.search.problem import SearchProblem, check_problem
+from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.registry import choose
 
 
@@ -62,16 +62,10 @@ def fused_attention(
         (H, N, v), dtype of ``values``, rows without any key zero. None where the search would go to
         another backend (float64, large d or k, scores beyond the float32 range): take the two steps.
     """
-    problem = check_problem(queries, keys, k, query_ptr, key_ptr)
-    if choose(problem, backend).NAME != triton.NAME:
-        return None
-    return _attend(problem, values, scale)
-
-
-def _attend(problem: SearchProblem, values: Tensor, scale: float) -> Tensor | None:
     from kmip_data.models.search.gpu.launch import Attend, fits_range, run
 
-    if not fits_range(problem):
+    problem = check_problem(queries, keys, k, query_ptr, key_ptr)
+    if choose(problem, backend).NAME != triton.NAME or not fits_range(problem):
         return None
     try:
         (output,) = run(problem, Attend(values.detach().contiguous(), scale))

@@ -61,23 +61,13 @@ def kmip_attention(
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
+    where: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
     if not dropout and not repeat_first_key and fuses(queries, keys, values, backend):
-        scale = 1 / math.sqrt(queries.shape[2])
-        out = fused_attention(
-            queries, keys, values, k, query_ptr=query_ptr, key_ptr=key_ptr, scale=scale, backend=backend
-        )
+        out = fused_attention(queries, keys, values, k, scale=1 / math.sqrt(queries.shape[2]), **where)
         if out is not None:
             return out
     return attend_to_best(
-        queries,
-        keys,
-        values,
-        k,
-        query_ptr=query_ptr,
-        key_ptr=key_ptr,
-        dropout=dropout,
-        backend=backend,
-        repeat_first_key=repeat_first_key,
+        queries, keys, values, k, dropout=dropout, repeat_first_key=repeat_first_key, **where
     ).out
 
 
@@ -182,14 +172,14 @@ class KMIPAttention(nn.Module):
     warm_start
         Give the search the indices of the call before, where their shape fits: it begins with the pairs
         that were best then. Changes nothing but the time; made for training on one graph. The indices
-        take 8 bytes a pair between the calls and are no part of the ``state_dict``.
+        take 8 bytes per pair between the calls and are not part of the ``state_dict``.
 
     Attributes
     ----------
     k
         As given.
     training_k
-        Keys a query attends to in training, in the place of ``k``; None: as many. For a schedule
+        Keys a query attends to in training instead of ``k``; None: ``k``. For a schedule
         (:func:`set_training_k`).
     """
 
@@ -248,7 +238,7 @@ class KMIPAttention(nn.Module):
         """
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
-        operands = (self._split(self.query(x)), self._split(self.key(rows)), self._split(self.value(rows)))
+        operands = self.project(x, rows)
         k = self.k if self.training_k is None or not self.training else self.training_k
         options: dict[str, Any] = {
             "query_ptr": ptr,
@@ -258,21 +248,22 @@ class KMIPAttention(nn.Module):
             "repeat_first_key": self.legacy_padding,
         }
         if self.warm_start:
-            attended = attend_to_best(*operands, k, **options, hint=self._hint(x))
+            last = self._last
+            fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
+            attended = attend_to_best(*operands, k, **options, hint=last if fits else None)
             out, self._last = attended.out, attended.indices
         else:  # needs no indices, so that it may run in one kernel
             out = kmip_attention(*operands, k, **options)
         return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
-    def _hint(self, x: Tensor) -> Tensor | None:
-        """Indices of the call before, where they can be of use for ``x``."""
-        last = self._last
-        fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
-        return last if fits else None
-
-    def _split(self, rows: Tensor) -> Tensor:
-        """(N, H · s) → (H, N, s)."""
-        return rows.view(rows.shape[0], self.heads, rows.shape[1] // self.heads).transpose(0, 1)
+    def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
+        rows = x if rows is None else rows
+        queries, keys, values = (
+            projected.unflatten(1, (self.heads, projected.shape[1] // self.heads)).transpose(0, 1)
+            for projected in (self.query(x), self.key(rows), self.value(rows))
+        )
+        return queries, keys, values
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -49,8 +49,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         super().__init__(
             embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
         )
-        # In evaluation torch's transformer layers call a fused kernel of their own in the place of an
-        # attention of which this is true.
+        # In evaluation torch's transformer layers replace an attention of which this is true by a fused
+        # kernel of their own.
         self._qkv_same_embed_dim = False
         self.k, self.backend = k, backend
 

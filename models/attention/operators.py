@@ -35,20 +35,10 @@ def search(
 
 
 @search.register_fake
-def _(
-    queries: Tensor,
-    keys: Tensor,
-    k: int,
-    query_ptr: Tensor | None,
-    key_ptr: Tensor | None,
-    backend: str,
-    hint: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    shape = (queries.shape[0], queries.shape[1], k)
-    return (
-        queries.new_empty(shape, dtype=_working(queries.dtype)),
-        queries.new_empty(shape, dtype=torch.int64),
-    )
+def _(queries: Tensor, _keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
+    shape = (*queries.shape[:2], k)
+    scores = queries.new_empty(shape, dtype=_working(queries.dtype))
+    return scores, queries.new_empty(shape, dtype=torch.int64)
 
 
 @torch.library.custom_op(f"{NAMESPACE}::attend", mutates_args=())
@@ -97,14 +87,7 @@ def attend(
 
 @attend.register_fake
 def _(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scores: Tensor,
-    indices: Tensor,
-    scale: float,
-    keep: Tensor | None,
-    kept_scale: float,
+    _queries: Tensor, _keys: Tensor, values: Tensor, _scores: Tensor, indices: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
     out = values.new_empty((*indices.shape[:2], values.shape[2]))
     return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
@@ -138,18 +121,8 @@ def attend_backward(
 
 
 @attend_backward.register_fake
-def _(
-    grad: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    weights: Tensor,
-    scale: float,
-    keep: Tensor | None,
-    kept_scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (queries, keys, values))  # type: ignore[return-value]
+def _(_grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return queries.new_empty(queries.shape), keys.new_empty(keys.shape), values.new_empty(values.shape)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

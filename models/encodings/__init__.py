@@ -1,1 +1,1 @@
-"""How a network reads positional encodings, one a module: see :mod:`kmip_data.models.kinds`."""
+"""How a network reads positional encodings, one per module: see :mod:`kmip_data.models.kinds`."""

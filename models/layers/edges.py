@@ -128,12 +128,14 @@ class NeighborTable:
         up in this order. In a batch of graphs the ranges are short; where they all are long there are
         fewer parts.
         """
-        from kmip_data.models.layers.cpu.gate_kernels import source_window
-
         table = self.neighbor.contiguous().numpy()
         for count in (PARTS, PARTS_OF_ONE_GRAPH):
             ends = [len(table) * i // count for i in range(count + 1)]
-            found = [Part(a, b, *source_window(table, a, b)) for a, b in itertools.pairwise(ends) if a < b]
+            found = [
+                Part(a, b, int(table[a:b].min()), int(table[a:b].max()) + 1)
+                for a, b in itertools.pairwise(ends)
+                if a < b
+            ]
             if sum(part.high - part.low for part in found) <= PARTS_OF_ONE_GRAPH * len(table):
                 break
         low, high = min(part.low for part in found), max(part.high for part in found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
     def uses_batch(self, rows: int) -> bool:
-        """Whether so many rows are normalised by their own statistics, not by the running ones."""
+        """Whether this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
     @torch.no_grad()
@@ -70,14 +71,6 @@ class BatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
-def _graph_layer_norm(dim: int) -> nn.Module:
-    return LayerNorm(dim, mode="graph")  # type: ignore[no-any-return]
-
-
-def _layer_norm(dim: int) -> nn.Module:
-    return LayerNorm(dim, mode="node")  # type: ignore[no-any-return]
-
-
 class NoNorm(nn.Module):
     """Leaves rows as they are."""
 
@@ -91,8 +84,10 @@ class NoNorm(nn.Module):
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,  # point clouds
-    "graph-layer": _graph_layer_norm,  # LRGB and cities: one mean and variance a graph, all channels
-    "layer": _layer_norm,  # one mean and variance a node: what the paper's word means
+    "graph-layer": partial(
+        LayerNorm, mode="graph"
+    ),  # LRGB and cities: one mean and variance a graph, all channels
+    "layer": partial(LayerNorm, mode="node"),  # one mean and variance a node: what the paper's word means
     "graph": GraphNorm,  # one mean and variance a graph and channel: the thesis and Exphormer
     "none": NoNorm,  # stacks of message passing
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmip_data.models.profiling.workload import Padded
+from kmip_data.models.profiling.workload import Workload
 from kmip_data.models.search.topk import topk_inner_product
 
 Rows = NDArray[np.float32]
@@ -20,82 +19,55 @@ LSH_BITS = 256  #: of a row's code
 PROBES = 30  #: lists that IVF visits for a query, as in the paper's code
 
 
-@dataclass(frozen=True)
-class FaissIndex:
-    """How an index is made of keys (n, d), and what it is."""
-
-    make: Callable[[Rows], Any]
-    summary: str
-    lift: bool = False  #: rows get one more number that gives all keys the same norm
+def _product_quantiser(n: int, d: int) -> str:
+    bits = min(8, int(math.log2(n)))  # at most as many centres as rows
+    return f"PQ{d if d % 2 else d // 2}x{bits}np"
 
 
-def _flat(keys: Rows) -> Any:
-    import faiss
-
-    index = faiss.IndexFlatIP(keys.shape[1])
-    index.add(keys)
-    return index
-
-
-def _ivf(keys: Rows) -> Any:
-    import faiss
-
-    lists = 4 * math.isqrt(len(keys))
-    index = faiss.IndexIVFFlat(
-        faiss.IndexFlatIP(keys.shape[1]), keys.shape[1], lists, faiss.METRIC_INNER_PRODUCT
-    )
-    index.train(keys)
-    index.add(keys)
-    index.nprobe = min(PROBES, lists)
-    return index
-
-
-def _pq(keys: Rows) -> Any:
-    import faiss
-
-    d = keys.shape[1]
-    parts = d // 2 if d % 2 == 0 else d
-    bits = min(8, int(math.log2(len(keys))))  # as many centres as rows at most
-    index = faiss.IndexPQ(d, parts, bits, faiss.METRIC_INNER_PRODUCT)
-    index.train(keys)
-    index.add(keys)
-    return index
-
-
-def _lsh(keys: Rows) -> Any:
-    import faiss
-
-    index = faiss.IndexLSH(keys.shape[1], LSH_BITS)
-    index.add(keys)
-    return index
-
-
-FAISS_INDEXES = {
-    "faiss-flat": FaissIndex(_flat, "FAISS IndexFlatIP, exact"),
-    "faiss-ivf": FaissIndex(_ivf, f"FAISS IndexIVFFlat, 4√n lists, {PROBES} visited, as in the paper's code"),
-    "faiss-pq": FaissIndex(_pq, "FAISS IndexPQ, a byte for each two numbers"),
-    "faiss-lsh": FaissIndex(_lsh, f"FAISS IndexLSH, {LSH_BITS} bits of rows lifted to one norm", lift=True),
+#: name -> (what FAISS' index_factory takes for n keys of length d, one line that says what it is)
+FAISS_INDEXES: dict[str, tuple[Callable[[int, int], str], str]] = {
+    "faiss-flat": (lambda _n, _d: "Flat", "FAISS IndexFlatIP, exact"),
+    "faiss-ivf": (
+        lambda n, _d: f"IVF{4 * math.isqrt(n)},Flat",
+        f"FAISS IndexIVFFlat, 4√n lists, {PROBES} visited, as in the paper's code",
+    ),
+    "faiss-pq": (_product_quantiser, "FAISS IndexPQ, a byte for each two numbers"),
+    "faiss-lsh": (
+        lambda _n, _d: f"LSH{LSH_BITS}r",
+        f"FAISS IndexLSH, {LSH_BITS} bits of rows lifted to one norm",
+    ),
 }
 
 
-def faiss_search(name: str, inputs: Padded) -> Tensor:
-    """Indices (1, H, n, k) that an index built of the keys finds for the queries; one graph.
+def faiss_search(name: str, work: Workload) -> Tensor:
+    """Indices (1, H, n, k) that an index built of the keys finds for the queries of one padded graph.
 
     Building the index counts as search: keys change at every layer and step. Slots that the index
     left empty hold key 0, as a gather needs one.
     """
-    if inputs.queries.shape[0] != 1:
+    if work.queries.shape[0] != 1:
         msg = "FAISS indexes take one graph here"
         raise NotImplementedError(msg)
-    kind = FAISS_INDEXES[name]
     found = []
-    for queries, keys in zip(inputs.queries[0], inputs.keys[0], strict=True):
+    for queries, keys in zip(work.queries[0], work.keys[0], strict=True):
         rows, base = (np.ascontiguousarray(tensor.detach().numpy()) for tensor in (queries, keys))
-        if kind.lift:
+        if name == "faiss-lsh":
             rows, base = _lifted(rows, base)
-        _, indices = kind.make(base).search(rows, inputs.k)
+        _, indices = _index(name, base).search(rows, work.k)
         found.append(torch.from_numpy(indices).clamp_min_(0))
     return torch.stack(found)[None]
+
+
+def _index(name: str, keys: Rows) -> Any:
+    import faiss
+
+    metric = faiss.METRIC_L2 if name == "faiss-lsh" else faiss.METRIC_INNER_PRODUCT  # LSH looks at angles
+    index = faiss.index_factory(keys.shape[1], FAISS_INDEXES[name][0](*keys.shape), metric)
+    index.train(keys)
+    index.add(keys)
+    if isinstance(index, faiss.IndexIVF):
+        index.nprobe = min(PROBES, index.nlist)
+    return index
 
 
 def _lifted(queries: Rows, keys: Rows) -> tuple[Rows, Rows]:
@@ -105,22 +77,17 @@ def _lifted(queries: Rows, keys: Rows) -> tuple[Rows, Rows]:
     """
     squares = (keys * keys).sum(1)
     extra = np.sqrt(np.maximum(squares.max() - squares, 0))
-    none = np.zeros(len(queries), np.float32)
-    return np.column_stack([queries, none]), np.column_stack([keys, extra])
+    return np.column_stack([queries, np.zeros(len(queries), np.float32)]), np.column_stack([keys, extra])
 
 
-def recall(queries: Tensor, keys: Tensor, indices: Tensor, *, rows: int = 1000, seed: int = 0) -> float:
-    """Share of the exact k best keys that ``indices`` (H, n, k) hold, over some random queries.
+def recall(queries: Tensor, keys: Tensor, indices: Tensor) -> float:
+    """Share of the exact k best keys that ``indices`` (H, N, k) hold, over up to 1,000 random queries.
 
     Parameters
     ----------
     queries, keys
-        (H, n, d).
-    rows
-        Queries looked at, each against all keys.
+        (H, N, d); each query looked at is compared with all keys.
     """
-    generator = torch.Generator().manual_seed(seed)
-    some = torch.randperm(queries.shape[1], generator=generator)[:rows]
+    some = torch.randperm(queries.shape[1], generator=torch.Generator().manual_seed(0))[:1000]
     exact = topk_inner_product(queries[:, some], keys, indices.shape[2])[1]
-    hits = (exact[..., None] == indices[:, some, None]).any(-1)
-    return float(hits.float().mean())
+    return float((exact[..., None] == indices[:, some, None]).any(-1).float().mean())

@@ -6,17 +6,13 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kmip_data.models.profiling.published import Setting
 
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
-COLUMNS = (
-    "method", "setting", "n", "status", "seconds", "least", "most", "forward", "backward", "runs",
-    "peak_bytes", "recall", "note",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +57,7 @@ class Cell:
         """Median of the totals (their mean by the published protocol)."""
         return self._centre(self.totals)
 
-    def _centre(self, values: Iterable[float]) -> float | None:
-        values = list(values)
+    def _centre(self, values: Sequence[float]) -> float | None:
         if not values:
             return None
         return statistics.mean(values) if self.published else statistics.median(values)
@@ -74,12 +69,10 @@ class Cell:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and CSV; ``least`` and ``most`` are mean ∓ deviation if published."""
         totals = self.totals
-        least = most = None
-        if totals:
-            least, most = min(totals), max(totals)
-            if self.published:
-                mean, std = statistics.mean(totals), statistics.pstdev(totals)
-                least, most = mean - std, mean + std
+        least, most = min(totals, default=None), max(totals, default=None)
+        if totals and self.published:
+            mean, std = statistics.mean(totals), statistics.pstdev(totals)
+            least, most = mean - std, mean + std
         return {
             "method": self.method,
             "setting": self.setting,
@@ -96,20 +89,11 @@ class Cell:
             "note": self.note,
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields, to travel between processes."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Cell:
-        """The inverse of :meth:`to_json`."""
-        return cls(**{**value, "forward": tuple(value["forward"]), "backward": tuple(value["backward"])})
-
-
-def to_csv(cells: Iterable[Cell]) -> str:
-    """One line a cell; seconds and bytes."""
+def to_csv(cells: Sequence[Cell]) -> str:
+    """One line a cell (there is one at least); seconds and bytes."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(cells[0].as_dict()), lineterminator="\n")
     writer.writeheader()
     writer.writerows(cell.as_dict() for cell in cells)
     return text.getvalue()
@@ -128,15 +112,15 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def growth_exponent(points: Iterable[tuple[float, float]], *, decades: float = 1.0) -> float | None:
-    """Slope of log seconds over log n by least squares, over the largest sizes.
+def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
+    """Slope of log seconds over log n by least squares, over the last decade of n.
+
+    Smaller n measure overhead, not growth.
 
     Parameters
     ----------
     points
         (n, seconds).
-    decades
-        How far below the largest n points count. Small n measure overhead, not growth.
 
     Returns
     -------
@@ -147,10 +131,8 @@ def growth_exponent(points: Iterable[tuple[float, float]], *, decades: float = 1
     2.0
     """
     ordered = sorted(points)
-    if not ordered:
-        return None
-    least = ordered[-1][0] / 10**decades * 0.99  # ⌊10^(i/2)⌋ is a little less
-    logs = [(math.log10(n), math.log10(seconds)) for n, seconds in ordered if n >= least]
+    # ⌊10^(i/2)⌋ is a little less than a decade.
+    logs = [(math.log10(n), math.log10(t)) for n, t in ordered if n >= ordered[-1][0] / 10 * 0.99]
     if len(logs) < 2:
         return None
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)

@@ -14,7 +14,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,9 +23,9 @@ from torch import Tensor
 
 from kmip_data.models.profiling.approximate import recall
 from kmip_data.models.profiling.cells import Cell
-from kmip_data.models.profiling.methods import Inputs, Method, attend_gathered
+from kmip_data.models.profiling.methods import Method, attend_gathered
 from kmip_data.models.profiling.published import Setting
-from kmip_data.models.profiling.workload import Source, pad
+from kmip_data.models.profiling.workload import Source, Workload, pad
 from kmip_data.models.training.memory.machine import peak_host_memory
 
 T = TypeVar("T")
@@ -55,21 +55,14 @@ class Measurer:
     def cell(self, method: Method, setting: Setting, n: int) -> Cell:
         """Run ``method`` on n nodes; errors, memory errors too, are the caller's."""
         protocol = self.protocol
-        runs = [self._run(method, setting, n, 0)]  # compiles, fills caches; not counted
-        repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, sum(runs[0])))))
-        peak: int | None = None
-        for number in range(1, repeats + 1):
-            alone = sum(runs[0]) < DEAR
-            watch = _Peak(self.device) if number == repeats and not alone and not protocol.published else None
-            runs.append(self._run(method, setting, n, number, watch))
-            peak = watch.bytes if watch is not None else peak
-        if protocol.published:
-            peak = self._running_peak()
-        elif peak is None:
-            watch = _Peak(self.device)
-            self._run(method, setting, n, repeats + 1, watch)
-            peak = watch.bytes
-        counted = runs[1:]
+        first = sum(self._run(method, setting, n, 0))  # compiles, fills caches; not counted
+        repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
+        # Memory is watched in a run of its own, or in the last one where runs are dear.
+        peak = None if protocol.published else _Peak(self.device)
+        last = repeats + (peak is not None and first < DEAR)
+        runs = [self._run(method, setting, n, number) for number in range(1, last)]
+        runs.append(self._run(method, setting, n, last, peak))
+        counted = runs[:repeats]
         return Cell(
             method=method.name,
             setting=setting,
@@ -77,23 +70,22 @@ class Measurer:
             status="ok",
             forward=tuple(forward for forward, _ in counted),
             backward=tuple(backward for _, backward in counted) if setting == "training" else (),
-            peak_bytes=peak,
+            peak_bytes=self._running_peak() if peak is None else peak.bytes,
             recall=self._recall(method, n) if setting == "inference" else None,
             published=protocol.published,
         )
 
-    def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Inputs:
+    def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Inputs of one run, ready on the device."""
         if not self.protocol.published:
             self.source.reseed(hash((self.protocol.seed, n, number)) & 0x7FFF_FFFF)
         literal = self.protocol.published and self.device.type == "cuda"
         work = self.source.draw(n, torch.device("cpu") if literal else self.device)
-        inputs: Inputs = pad(work) if method.padded else work
-        tensors = [tensor.to(method.dtype).requires_grad_(training) for tensor in inputs.tensors]
-        if literal:  # leaves on the CPU: gradients will travel back to them
-            tensors = [tensor.to(self.device) for tensor in tensors]
-        names = ("queries", "keys", "values")
-        return type(inputs)(**{**vars(inputs), **dict(zip(names, tensors, strict=True))})
+        work = pad(work) if method.padded else work
+        tensors = [tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors]
+        # Where the leaves are on the CPU, gradients will travel back to them.
+        queries, keys, values = (tensor.to(self.device) if literal else tensor for tensor in tensors)
+        return replace(work, queries=queries, keys=keys, values=values)
 
     def chunk(self) -> int:
         """Bytes of scores at a time."""
@@ -107,32 +99,29 @@ class Measurer:
         self, method: Method, setting: Setting, n: int, number: int, watch: _Peak | None = None
     ) -> tuple[float, float]:
         """Seconds of a forward pass and of a backward pass (0 in inference)."""
-        training = setting == "training"
-        inputs = self.inputs(method, n, number, training=training)
-        chunk = self.chunk()
+        training, published = setting == "training", self.protocol.published
+        work, backward = self.inputs(method, n, number, training=training), 0.0
         if watch is not None:
-            watch.start(inputs)
+            watch.start(work)
         with torch.set_grad_enabled(training):
-            forward, out = self._forward(method, inputs, chunk)
-        backward = 0.0
-        if training:
-            if self.protocol.published:
-                gc.collect()
-                backward, _ = self.timed(lambda: out.sum().backward())  # type: ignore[no-untyped-call]
-            else:
-                ones = torch.ones_like(out)
-                backward, _ = self.timed(lambda: torch.autograd.backward(out, ones))
+            forward, out = self._forward(method, work)
+        if training and published:
+            gc.collect()
+            backward, _ = self.timed(lambda: out.sum().backward())  # type: ignore[no-untyped-call]
+        elif training:
+            ones = torch.ones_like(out)
+            backward, _ = self.timed(lambda: torch.autograd.backward(out, ones))
         if watch is not None:
             watch.stop()
         return forward, backward
 
-    def _forward(self, method: Method, inputs: Inputs, chunk: int) -> tuple[float, Tensor]:
-        if not self.protocol.published or method.search is None or method.fused:
-            return self.timed(lambda: method.attend(inputs, chunk))
-        search = method.search
-        first, indices = self.timed(lambda: search(inputs, chunk))
+    def _forward(self, method: Method, work: Workload) -> tuple[float, Tensor]:
+        chunk, search = self.chunk(), method.search
+        if not self.protocol.published or search is None or method.fused is not None:
+            return self.timed(lambda: method.attend(work, chunk))
+        first, indices = self.timed(lambda: search(work, chunk))
         gc.collect()
-        second, out = self.timed(lambda: attend_gathered(inputs, indices, chunk))
+        second, out = self.timed(lambda: attend_gathered(work, indices, chunk))
         return first + second, out
 
     def timed(self, function: Callable[[], T]) -> tuple[float, T]:
@@ -156,9 +145,8 @@ class Measurer:
     def _recall(self, method: Method, n: int) -> float | None:
         if method.exact or method.search is None:
             return None
-        inputs = self.inputs(method, n, 1, training=False)
-        indices = method.search(inputs, self.chunk())
-        return recall(inputs.queries[0], inputs.keys[0], indices[0])
+        work = self.inputs(method, n, 1, training=False)
+        return recall(work.queries[0], work.keys[0], method.search(work, self.chunk())[0])
 
     def _running_peak(self) -> int | None:
         if self.device.type == "cuda":
@@ -170,12 +158,11 @@ class _Peak:
     """Most memory between ``start`` and ``stop``, inputs counted; ``None`` where the system cannot say."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._base = 0
+        self._device, self._base = device, -1
         self.bytes: int | None = None
 
-    def start(self, inputs: Inputs) -> None:
-        """Reset the peak; ``inputs`` are there already and count."""
+    def start(self, work: Workload) -> None:
+        """Reset the peak; the inputs are there already and count."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
@@ -183,17 +170,17 @@ class _Peak:
         try:
             Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now what is resident
         except OSError:
-            self._base = -1
             return
-        size = sum(tensor.numel() * tensor.element_size() for tensor in inputs.tensors)
-        self._base = _status("VmRSS") - size
+        self._base = _resident_bytes() - sum(tensor.nbytes for tensor in work.tensors)
 
     def stop(self) -> None:
         """Read the peak."""
         if self._device.type == "cuda":
             self.bytes = int(torch.cuda.max_memory_allocated(self._device))
         elif self._base >= 0:
-            self.bytes = max(0, _status("VmHWM") - self._base)
+            status = Path("/proc/self/status").read_text("ascii", errors="replace")
+            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+            self.bytes = max(0, peak - self._base)
 
 
 def _give_free_memory_back() -> None:
@@ -209,11 +196,3 @@ def _resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
-
-
-def _status(name: str) -> int:
-    """Bytes of a field of ``/proc/self/status``."""
-    for line in Path("/proc/self/status").read_text("ascii", errors="replace").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import queue
+import multiprocessing
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from functools import partial
 from typing import IO, Any, Self
 
-from kmip_data.models.profiling.cells import Cell, Status
+from kmip_data.models.profiling.cells import Cell
 from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.published import SETTINGS, Setting
@@ -67,8 +65,8 @@ def sweep(
         get_method(name)
     cells: list[Cell] = []
     for name in methods:
-        with _Asker(shape, protocol, device, threads) as asker:
-            for cell in _cells_of(asker, name, sizes, settings, device):
+        with _Worker(shape, protocol, device, threads) as worker:
+            for cell in _cells_of(worker, name, sizes, settings, device):
                 cells.append(cell)
                 if tell is not None:
                     tell(cell)
@@ -95,16 +93,15 @@ def breakdown(
         if why_not is not None:
             found[name] = Cell(method=name, setting="training", n=n, status="unavailable", note=why_not)
             continue
-        with _Asker(shape, protocol, device, threads) as asker:
-            answer = asker.ask(name, "training", n, stages=True)
-            found[name] = answer if isinstance(answer, Cell) else answer["stages"]
+        with _Worker(shape, protocol, device, threads) as worker:
+            found[name] = answer = worker.ask(name, "training", n, by_stage=True)
         if tell is not None:
             tell(f"{name}, stages, {n:,} nodes: {answer.status if isinstance(answer, Cell) else 'done'}")
     return found
 
 
 def _cells_of(
-    asker: _Asker, name: str, sizes: Sequence[int], settings: Sequence[Setting], device: str
+    worker: _Worker, name: str, sizes: Sequence[int], settings: Sequence[Setting], device: str
 ) -> Iterator[Cell]:
     why_not = get_method(name).unusable(device)
     for setting in settings:
@@ -117,27 +114,21 @@ def _cells_of(
                 note = f"not tried: {ended.status} at {ended.n:,} nodes"
                 yield Cell(method=name, setting=setting, n=n, status=ended.status, note=note)
                 continue
-            answer = asker.ask(name, setting, n)
-            cell = answer if isinstance(answer, Cell) else Cell.from_json(answer["cell"])
+            cell = worker.ask(name, setting, n)
+            assert isinstance(cell, Cell)
             if cell.status in {"oom", "time"}:
                 ended = cell
             yield cell
 
 
-class _Asker:
-    """A worker process that answers, and is started again when it was ended."""
+class _Worker:
+    """A process that measures, and is started again where it has ended."""
 
     def __init__(self, shape: Shape, protocol: Protocol, device: str, threads: int) -> None:
-        self._first = {
-            "shape": asdict(shape),
-            "protocol": asdict(protocol),
-            "device": device,
-            "threads": threads,
-        }
-        self._protocol = protocol
-        self._process: subprocess.Popen[str] | None = None
-        self._answers: queue.Queue[str | None] = queue.Queue()
-        self._said: IO[str] | None = None
+        self._arguments = shape, protocol, device, threads
+        self._limit = protocol.time_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[str]  # what it writes, libraries included
 
     def __enter__(self) -> Self:
         return self
@@ -145,86 +136,62 @@ class _Asker:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def ask(self, method: str, setting: Setting, n: int, *, stages: bool = False) -> dict[str, Any] | Cell:
-        """Ask for a cell or for stages; the cell ``oom``, ``time`` or ``failed`` if no answer comes."""
-
-        def cell(status: Status, note: str) -> Cell:
-            return Cell(method=method, setting=setting, n=n, status=status, note=note)
-
-        if self._process is None:
-            self._start()
-            if not self._send(self._first, START):
-                return cell("failed", f"the process did not start: {self._last_words()}")
-        # A run may take the limit, the cell as long again for its repeats and the one for memory.
-        limit = self._protocol.time_limit
-        question = {"method": method, "setting": setting, "n": n, "stages": stages}
+    def ask(
+        self, method: str, setting: Setting, n: int, *, by_stage: bool = False
+    ) -> Cell | dict[str, float]:
+        """The cell or the stages; the cell ``oom``, ``time`` or ``failed`` if no answer comes."""
+        cell = partial(Cell, method=method, setting=setting, n=n)
+        too_long = cell(status="time", note=f"longer than {self._limit:g} s")
         try:
-            answer = self._send(question, 3 * limit + COMPILE)
+            if self._process is None:
+                self._start()
+            # A run may take the limit, the cell as long again for its repeats and the one for memory.
+            answer: Cell | dict[str, float] = self._exchange(
+                (method, setting, n, by_stage), 3 * self._limit + COMPILE
+            )
         except TimeoutError:
             self._end()
-            return cell("time", f"longer than {limit:g} s")
-        if answer is None:
-            words = self._last_words()
-            code = self._process.wait() if self._process is not None else 0
-            self._end()
-            if code == -9 or "alloc" in words.lower() or "memory" in words.lower():
-                return cell("oom", words or "ended by the system")
-            return cell("failed", words or f"ended with {code}")
-        if "cell" in answer and answer["cell"]["status"] == "ok":
-            done = Cell.from_json(answer["cell"])
-            if min(done.totals) > limit:
-                return cell("time", f"longer than {limit:g} s")
-        if "cell" in answer and stages:
-            return Cell.from_json(answer["cell"])
+            return too_long
+        except (EOFError, OSError):
+            code, words = self._end(patience=START)  # it may still be about to exit, with its own status
+            killed = code == -9 or "alloc" in words.lower() or "memory" in words.lower()
+            if killed:
+                return cell(status="oom", note=words or "ended by the system")
+            return cell(status="failed", note=words or f"ended with {code}")
+        if isinstance(answer, Cell) and answer.status == "ok" and min(answer.totals) > self._limit:
+            return too_long
         return answer
 
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-        )
-        answers: queue.Queue[str | None] = queue.Queue()
-        self._answers = answers
-        stdout = self._process.stdout
-        assert stdout is not None
+        self._connection, its = multiprocessing.Pipe()
+        with its:
+            self._process = subprocess.Popen(
+                [*COMMAND, str(its.fileno())],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=subprocess.STDOUT,
+            )
+        self._exchange(self._arguments, START)
 
-        def listen() -> None:
-            for line in stdout:
-                answers.put(line)
-            answers.put(None)
+    def _exchange(self, question: tuple[Any, ...], seconds: float) -> Any:
+        """Ask and wait; raises TimeoutError, or EOFError and OSError where the process has ended."""
+        self._connection.send(question)
+        if not self._connection.poll(seconds):
+            raise TimeoutError
+        return self._connection.recv()
 
-        threading.Thread(target=listen, daemon=True).start()
-
-    def _send(self, question: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer; ``None`` if the process ended. Raises TimeoutError."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # a process that has ended is seen below
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-        try:
-            line = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError from None
-        return None if line is None else json.loads(line)
-
-    def _last_words(self) -> str:
-        """The last line that the process wrote to stderr."""
-        if self._said is None:
-            return ""
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
-        return lines[-1] if lines else ""
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+    def _end(self, patience: float = 0.0) -> tuple[int | None, str]:
+        """Exit status and last line of the process, which is there no more afterwards."""
+        if self._process is None:
+            return None, ""
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self._process.kill()
+        code, self._process = self._process.wait(), None
+        with self._said as said:
+            said.seek(0)
+            lines = [line.strip() for line in said if line.strip()]
+        return code, lines[-1] if lines else ""

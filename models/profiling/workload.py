@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,13 +44,27 @@ class Shape:
 
 @dataclass(frozen=True)
 class Workload:
-    """One set of inputs: (H, N, d), (H, N, d), (H, N, v), float32, and where graphs begin."""
+    """One set of float32 inputs.
+
+    Attributes
+    ----------
+    queries, keys, values
+        (H, N, d), (H, N, d), (H, N, v), the nodes of all graphs one after another; or padded
+        (:func:`pad`): (G, H, n, d), (G, H, n, d), (G, H, n, v).
+    ptr
+        Where graphs begin in the N rows.
+    k
+        Keys that a query attends to.
+    real
+        (G, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere.
+    """
 
     queries: Tensor
     keys: Tensor
     values: Tensor
     ptr: tuple[int, ...]
     k: int
+    real: Tensor | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,44 +72,18 @@ class Workload:
         return self.queries, self.keys, self.values
 
 
-@dataclass(frozen=True)
-class Padded:
-    """The same inputs with every graph padded to the largest: (G, H, n, d), (G, H, n, d), (G, H, n, v).
-
-    ``real`` (G, n) tells nodes from padding, which is zero; ``None`` where nothing was padded.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-    real: Tensor | None
-    k: int
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values."""
-        return self.queries, self.keys, self.values
-
-
-def pad(work: Workload) -> Padded:
-    """Pad a workload; k is at most the size of the smallest graph, so that no slot stays empty."""
+def pad(work: Workload) -> Workload:
+    """Pad graphs to the largest; k is at most the size of the smallest, so that no slot stays empty."""
     sizes = torch.tensor(work.ptr).diff()
-    least, most, count = int(sizes.min()), int(sizes.max()), len(sizes)
-    k = min(work.k, least)
-    if least == most:
-        dense = [
-            tensor.reshape(len(tensor), count, most, -1).transpose(0, 1).contiguous()
-            for tensor in work.tensors
-        ]
-        return Padded(dense[0], dense[1], dense[2], None, k)
-    real = torch.arange(most) < sizes[:, None]
-    real = real.to(work.queries.device)
+    least, most = int(sizes.min()), int(sizes.max())
+    real = (torch.arange(most) < sizes[:, None]).to(work.queries.device)
     padded = []
     for tensor in work.tensors:
-        rows = tensor.new_zeros(count, most, tensor.shape[0], tensor.shape[2])
+        rows = tensor.new_zeros(len(sizes), most, tensor.shape[0], tensor.shape[2])
         rows[real] = tensor.transpose(0, 1)
         padded.append(rows.transpose(1, 2).contiguous())
-    return Padded(padded[0], padded[1], padded[2], real, k)
+    k, some = min(work.k, least), None if least == most else real
+    return Workload(padded[0], padded[1], padded[2], work.ptr, k, some)
 
 
 class Source:
@@ -128,12 +118,12 @@ class Source:
     def draw(self, n: int, device: torch.device) -> Workload:
         """Inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
         shape = self.shape
-        ptr = (0, n) if shape.graph_sizes is None else _pointers(shape.graph_sizes)
+        ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
         if self._trained is not None:
-            if n > self._trained[0].shape[1]:
+            if n > (self.largest or 0):
                 raise UsageError(
                     f"{shape.data} has not that many rows.",
-                    expected=f"at most {self._trained[0].shape[1]}",
+                    expected=f"at most {self.largest}",
                     found=str(n),
                     next="a smaller --max-n, or dump a run on larger graphs",
                 )
@@ -184,26 +174,18 @@ def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
 
 def graph_sizes(text: str, *, seed: int = 0) -> tuple[int, ...]:
     """``2000x150`` (graphs × nodes) or ``2000x50..250`` (sizes drawn evenly) as a list of sizes."""
-    count, _, size = text.partition("x")
-    low, _, high = size.partition("..")
-    numbers = [count, low, high or low]
-    if not all(number.isdecimal() and 0 < int(number) <= 10**8 for number in numbers) or int(low) > int(
-        high or low
-    ):
+    found = re.fullmatch(r"([1-9]\d{0,7})x([1-9]\d{0,7})(?:\.\.([1-9]\d{0,7}))?", text)
+    count, low, high = (int(number) for number in found.groups(found[2])) if found else (0, 0, 0)
+    if not 0 < low <= high:
         raise UsageError(
-            "--graphs is no number and size of graphs.",
+            "--graphs is not a number and a size of graphs.",
             expected="GRAPHSxNODES, such as 2000x150 or 2000x50..250",
             found=text,
             left="nothing was measured",
             next="kmip-data bench attention --graphs 2000x150 --k 15",
         )
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(int(low), int(high or low) + 1, (int(count),), generator=generator)
-    return tuple(drawn.tolist())
-
-
-def _pointers(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (0, *torch.tensor(sizes).cumsum(0).tolist())
+    return tuple(torch.randint(low, high + 1, (count,), generator=generator).tolist())
 
 
 def _largest_graph(path: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -212,5 +194,4 @@ def _largest_graph(path: str) -> tuple[Tensor, Tensor, Tensor]:
 
     found = read_projections(Path(path).expanduser())
     graph = max(range(len(found.sizes)), key=lambda g: found.sizes[g])
-    sample = next(found.samples([len(found.layers) - 1], [graph]))
-    return sample.queries, sample.keys, sample.values
+    return next(found.samples([len(found.layers) - 1], [graph]))[2:]

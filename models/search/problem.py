@@ -99,10 +99,7 @@ class SearchProblem:
 
 
 def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
-    rows = np.array(ptr, np.int64)
-    edges = np.empty((len(rows) - 1, 2), np.int64)
-    edges[:, 0], edges[:, 1] = rows[:-1], rows[1:]
-    return edges
+    return np.stack([ptr[:-1], ptr[1:]], axis=1).astype(np.int64)
 
 
 def check_problem(
@@ -212,7 +209,7 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
 
 def _check_rows(name: str, rows: Tensor) -> None:
     if not isinstance(rows, Tensor):
-        raise UsageError(f"{name} is no tensor", expected="a torch.Tensor", found=type(rows).__name__)
+        raise UsageError(f"{name} is not a tensor", expected="a torch.Tensor", found=type(rows).__name__)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
         raise UsageError(
             f"{name} has the wrong shape",

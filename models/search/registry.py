@@ -13,7 +13,6 @@ It is found by being there.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import logging
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import UsageError
+from kmip_data.manifest import unknown_name
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import modules_in
@@ -75,17 +75,9 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 
 def get_backend(name: str) -> Any:
     """The backend of that name; an unknown one is an error that names the nearest."""
-    module = all_backends().get(name)
-    if module is None:
-        near = difflib.get_close_matches(name, backend_names(), 1)
-        raise UsageError(
-            f"no search backend is called {name!r}",
-            expected="one of " + ", ".join(backend_names()),
-            found=name,
-            left=LEFT,
-            next=f"did you mean {near[0]!r}?" if near else "kmip-data doctor (lists them)",
-        )
-    return module
+    if name not in all_backends():
+        raise unknown_name("search backend", name, list(backend_names()), command="kmip-data doctor")
+    return all_backends()[name]
 
 
 def check_backend(name: str, device_type: str) -> None:

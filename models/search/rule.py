@@ -67,7 +67,7 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
         return best[..., :k], places[..., :k] if index is None else index.gather(-1, places[..., :k])
     if index is None:
         index = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
-    # One integer a pair orders as (score, lower index first): all distinct, so topk has no ties to break.
+    # One integer per pair orders as (score, lower index first): all distinct, so topk has no ties to break.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     keys = (bits.long() << 32) | (_LOW - index)

@@ -60,7 +60,7 @@ def sum_of(text):
     ("args", "word"),
     [
         (["--methods", "naiv"], "Did you mean 'naive'"),
-        (["--max-n", "many"], "is no number"),
+        (["--max-n", "many"], "is not a number"),
         (["--min-n", "200", "--max-n", "300"], "no size between"),
         (["--data", "uniform"], "no data called 'uniform'"),
         (["--data", "trained:no-such-file"], "no-such-file"),

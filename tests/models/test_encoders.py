@@ -7,9 +7,9 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.manifest import load_manifest
 from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES, EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.standardisation import constants_of
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -68,10 +68,10 @@ def test_atoms_and_bonds_are_ogbs() -> None:
 @pytest.mark.parametrize(
     ("registry", "name", "constants"),
     [
-        (NODE_ENCODERS, "voc", constants_of("pascalvoc-sp", "node/x")),
-        (NODE_ENCODERS, "coco", constants_of("coco-sp", "node/x")),
-        (EDGE_ENCODERS, "voc", constants_of("pascalvoc-sp", "edge/attr")),
-        (EDGE_ENCODERS, "coco", constants_of("coco-sp", "edge/attr")),
+        (NODE_ENCODERS, "voc", load_manifest("pascalvoc-sp").standardisation["node/x"]),
+        (NODE_ENCODERS, "coco", load_manifest("coco-sp").standardisation["node/x"]),
+        (EDGE_ENCODERS, "voc", load_manifest("pascalvoc-sp").standardisation["edge/attr"]),
+        (EDGE_ENCODERS, "coco", load_manifest("coco-sp").standardisation["edge/attr"]),
     ],
 )
 def test_superpixels_are_standardised_first(registry, name, constants) -> None:

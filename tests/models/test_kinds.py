@@ -18,9 +18,10 @@ import kmip_data.models
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
-from kmip_data.models.budget import count_parameters, fit_hidden_dim
+from kmip_data.models.budget import count_parameters
 from kmip_data.models.heads import pool
 from kmip_data.models.kinds import Footprint, Place
+from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
@@ -231,7 +232,7 @@ import torch
 from torch_geometric.data import Data
 from support.training_data import learnable_build, tiny_config
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.budget import fit_hidden_dim
+from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.overrides import apply_overrides, documented_keys, read_config, to_toml
 
 config = ModelConfig(layers=1, hidden_dim=9, attention={"kind": "halved"}, local="none", feed_forward=False)

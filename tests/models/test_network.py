@@ -177,7 +177,7 @@ def test_names() -> None:
     with pytest.raises(ValidationError, match="gps-kmop") as caught:
         network(name="gps-kmop")
     assert "Did you mean 'gps-kmip'" in str(caught.value)
-    with pytest.raises(UsageError, match="did you mean 'dense'"):
+    with pytest.raises(UsageError, match="Did you mean 'dense'"):
         network(search="dens")
 
 

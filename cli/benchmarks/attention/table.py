@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,8 +18,10 @@ from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.runtime.threads import available_cores
 
 CPU = torch.device("cpu")
+FLAT = "FAISS IndexFlatIP, built each time"
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,15 @@ def measure(*, quick: bool = False, trained: str | None = None, threads: int | N
         Of every library; all cores of this process by default.
     """
     sizes = QUICK if quick else FULL
-    with _threads(threads):
-        for row in _all_rows(sizes, trained, threads):
-            found = replace(
-                row, note=f"attention: {row.note or 'the same number of threads for every library'}"
-            )
+    with _threads(threads or available_cores()):
+        for row in [_on_trained(trained, sizes)] if trained is not None else _all_rows(sizes, threads):
+            note = f"attention: {row.note or 'the same number of threads for every library'}"
+            found = replace(row, note=note)
             # The targets are for the full sizes.
             yield replace(found, target="", met=None) if quick else found
 
 
-def _all_rows(sizes: Sizes, trained: str | None, threads: int | None) -> Iterator[Row]:
-    if trained is not None:
-        yield _on_trained(trained, sizes)
-        return
+def _all_rows(sizes: Sizes, threads: int | None) -> Iterator[Row]:
     yield from _against_faiss(sizes)
     yield from _by_itself(sizes)
     yield _on_the_sphere(sizes)
@@ -69,8 +66,7 @@ def _all_rows(sizes: Sizes, trained: str | None, threads: int | None) -> Iterato
 
 
 def _search(work: Workload) -> Callable[[], object]:
-    queries, keys, _ = work.tensors
-    return lambda: topk_inner_product(queries, keys, work.k, query_ptr=work.ptr)
+    return lambda: topk_inner_product(work.queries, work.keys, work.k, query_ptr=work.ptr)
 
 
 def _peer(name: str, work: Workload) -> Callable[[], object] | None:
@@ -78,69 +74,51 @@ def _peer(name: str, work: Workload) -> Callable[[], object] | None:
     method = get_method(name)
     if method.search is None or method.unusable("cpu") is not None:
         return None
-    search, inputs = method.search, pad(work)
-    return lambda: search(inputs, CHUNK["cpu"])
+    return partial(method.search, pad(work), CHUNK["cpu"])
 
 
 def _row(
     what: str,
     against: str,
-    ours: Callable[[], object],
-    theirs: Callable[[], object] | None,
+    sides: tuple[Callable[[], object], Callable[[], object] | None],
     *,
     target: float,
     repeats: int,
     warmup: int = 1,
-    missing: str = "not installed",
 ) -> Row:
+    ours, theirs = sides
+    times = compare(ours, theirs or (lambda: None), repeats=repeats, warmup=warmup)
+    row = Row.compared(what, against, times, target=target)
     if theirs is None:
-        alone = compare(ours, lambda: None, repeats=repeats)[0]
-        return Row(what=what, against=against, ours=alone, theirs=None, unit="s", ratio=None, note=missing)
-    mine, other, ratio, spread = compare(ours, theirs, repeats=repeats, warmup=warmup)
-    return Row(
-        what=what,
-        against=against,
-        ours=mine,
-        theirs=other,
-        unit="s",
-        ratio=ratio,
-        spread=spread,
-        target=f"≥ {target:g}×",
-        met=ratio >= target,
-    )
+        return replace(row, theirs=None, ratio=None, spread=None, target="", met=None, note="not installed")
+    return row
 
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
     work, small = (Source(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
+    symbolic = get_method("symbolic")
     theirs, compile_it = _peer("symbolic", work), _peer("symbolic", small)
     _search(work)()
     if compile_it is not None:
         compile_it()
+    what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
+    yield _row(what, "KeOps argKmin", (_search(work), theirs), target=40, repeats=1, warmup=0)
+    padded = pad(work)
+
+    def as_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return symbolic.attend(replace(padded, queries=q[None], keys=k[None], values=v[None]), CHUNK["cpu"])
+
+    ours = _step(lambda q, k, v: kmip_attention(q, k, v, work.k), work)
+    ours()
     yield _row(
-        f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian",
-        "KeOps argKmin",
-        _search(work),
-        theirs,
-        target=40,
+        f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10",
+        "the paper's path",
+        (ours, None if theirs is None else _step(as_the_paper, work)),
+        target=20,
         repeats=1,
         warmup=0,
     )
-    symbolic = get_method("symbolic")
-    what, against = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10", "the paper's path"
-    ours = _step(lambda q, k, v: kmip_attention(q, k, v, work.k), work)
-    ours()
-    if theirs is None:
-        yield _row(what, against, ours, None, target=20, repeats=1)
-        return
-    padded = pad(work)
-    attend = _step(
-        lambda q, k, v: symbolic.attend(
-            replace(padded, queries=q[None], keys=k[None], values=v[None]), CHUNK["cpu"]
-        ),
-        work,
-    )
-    yield _row(what, against, ours, attend, target=20, repeats=1, warmup=0)
 
 
 def _step(attend: Callable[[Tensor, Tensor, Tensor], Tensor], work: Workload) -> Callable[[], object]:
@@ -157,14 +135,9 @@ def _step(attend: Callable[[Tensor, Tensor, Tensor], Tensor], work: Workload) ->
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
         work = Source(Shape(k=k)).draw(sizes.nodes, CPU)
-        yield _row(
-            f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian",
-            "FAISS IndexFlatIP, built each time",
-            _search(work),
-            _peer("faiss-flat", work),
-            target=target,
-            repeats=sizes.repeats,
-        )
+        sides = _search(work), _peer("faiss-flat", work)
+        what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
+        yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
 
 
 def _by_itself(sizes: Sizes) -> Iterator[Row]:
@@ -185,14 +158,8 @@ def _by_itself(sizes: Sizes) -> Iterator[Row]:
     many = Source(Shape()).draw(sizes.many, CPU)
     points = []
     for load in (work, many):
-        run = _search(load)
-        run()
-        times = []
-        for _ in range(max(1, sizes.repeats - 2)):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        points.append((load.queries.shape[1], statistics.median(times)))
+        seconds = compare(_search(load), lambda: None, repeats=max(1, sizes.repeats - 2))[0]
+        points.append((load.queries.shape[1], seconds))
     exponent = growth_exponent(points) or 0.0
     yield Row(
         what=f"growth of time from {sizes.nodes:,} to {sizes.many:,} nodes: exponent of n",
@@ -210,32 +177,18 @@ def _on_trained(file: str, sizes: Sizes) -> Row:
     source = Source(Shape(data=f"trained:{file}"))
     work = source.draw(source.largest or 0, CPU)
     heads, n, d = work.queries.shape
-    return _row(
-        f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10",
-        "FAISS IndexFlatIP, built each time",
-        _search(work),
-        _peer("faiss-flat", work),
-        target=2,
-        repeats=sizes.repeats,
-    )
+    what = f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10"
+    sides = _search(work), _peer("faiss-flat", work)
+    return _row(what, FLAT, sides, target=2, repeats=sizes.repeats)
 
 
 def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
     work = Source(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
+    what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
     rows = [
-        _row(
-            f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10",
-            against,
-            _search(work),
-            _peer(name, work),
-            target=0.8,
-            repeats=max(1, sizes.repeats - 2),
-        )
-        for name, against in (
-            ("naive", "matrix product + topk, in chunks"),
-            ("faiss-flat", "FAISS IndexFlatIP, built each time"),
-        )
+        _row(what, against, (_search(work), _peer(name, work)), target=0.8, repeats=repeats)
+        for name, against in (("naive", "matrix product + topk, in chunks"), ("faiss-flat", FLAT))
     ]
     return min((row for row in rows if row.ratio is not None), key=lambda row: row.ratio or 0.0)
 
@@ -248,19 +201,12 @@ def _ragged(sizes: Sizes) -> Row:
     def theirs() -> object:
         return (padded.queries @ padded.keys.mT).topk(15, dim=-1)
 
-    return _row(
-        f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15",
-        "padded matrix product + topk",
-        _search(work),
-        theirs,
-        target=5,
-        repeats=sizes.repeats,
-    )
+    what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
+    sides = _search(work), theirs
+    return _row(what, "padded matrix product + topk", sides, target=5, repeats=sizes.repeats)
 
 
 def _memory(sizes: Sizes, threads: int | None) -> Row:
-    from kmip_data.runtime.threads import available_cores
-
     cell = sweep(
         ["auto"],
         [sizes.nodes],
@@ -284,14 +230,11 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def _threads(count: int) -> Iterator[None]:
     """The same number of threads for torch, our kernels and FAISS, while inside."""
-    from kmip_data.runtime.threads import available_cores
-
-    wanted = count or available_cores()
     with suppress(ImportError):
         import faiss
 
-        faiss.omp_set_num_threads(wanted)
-    with thread_count(wanted):
+        faiss.omp_set_num_threads(count)
+    with thread_count(count):
         yield

@@ -1,4 +1,4 @@
-"""The encodings that can be added to a build, one a module with ``ENCODING``, found by being there."""
+"""The encodings that can be added to a build, one per module with ``ENCODING``, found by being there."""
 
 from __future__ import annotations
 

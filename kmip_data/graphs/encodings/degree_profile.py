@@ -26,18 +26,7 @@ class Profile(Encoding):
 
     def columns(self) -> tuple[Column, ...]:
         """``degree_profile`` (N, 5)."""
-        return (
-            Column(
-                key="node/degree_profile",
-                attribute="degree_profile",
-                stored="float32",
-                presented="float32",
-                shape=(len(FIELDS),),
-                fields=FIELDS,
-                doc=self.definition,
-                low=0.0,
-            ),
-        )
+        return (self.column("node", "degree_profile", len(FIELDS), fields=FIELDS, low=0.0),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """All graphs at once."""

@@ -31,16 +31,10 @@ class Laplacian(Encoding):
 
     def columns(self) -> tuple[Column, ...]:
         """``lappe_vectors`` (N, K), and ``lappe_values`` (K) a graph."""
-        wanted: dict[str, Any] = {
-            "stored": "float32",
-            "presented": "float32",
-            "shape": (self.parameter,),
-            "finite": False,
-            "doc": self.definition,
-        }
+        count = self.parameter
         return (
-            Column(key="graph/lappe_values", attribute="lappe_values", low=0.0, **wanted),
-            Column(key="node/lappe_vectors", attribute="lappe_vectors", low=-1.0001, high=1.0001, **wanted),
+            self.column("graph", "lappe_values", count, finite=False, low=0.0),
+            self.column("node", "lappe_vectors", count, finite=False, low=-1.0001, high=1.0001),
         )
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:

@@ -26,27 +26,13 @@ class RandomWalk(Encoding):
 
     def columns(self) -> tuple[Column, ...]:
         """``rwse`` (N, T)."""
-        return (
-            Column(
-                key="node/rwse",
-                attribute="rwse",
-                stored="float32",
-                presented="float32",
-                shape=(self.parameter,),
-                doc=self.definition,
-                low=0.0,
-            ),
-        )
+        return (self.column("node", "rwse", self.parameter, low=0.0),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """All graphs at once: they are one graph of several components."""
         check()
-        nodes = int(graphs.node_ptr[-1])
-        return {
-            "node/rwse": random_walk_encoding(
-                graphs.joined(), nodes, self.parameter, node_ptr=graphs.node_ptr
-            )
-        }
+        edges, nodes = graphs.joined(), int(graphs.node_ptr[-1])
+        return {"node/rwse": random_walk_encoding(edges, nodes, self.parameter, node_ptr=graphs.node_ptr)}
 
 
 ENCODING = RandomWalk

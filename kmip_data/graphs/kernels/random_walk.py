@@ -1,4 +1,4 @@
-"""Compiled kernels of :mod:`kmip_data.graphs.random_walk`."""
+"""Compiled kernel of :mod:`kmip_data.graphs.random_walk`."""
 
 from __future__ import annotations
 
@@ -6,64 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.runtime.compiled import njit_nogil
-
-
-@njit_nogil()
-def group(
-    key: NDArray[np.int64], value: NDArray[np.int64], nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Values of each key in their order: where those of a node begin (N + 1), and the values (E)."""
-    first = np.zeros(nodes + 1, np.int64)
-    for k in key:
-        first[k + 1] += 1
-    for i in range(nodes):
-        first[i + 1] += first[i]
-    place = first[:-1].copy()
-    grouped = np.empty(len(value), np.int64)
-    for e in range(len(value)):
-        k = key[e]
-        grouped[place[k]] = value[e]
-        place[k] += 1
-    return first, grouped
-
-
-@njit_nogil()
-def rows_of(first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The key of each grouped value (E)."""
-    rows = np.empty(first[-1], np.int64)
-    for i in range(len(first) - 1):
-        rows[first[i] : first[i + 1]] = i
-    return rows
-
-
-@njit_nogil()
-def find_reversible(
-    node_ptr: NDArray[np.int64],
-    first: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    first_in: NDArray[np.int64],
-    sources: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Whether the graph of each node (N) has every edge as often in one direction as in the other.
-
-    Targets of a node and sources of a node must be sorted.
-    """
-    found = np.empty(len(first) - 1, np.bool_)
-    for g in range(len(node_ptr) - 1):
-        a, b = node_ptr[g], node_ptr[g + 1]
-        same = True
-        for i in range(a, b):
-            if first[i + 1] - first[i] != first_in[i + 1] - first_in[i]:
-                same = False
-                break
-            for e in range(first[i + 1] - first[i]):
-                if targets[first[i] + e] != sources[first_in[i] + e]:
-                    same = False
-                    break
-            if not same:
-                break
-        found[a:b] = same
-    return found
 
 
 @njit_nogil()
@@ -76,6 +18,9 @@ def walk(
     stop: int,
 ) -> None:
     """Fill the rows ``start:stop`` of ``out`` (N, T) with return probabilities.
+
+    Node i has the edges ``first[i]:first[i + 1]``; where ``reversible`` (N,), its graph has every edge as
+    often in one direction as in the other.
 
     The distribution of the walker is kept only where it can be: on the nodes reached so far. A
     reversible walk needs half the steps, because :math:`P^s_{ij} d_i = P^s_{ji} d_j`, so

@@ -1,1 +1,1 @@
-"""Kinds of attention, one a module: :mod:`kmip_data.models.kinds` says what it holds."""
+"""Kinds of attention, one per module: :mod:`kmip_data.models.kinds` says what it holds."""

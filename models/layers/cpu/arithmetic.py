@@ -8,15 +8,13 @@ there. Lanes that are not are zero when loaded, and are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic as numba_intrinsic
 
-from kmip_data.models.search.cpu.lanes import Lanes
+from kmip_data.models.search.cpu.lanes import Lanes, broadcast, primitive
 
 LANES = 16
 
@@ -24,11 +22,6 @@ _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
 _KIND = Lanes(types.float32)
-
-
-def intrinsic(code: Callable[..., Any]) -> Any:
-    """:func:`numba.extending.intrinsic`; what kernels call has other arguments than its code generator."""
-    return numba_intrinsic(code)
 
 
 def _every(value: float) -> Any:
@@ -42,15 +35,9 @@ def _every_integer(value: int) -> Any:
 _NUMBERS = ir.Constant(_INTEGERS, list(range(LANES)))
 
 
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
-    nothing = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, nothing, _every_integer(0))
-
-
 def _there(builder: Any, count: Any) -> Any:
     """Mask of the first ``count`` lanes."""
-    limit = _splat(builder, builder.trunc(count, ir.IntType(32)), _INTEGERS)
+    limit = broadcast(builder, builder.trunc(count, ir.IntType(32)), LANES)
     return builder.icmp_signed("<", _NUMBERS, limit)
 
 
@@ -66,7 +53,7 @@ def _function(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 _ALIGNED = ir.Constant(ir.IntType(32), 4)
 
 
-@intrinsic
+@primitive
 def load(typing: Any, array: Any, start: Any, count: Any) -> Any:
     """The first ``count`` elements from ``start`` of a flat float32 array; nothing checks that they exist."""
 
@@ -80,7 +67,7 @@ def load(typing: Any, array: Any, start: Any, count: Any) -> Any:
     return _KIND(array, types.int64, types.int64), generate
 
 
-@intrinsic
+@primitive
 def store(typing: Any, array: Any, start: Any, count: Any, lanes: Any) -> Any:
     """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
 
@@ -95,16 +82,6 @@ def store(typing: Any, array: Any, start: Any, count: Any, lanes: Any) -> Any:
     return types.none(array, types.int64, types.int64, _KIND), generate
 
 
-@intrinsic
-def splat(typing: Any, value: Any) -> Any:
-    """A register whose lanes all hold a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _splat(builder, args[0], _FLOATS)
-
-    return _KIND(types.float32), generate
-
-
 def _binary(name: str) -> Any:
     def typed(typing: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -115,9 +92,9 @@ def _binary(name: str) -> Any:
     return typed
 
 
-plus = intrinsic(_binary("fadd"))  #: ``a + b``; with a product, rounded once where the processor can
-minus = intrinsic(_binary("fsub"))  #: ``a − b``
-times = intrinsic(_binary("fmul"))  #: ``a · b``
+plus = primitive(_binary("fadd"))  #: ``a + b``; with a product, rounded once where the processor can
+minus = primitive(_binary("fsub"))  #: ``a − b``
+times = primitive(_binary("fmul"))  #: ``a · b``
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
@@ -126,7 +103,7 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
 _LARGEST = 87.0  # e^87 is finite in float32, e^-87 is normal
 
 
-@intrinsic
+@primitive
 def sigmoid(typing: Any, lanes: Any) -> Any:
     """1 / (1 + e^−z), to a few units in the last place also where it is tiny (z > −87); NaN stays NaN."""
 
@@ -152,7 +129,7 @@ def sigmoid(typing: Any, lanes: Any) -> Any:
     return _KIND(_KIND), generate
 
 
-@intrinsic
+@primitive
 def where_above(typing: Any, lanes: Any, limit: Any, value: Any) -> Any:
     """``value`` in the lanes that are above ``limit``, else 0."""
 
@@ -162,7 +139,7 @@ def where_above(typing: Any, lanes: Any, limit: Any, value: Any) -> Any:
     return _KIND(_KIND, _KIND, _KIND), generate
 
 
-@intrinsic
+@primitive
 def where_drawn(typing: Any, seed: Any, number: Any, dropped: Any, value: Any) -> Any:
     """``value`` in the lanes that dropout keeps, else 0: lane i asks for element ``number + i``.
 
@@ -183,13 +160,13 @@ def where_drawn(typing: Any, seed: Any, number: Any, dropped: Any, value: Any) -
             return builder.trunc(builder.lshr(value, ir.Constant(value.type, 32)), word)
 
         # Numbers beyond 2³² differ in the second half of the seed.
-        start = builder.add(_splat(builder, builder.trunc(number, word), _INTEGERS), _NUMBERS)
-        start = builder.xor(start, _splat(builder, builder.trunc(seed, word), _INTEGERS))
+        start = builder.add(broadcast(builder, builder.trunc(number, word), LANES), _NUMBERS)
+        start = builder.xor(start, broadcast(builder, builder.trunc(seed, word), LANES))
         second = builder.add(high(seed), builder.mul(high(number), ir.Constant(word, 0x9E3779B9)))
-        hashed = builder.xor(mixed(start, 17, 0xED5AD4BB), _splat(builder, second, _INTEGERS))
+        hashed = builder.xor(mixed(start, 17, 0xED5AD4BB), broadcast(builder, second, LANES))
         hashed = mixed(mixed(hashed, 11, 0xAC4C1B51), 15, 0x31848BAB)
         hashed = builder.xor(hashed, builder.lshr(hashed, _every_integer(14)))
-        limit = _splat(builder, builder.trunc(dropped, word), _INTEGERS)
+        limit = broadcast(builder, builder.trunc(dropped, word), LANES)
         return builder.select(builder.icmp_unsigned("<", hashed, limit), _every(0), value)
 
     return _KIND(types.int64, types.int64, types.int64, _KIND), generate

@@ -19,12 +19,12 @@ from kmip_data.models.layers.cpu.arithmetic import (
     minus,
     plus,
     sigmoid,
-    splat,
     store,
     times,
     where_above,
     where_drawn,
 )
+from kmip_data.models.search.cpu.lanes import splat
 from kmip_data.runtime.compiled import njit_nogil
 
 Floats = NDArray[np.float32]
@@ -222,17 +222,6 @@ def differentiate(
                 part = plus(load(grad_message, row, count), times(opened, of_message))
                 store(grad_message, row, count, part)
             store(grad_target, place, count, total)
-
-
-@njit_nogil()
-def source_window(neighbor: Table, start: int, stop: int) -> tuple[int, int]:
-    """Smallest source of the nodes ``start`` to ``stop``, and one more than the largest."""
-    low, high = int(neighbor[start, 0]), int(neighbor[start, 0])
-    for node in range(start, stop):
-        for slot in range(neighbor.shape[1]):
-            source = int(neighbor[node, slot])
-            low, high = min(low, source), max(high, source)
-    return low, high + 1
 
 
 def flat(array: Any) -> Floats:

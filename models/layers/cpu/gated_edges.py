@@ -28,7 +28,7 @@ GRAIN = 64  #: nodes that are worth handing to a thread
 
 @dataclass(frozen=True)
 class _Options:
-    """What of a call is no tensor."""
+    """The arguments of a call that are not tensors."""
 
     edges: NeighborTable
     norm: BatchNorm | None
@@ -169,7 +169,7 @@ class _GatedEdges(torch.autograd.Function):
         of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
         arguments = d, neighbor, of_edges, flat(message), _flat(*of_sums), flat(norm), options.dropout
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
-        # A few parts at a time, one a thread: their gradients of z are used at once, then overwritten.
+        # A few parts at a time, one per thread: their gradients of z are used at once, then overwritten.
         parts = options.edges.parts
         step = min(num_threads(), len(parts))
         largest = max(part.stop - part.start for part in parts) * k

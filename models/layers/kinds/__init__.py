@@ -1,1 +1,1 @@
-"""Kinds of message passing, one a module: :mod:`kmip_data.models.kinds` says what it holds."""
+"""Kinds of message passing, one per module: :mod:`kmip_data.models.kinds` says what it holds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
 _TREE_DIM = 20.0  # directions that the keys take evenly, above which no cone excludes much
 _CLIMB = 1500  # leaves of the flat scan that a tree's own work for a query is worth
 _TIES = 0.1  # of a sample of queries: exact
-_GIANTS, _GIANT = 16, 16.0  # so many keys longer than all others by such a factor are searched apart
+_GIANTS, _GIANT = 16, 16.0  # up to this many keys, longer than all others by this factor, are searched apart
 _ROWS = 4096  # queries whose results are merged at a time
 _SAMPLE = 128  # most queries tried beforehand, of 64 one
 _WARM = 3  # twigs searched first
@@ -132,21 +132,25 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
-    share = 1.0
+
+    def climb(some: slice | I64, start: int, stop: int, *found: Any) -> int:
+        return int(search_tree(tree, queries[some], keys, named[some], k, low, _WARM, start, stop, *found))
+
+    def scan(some: slice | I64, start: int, stop: int, *found: Any) -> None:
+        search_flat(tree, queries[some], keys, k, low, start, stop, *found)
+
     tried = min(_SAMPLE, -(-len(queries) // 64))
     some = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
     failed = np.zeros(tried, np.bool_)
-    scratch = np.empty((tried, k), np.float32), np.empty((tried, k), np.int64)
+    found = np.empty((tried, k), np.float32), np.empty((tried, k), np.int64), failed
+    share = 1.0
     if try_tree:
-        leaves = search_tree(
-            tree, queries[some], keys, named[some], k, low, _WARM, 0, tried, *scratch, failed
-        )
-        share = leaves / (tried * len(keys) / 16)
+        share = climb(some, 0, tried, *found) / (tried * len(keys) / 16)
     else:
-        search_flat(tree, queries[some], keys, k, low, 0, tried, *scratch, failed)
-    climb = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
+        scan(some, 0, tried, *found)
     alike = float((failed & ~zero[some]).mean())
-    way = "exact" if alike > _TIES else "tree" if climb and try_tree else "flat"
+    pays = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
+    way = "exact" if alike > _TIES else "tree" if pays and try_tree else "flat"
     log.debug(
         "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
         way, len(keys), len(queries), f": cones leave {share:.0%} of the keys" if try_tree else "",
@@ -155,18 +159,11 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     if way == "exact":
         _exactly_for(arrays, head, query_rows, key_rows)
         return
-    failed = np.zeros(len(queries), np.bool_)
-
+    search = climb if way == "tree" else scan
     visited = share * len(keys) if way == "tree" else len(keys)  # keys multiplied for a query
-
-    def rows(start: int, stop: int) -> None:
-        if way == "tree":
-            search_tree(tree, queries, keys, named, k, low, _WARM, start, stop, scores, indices, failed)
-        else:
-            search_flat(tree, queries, keys, k, low, start, stop, scores, indices, failed)
-
+    failed = np.zeros(len(queries), np.bool_)
     for_ranges(
-        rows,
+        lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
         # Queries go through a tree by 64.
@@ -176,12 +173,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     )
     rest = np.flatnonzero(failed & ~zero)
     if len(rest):
-        few = _Arrays(
-            queries[rest][None],
-            keys[None],
-            np.empty((1, len(rest), k), np.float32),
-            np.empty((1, len(rest), k), np.int64),
-        )
+        few = _Arrays(queries[rest][None], keys[None], scores[rest][None], indices[rest][None])
         _exactly_for(few, 0, np.array([0, len(rest)]), np.array([0, len(keys)]))
         scores[rest], indices[rest] = few.scores[0], few.indices[0] + low
 

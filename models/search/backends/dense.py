@@ -8,7 +8,6 @@ whole. Small graphs are padded to a common size, many at a time, and always scor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -44,55 +43,50 @@ def rank(_problem: SearchProblem) -> int:
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Scores (H, N, k) and indices (H, N, k) by the rule."""
+    """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
     scores, indices = problem.new_result()
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
-    for tile in _tiles(problem, limit):
-        if tile.graphs is None:
-            _search_large(problem, tile, limit, scores, indices)
-        else:
-            _search_small(problem, tile.graphs, scores, indices)
-    return scores, indices
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Some query rows of one graph, or several small graphs whole."""
-
-    rows: tuple[int, int] = (0, 0)
-    keys: tuple[int, int] = (0, 0)
-    graphs: tuple[int, ...] | None = None
-
-
-def _tiles(problem: SearchProblem, limit: int) -> Iterator[_Tile]:
-    """Cut the work so that no tile scores more than ``limit`` pairs (one row at least)."""
-    sizes = []
-    for graph, (start, stop) in enumerate(zip(problem.query_ptr, problem.query_ptr[1:], strict=False)):
-        low, high = problem.key_ptr[graph], problem.key_ptr[graph + 1]
+    small = []
+    for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):
+        (start, stop), (low, high) = rows.tolist(), keys.tolist()
         if start == stop or low == high:
             continue
         if max(stop - start, high - low) <= _SMALL:
-            sizes.append((high - low, stop - start, graph))
+            small.append((high - low, stop - start, graph))
             continue
         step = max(1, limit // (problem.heads * (high - low)))
         for row in range(start, stop, step):
-            yield _Tile((row, min(row + step, stop)), (low, high))
-    sizes.sort()  # neighbours in size waste least on padding
+            _search_large(problem, (row, min(row + step, stop)), (low, high), limit, scores, indices)
+    for graphs in _groups(small, limit // problem.heads):
+        _search_small(problem, graphs, scores, indices)
+    return scores, indices
+
+
+def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
+    """Small graphs, given as (keys, queries, graph), that are padded together to at most ``limit`` pairs."""
     group: list[int] = []
     widest = tallest = 0
-    for keys, rows, graph in sizes:
+    for keys, rows, graph in sorted(sizes):  # neighbours in size waste least on padding
         wide, tall = max(widest, keys), max(tallest, rows)
-        if group and (len(group) + 1) * wide * tall * problem.heads > limit:
-            yield _Tile(graphs=tuple(group))
+        if group and (len(group) + 1) * wide * tall > limit:
+            yield tuple(group)
             group, wide, tall = [], keys, rows
         group.append(graph)
         widest, tallest = wide, tall
     if group:
-        yield _Tile(graphs=tuple(group))
+        yield tuple(group)
 
 
-def _search_large(problem: SearchProblem, tile: _Tile, limit: int, scores: Tensor, indices: Tensor) -> None:
-    (start, stop), (low, high) = tile.rows, tile.keys
+def _search_large(
+    problem: SearchProblem,
+    rows: tuple[int, int],
+    of_keys: tuple[int, int],
+    limit: int,
+    scores: Tensor,
+    indices: Tensor,
+) -> None:
+    """Some query rows of one graph."""
+    (start, stop), (low, high) = rows, of_keys
     queries, keys = problem.queries[:, start:stop], problem.keys[:, low:high]
     k, count = min(problem.k, high - low), high - low
     if problem.dtype == torch.float32 and k + SPARE < count:
@@ -107,6 +101,7 @@ def _search_large(problem: SearchProblem, tile: _Tile, limit: int, scores: Tenso
 
 
 def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor) -> None:
+    """Several small graphs whole."""
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
     heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]

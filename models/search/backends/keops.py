@@ -68,7 +68,7 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
     try:
         # KeOps prints its warnings; standard output belongs to results.
         with contextlib.redirect_stdout(sys.stderr), _one_compiler_at_a_time(kernel):
-            lazy = _lazy_tensor()
+            lazy = lazy_tensor()
             products = (lazy(queries[:, :, None, :]) * lazy(keys[:, None, :, :])).sum(-1)
             found: Tensor = (-products).argKmin(count, dim=2)
     except (ImportError, OSError) as error:
@@ -94,7 +94,8 @@ def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> contextlib.Abstract
 
 
 @functools.cache
-def _lazy_tensor() -> Any:
+def lazy_tensor() -> Any:
+    """KeOps' class of symbolic matrices, without its chatter."""
     import pykeops
     from pykeops.torch import LazyTensor
 

@@ -77,6 +77,6 @@ def out_of_memory(problem: SearchProblem) -> OutOfResources:
         f" {problem.keys.shape[1]} keys, d = {dim}, k = {problem.k}",
         found="less",
         left="what was saved before is kept",
-        next="lower k or the number of heads, take fewer graphs a batch,"
+        next="lower k or the number of heads, take fewer graphs per batch,"
         " or --set model.attention.search=dense, which works in tiles of bounded memory",
     )

@@ -112,23 +112,22 @@ def search_by_graph(
             continue
         queries = problem.queries[:, start:stop].contiguous()
         keys = problem.keys[:, low:high].contiguous()
-        k, wanted = min(problem.k, high - low), problem.k + SPARE
-        if wanted < high - low:
-            errors = float32_sum_error(queries, keys)
-            step = max(1, RANKED // (problem.heads * (high - low))) if on_cpu else stop - start
-            for row in range(0, stop - start, step):
-                part = slice(row, row + step)
-                candidates, error = find(queries[:, part].contiguous(), keys, wanted), errors[:, part]
+        k, wanted, pairs = min(problem.k, high - low), problem.k + SPARE, problem.heads * (high - low)
+        errors = float32_sum_error(queries, keys) if wanted < high - low else None
+        if errors is None:  # all pairs of a graph this small are few
+            step = max(1, PAIRS // pairs)
+        else:
+            step = max(1, RANKED // pairs) if on_cpu else stop - start
+        for row in range(0, stop - start, step):
+            part = slice(row, min(row + step, stop - start))
+            some = queries[:, part].contiguous()
+            if errors is None:
+                found, rows = largest(score_block(some, keys), k)
+            else:
+                candidates, error = find(some, keys, wanted), errors[:, part]
                 lost = (candidates < 0).any(-1)
                 candidates[lost], error[lost] = torch.arange(wanted, device=problem.device), torch.inf
-                found, rows = settle(queries[:, part], keys, candidates, k, error, pairs=PAIRS)
-                to = slice(start + row, min(start + row + step, stop))
-                scores[:, to, :k], indices[:, to, :k] = found, rows + low
-            continue
-        # All pairs of a graph this small are few.
-        step = max(1, PAIRS // (problem.heads * (high - low)))
-        for row in range(0, stop - start, step):
-            found, rows = largest(score_block(queries[:, row : row + step], keys), k)
-            part = slice(start + row, min(start + row + step, stop))
-            scores[:, part, :k], indices[:, part, :k] = found, rows + low
+                found, rows = settle(some, keys, candidates, k, error, pairs=PAIRS)
+            to = slice(start + part.start, start + part.stop)
+            scores[:, to, :k], indices[:, to, :k] = found, rows + low
     return scores, indices

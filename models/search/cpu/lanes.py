@@ -21,7 +21,8 @@ from numba.extending import intrinsic, register_model
 # Numba is typed in part, and not for what a kernel sees of an intrinsic.
 cgutils: Any = numba.core.cgutils
 types: Any = numba.types
-_primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+#: What kernels call has other arguments than its code generator.
+primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: ir.IntType(64)}
 _LINE = 512  # bits
@@ -44,7 +45,7 @@ class _LanesModel(models.PrimitiveModel):
         )
 
 
-@_primitive
+@primitive
 def pointer(typing: Any, array: Any) -> Any:
     """Where the elements of a contiguous array begin; ``p[i]`` reads and writes them, counted from the front.
 
@@ -58,7 +59,7 @@ def pointer(typing: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-@_primitive
+@primitive
 def hold(typing: Any, array: Any) -> Any:
     """Keep an array alive up to here: a pointer to it does not."""
 
@@ -72,7 +73,7 @@ def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
     return builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
 
 
-@_primitive
+@primitive
 def load(typing: Any, data: Any, start: Any) -> Any:
     """The elements ``start`` … behind a pointer; nothing checks that they are there."""
     kind = Lanes(data.dtype)
@@ -85,7 +86,7 @@ def load(typing: Any, data: Any, start: Any) -> Any:
     return kind(data, types.int64), generate
 
 
-@_primitive
+@primitive
 def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
     """Write a register to the elements ``start`` … behind a pointer."""
 
@@ -97,18 +98,19 @@ def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
     return types.none(data, types.int64, lanes), generate
 
 
-@_primitive
+@primitive
 def splat(typing: Any, value: Any) -> Any:
     """A register whose lanes all hold ``value``."""
     kind = Lanes(value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _splat(builder, args[0], kind.count)
+        return broadcast(builder, args[0], kind.count)
 
     return kind(value), generate
 
 
-def _splat(builder: Any, value: Any, count: int) -> Any:
+def broadcast(builder: Any, value: Any, count: int) -> Any:
+    """A vector of ``count`` times the same value."""
     nothing = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count)
@@ -128,13 +130,13 @@ def _call(name: str, arity: int) -> Any:
     return generate
 
 
-@_primitive
+@primitive
 def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """``a · b + c``, rounded once where the processor can, else twice."""
     return a(a, b, c), _call("fmuladd", 3)
 
 
-@_primitive
+@primitive
 def square_root(typing: Any, a: Any) -> Any:
     """√a."""
     return a(a), _call("sqrt", 1)
@@ -150,23 +152,30 @@ def _binary(name: str) -> Callable[[Any, Any, Any], Any]:
     return typed
 
 
-minus = _primitive(_binary("fsub"))  #: ``a − b``
-times = _primitive(_binary("fmul"))  #: ``a · b``
+minus = primitive(_binary("fsub"))  #: ``a − b``
+times = primitive(_binary("fmul"))  #: ``a · b``
 
 
-@_primitive
-def at_least(typing: Any, a: Any, b: Any) -> Any:
-    """Bit i of the int64 result: lane i of ``a`` is ≥ that of ``b`` (never so for NaN)."""
+def _mask(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            holds = getattr(builder, compare)(sign, *args)
+            bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
+            return builder.zext(bits, ir.IntType(64))
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        holds = builder.fcmp_ordered(">=", *args)
-        bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
-        return builder.zext(bits, ir.IntType(64))
+        return types.int64(a, b), generate
 
-    return types.int64(a, b), generate
+    return typed
 
 
-@_primitive
+_REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
+at_least = primitive(
+    _mask(_REALS, ">=")
+)  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
+above = primitive(_mask(_WHOLES, ">"))  #: bit i of an int64: lane i of ``a`` is > that of ``b``; integers
+
+
+@primitive
 def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     """``yes`` where ``a`` ≥ ``b``, else ``no``, lane by lane."""
 
@@ -191,14 +200,13 @@ def _extreme(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
     return typed
 
 
-_REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
-maximum = _primitive(_extreme(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
-minimum = _primitive(_extreme(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
-larger = _primitive(_extreme(_WHOLES, ">"))  #: the larger, lane by lane; integers
-smaller = _primitive(_extreme(_WHOLES, "<"))  #: the smaller, lane by lane; integers
+maximum = primitive(_extreme(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
+minimum = primitive(_extreme(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+larger = primitive(_extreme(_WHOLES, ">"))  #: the larger, lane by lane; integers
+smaller = primitive(_extreme(_WHOLES, "<"))  #: the smaller, lane by lane; integers
 
 
-@_primitive
+@primitive
 def packed(typing: Any, sums: Any, low: Any) -> Any:
     """Float64 sums rounded to float32, as int64 of the same order above the 32 bits of ``low``; −0 as +0."""
     kind = Lanes(types.int64)
@@ -282,9 +290,9 @@ def _halves(count: int) -> list[tuple[int, int]]:
     return [(i, i + step) for step in steps for i in range(count) if not i & step]
 
 
-sort_16 = _primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
-absorb_16 = _primitive(_network(_odd_even(16), _halves(16)))
-merge_16 = _primitive(_network(_halves(16)))  #: the same, for lanes that fall and then rise, or rise and fall
+sort_16 = primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
+absorb_16 = primitive(_network(_odd_even(16), _halves(16)))
+merge_16 = primitive(_network(_halves(16)))  #: the same, for lanes that fall and then rise, or rise and fall
 
 
 def _across(name: str) -> Callable[[Any, Any], Any]:
@@ -301,20 +309,8 @@ def _across(name: str) -> Callable[[Any, Any], Any]:
     return typed
 
 
-largest_lane = _primitive(_across("fmax"))  #: of float32, without NaN
-smallest_lane = _primitive(_across("fmin"))  #: of float32, without NaN
-
-
-@_primitive
-def above(typing: Any, a: Any, b: Any) -> Any:
-    """Bit i of the int64 result: lane i of ``a`` is > that of ``b``; integers."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        holds = builder.icmp_signed(">", *args)
-        bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
-        return builder.zext(bits, ir.IntType(64))
-
-    return types.int64(a, b), generate
+largest_lane = primitive(_across("fmax"))  #: of float32, without NaN
+smallest_lane = primitive(_across("fmin"))  #: of float32, without NaN
 
 
 def _bits(name: str, *more: Any) -> Callable[[Any, Any], Any]:
@@ -330,13 +326,13 @@ def _bits(name: str, *more: Any) -> Callable[[Any, Any], Any]:
     return typed
 
 
-lowest_bit = _primitive(
+lowest_bit = primitive(
     _bits("cttz", ir.Constant(ir.IntType(1), 1))
 )  #: number of the lowest bit set; not of 0
-count_bits = _primitive(_bits("ctpop"))  #: how many bits are set
+count_bits = primitive(_bits("ctpop"))  #: how many bits are set
 
 
-@_primitive
+@primitive
 def float_bits(typing: Any, value: Any) -> Any:
     """The 32 bits of a float32 as a signed integer."""
 
@@ -346,7 +342,7 @@ def float_bits(typing: Any, value: Any) -> Any:
     return types.int64(types.float32), generate
 
 
-@_primitive
+@primitive
 def bits_float(typing: Any, bits: Any) -> Any:
     """The float32 whose bits are the low 32 of an integer."""
 

@@ -14,7 +14,7 @@ from kmip_data.datasets.city_columns import is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
-from kmip_data.models.budget import fit_hidden_dim
+from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.memory.machine import Size

@@ -45,7 +45,7 @@ def changed(value: float) -> torch.Tensor:
         ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
         ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
         ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]"]),
-        ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "did you mean 'keops'"]),
+        ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "Did you mean 'keops'"]),
         ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
     ],
 )

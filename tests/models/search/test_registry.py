@@ -97,7 +97,7 @@ def test_importing_search_loads_no_compiler() -> None:
 def test_a_backend_is_refused_before_there_is_a_problem() -> None:
     registry.check_backend("auto", "cpu")
     registry.check_backend("dense", "cpu")
-    with pytest.raises(UsageError, match="no search backend is called 'kepos'"):
+    with pytest.raises(UsageError, match="no search backend called 'kepos'"):
         registry.check_backend("kepos", "cpu")
     with pytest.raises(UsageError, match="'cpu' cannot") as caught:
         registry.check_backend("cpu", "cuda")

@@ -63,7 +63,7 @@ def test_kernels_in_the_interpreter() -> None:
 
 COMPILE = """
 import json
-from kmip_data.models.search.gpu import resources
+from support import triton_resources as resources
 found = {{}}
 for target, configurations in {sizes}.items():
     found[target] = [vars(each) for each in resources.packing_resources(target)]

@@ -6,7 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from kmip_data.models.layers.cpu.arithmetic import load, sigmoid, splat, store, where_drawn
+from kmip_data.models.layers.cpu.arithmetic import load, sigmoid, store, where_drawn
+from kmip_data.models.search.cpu.lanes import splat
 
 
 @numba.njit

@@ -1,7 +1,7 @@
 """Compile the kernels for a GPU that is not there, and read what they take of it.
 
-``python -m kmip_data.models.search.gpu.resources`` prints the table of ``docs/triton.md``. It
-cannot run in a process in which Triton interprets.
+``python tests/support/triton_resources.py`` prints the table of ``docs/triton.md``. It cannot run in a
+process in which Triton interprets.
 """
 
 from __future__ import annotations

@@ -1,0 +1,218 @@
+"""What the analyses share: options, where queries and keys come from, what is printed and saved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kmip_data.cli.shared.options import home_option, json_option, number_option, quiet_option
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.saving import check_prefix
+from kmip_data.errors import UsageError
+from kmip_data.format.card import remark
+from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from kmip_data.models.analysis.drawing import Line
+    from kmip_data.models.analysis.projections import Projections
+    from kmip_data.models.analysis.study import Measure, Study
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOST_NUMBERS = 10_000  #: of one range
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("run", required=False),
+    click.option(
+        "--qk",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote.",
+    ),
+    click.option("--gaussian", is_flag=True, help="Independent standard normal queries, keys and values."),
+    number_option("--n", "With --gaussian: nodes.  [default: 2500]"),
+    number_option("--d", "With --gaussian: row length.  [default: 16]"),
+    number_option("--heads", "With --gaussian: heads.  [default: 1]"),
+    click.option(
+        "--part",
+        type=click.Choice(["train", "val", "test"]),
+        default="test",
+        show_default=True,
+        help="With RUN: the part whose graphs are taken.",
+    ),
+    number_option("--graphs", "Take the first N graphs; with --gaussian, N draws.  [default: 50; 1]"),
+    click.option(
+        "--layers",
+        metavar="LIST",
+        help="Such as 1..7 or 0,3, from 0.  [default: all but the first, as in the paper]",
+    ),
+    number_option("--min-nodes", "No smaller graphs.", 1),
+    number_option("--max-nodes", "No larger graphs: the work grows with the square.", 5000),
+    number_option("--queries", "Only N random nodes of each graph, each against all keys.  [default: all]"),
+    click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
+    number_option("--seed", "Of all that is drawn.", 0, type=click.IntRange(min=0)),
+    click.option(
+        "--save",
+        metavar="PREFIX",
+        help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
+    ),
+    home_option,
+    json_option,
+    quiet_option,
+)
+
+
+def analysis_options(function: F) -> F:
+    """Where the projections come from, which of them, which k, where the results go."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def analyse(
+    name: str,
+    options: Mapping[str, Any],
+    measure: Measure,
+    lines: Mapping[str, Line],
+    *,
+    title: str,
+    ylabel: str,
+    columns: Mapping[str, str],
+) -> None:
+    """Apply a measure as the options say, save its picture and figures, and print its summary.
+
+    Parameters
+    ----------
+    lines, title, ylabel
+        Of the picture.
+    columns
+        Curve to its heading in the printed table, in their order.
+    """
+    from kmip_data.files.changes import write_output
+    from kmip_data.models.analysis.drawing import draw_study
+    from kmip_data.models.analysis.study import Choice, run_study
+    from kmip_data.models.training.run.logs import teller
+
+    prefix, layers, ks = _prefix(name, options), options["layers"], options["ks"]
+    most = options["max_nodes"]
+    choice = Choice(
+        layers=None if layers is None else number_list("--layers", layers),
+        graphs=options["graphs"] or 50,
+        min_nodes=options["min_nodes"],
+        max_nodes=max(most, options["n"] or 2500) if options["gaussian"] else most,
+        queries=options["queries"],
+        seed=options["seed"],
+    )
+    ks = None if ks is None else sorted(set(number_list("--k", ks)))
+    projections = _projections(name, options)
+    study = run_study(projections, measure, choice=choice, ks=ks, tell=teller(options["quiet"]))
+    about = dict(projections.about)
+    saved = [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
+    draw_study(study, saved[0], lines, title=f"{title}: {describe(about)}", ylabel=ylabel)
+    write_output(saved[1], study.to_csv().encode())
+    if options["as_json"]:
+        found = {"k": study.ks, "samples": len(study.samples), "curves": _curves(study)}
+        print_json({"analysis": name, "about": about, **found, "saved": [str(path) for path in saved]})
+        return
+    click.echo(_summary_table(study, columns))
+    click.echo(f"{describe(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
+    click.echo("saved  " + "  ".join(str(path) for path in saved))
+
+
+def _projections(name: str, options: Mapping[str, Any]) -> Projections:
+    """What is analysed; raises :class:`UsageError` unless exactly one source is named."""
+    run, qk, gaussian = options["run"], options["qk"], options["gaussian"]
+    given = [name for name, value in {"RUN": run, "--qk": qk, "--gaussian": gaussian}.items() if value]
+    if len(given) != 1:
+        raise UsageError(
+            "One source of queries and keys must be named.",
+            expected="RUN, --qk FILE or --gaussian",
+            found=" and ".join(given) or "none",
+            left="nothing was written",
+            next=f"kmip-data analyze {name} --gaussian --n 2500 --d 16",
+        )
+    shape = {name: options[name] for name in ("n", "d", "heads") if options[name] is not None}
+    if shape and not gaussian:
+        raise UsageError(
+            f"{', '.join(f'--{name}' for name in shape)} shape generated data.",
+            expected="--gaussian beside them",
+            found=given[0],
+            left="nothing was written",
+            next="leave them out, or take --gaussian",
+        )
+    if gaussian:
+        from kmip_data.models.analysis.study import gaussian_projections
+
+        return gaussian_projections(
+            **{"n": 2500, "d": 16, **shape}, graphs=options["graphs"] or 1, seed=options["seed"]
+        )
+    if qk is not None:
+        from kmip_data.models.analysis.projections import read_projections
+
+        return read_projections(qk)
+    from kmip_data.models.analysis.recording import record_run
+
+    return record_run(
+        run,
+        part=options["part"],
+        graphs=options["graphs"] or 50,
+        sizes=(options["min_nodes"], options["max_nodes"]),
+        home=options["home"],
+    )
+
+
+def _prefix(name: str, options: Mapping[str, Any]) -> Path:
+    """Where results go, without the suffix; its folder exists or this raises UsageError."""
+    prefix = Path(name if options["save"] is None else options["save"]).expanduser()
+    if options["save"] is None and options["run"] is not None:
+        from kmip_data.models.training.run.folders import find_run
+
+        prefix = find_run(options["run"], options["home"]) / name
+    check_prefix(prefix)
+    return prefix
+
+
+def _curves(study: Study) -> dict[str, dict[str, list[float]]]:
+    """Mean and deviation of each curve over k."""
+    summaries = {name: study.summary(name) for name in study.curves}
+    return {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
+
+
+def _summary_table(study: Study, columns: Mapping[str, str]) -> str:
+    curves = _curves(study)
+    # One graph has no deviation.
+    figures = ("mean", "std") if len({graph for _, graph, _ in study.samples}) > 1 else ("mean",)
+    header = ["k", *(columns[name] if figure == "mean" else "±" for name in columns for figure in figures)]
+    rows = [
+        [k, *(f"{curves[name][figure][place]:.4f}" for name in columns for figure in figures)]
+        for place, k in enumerate(study.ks)
+    ]
+    return table(header, rows)
+
+
+def describe(about: dict[str, Any]) -> str:
+    """One line that says where the projections come from."""
+    if about.get("data") == "Gaussian":
+        return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
+    extent = remark(bool(about.get("sample")), about.get("complete"))
+    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {about.get('run')}"
+
+
+def number_list(option: str, text: str) -> tuple[int, ...]:
+    """``0..3`` or ``1,5,7`` as numbers; raises :class:`UsageError` where it is neither."""
+    numbers: list[int] = []
+    for item in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
+        if match is None or int(match[2] or 0) - int(match[1]) >= _MOST_NUMBERS:
+            raise UsageError(
+                f"{option} is not a list of numbers.",
+                expected=f"such as 1,10,100 or 1..7, at most {_MOST_NUMBERS:,}",
+                found=text,
+                left="nothing was written",
+                next=f"{option} 1,2",
+            )
+        numbers.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(numbers)
