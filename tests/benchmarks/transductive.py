@@ -90,7 +90,6 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
     """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
     from kmip_data.models.training.memory.estimate import plan_memory
     from kmip_data.models.training.memory.machine import Device, peak_host_memory
-    from kmip_data.models.training.memory.returned import freed_at_once, returns_memory
     from kmip_data.models.training.run.fitting import module_for
 
     with tempfile.TemporaryDirectory() as folder:
@@ -100,8 +99,7 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
         click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
         module = module_for(config, data, recompute=estimate.recompute)
         started = time.perf_counter()
-        with freed_at_once(returns_memory("cpu", recompute=estimate.recompute)):
-            _step(module, data)
+        _step(module, data)
         seconds = time.perf_counter() - started
     ratio = peak_host_memory() / estimate.peak
     note = NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=config.model.layers)

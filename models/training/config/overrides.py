@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -38,22 +38,19 @@ class Key:
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
     found: list[Key] = []
-    for name, field, path in _fields(model, prefix):
+    for name, field in model.model_fields.items():
+        path, doc = f"{prefix}{name}", field.description or name
         section, kinds = _section(field), _kinds(field)
+        default: Any = None if field.is_required() else field.get_default(call_default_factory=True)
         if section is not None:
             found += documented_keys(section, f"{path}.")
-            continue
-        default: Any = None if field.is_required() else field.get_default(call_default_factory=True)
-        if kinds:
-            found.append(
-                Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), field.description or name)
-            )
+        elif kinds:
+            found.append(Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), doc))
             for kind, part in kinds.items():
                 keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
                 found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
-            continue
-        shown = "" if field.is_required() else _shown(default)
-        found.append(Key(path, _type_name(field), shown, field.description or name))
+        else:
+            found.append(Key(path, _type_name(field), "" if field.is_required() else _shown(default), doc))
     return found
 
 
@@ -185,13 +182,15 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 def _typed(path: str, field: FieldInfo, text: str) -> Any:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
-    adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field), config=ConfigDict(allow_inf_nan=False))
+    adapter: TypeAdapter[Any] = TypeAdapter(
+        Annotated[field.annotation, field], config=ConfigDict(allow_inf_nan=False)
+    )
     message = ""
     for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            message = message or _in_words(error.errors()[0])
+            message = message or error.errors()[0]["msg"]
         else:
             return candidate
     raise UsageError(
@@ -203,16 +202,10 @@ def _typed(path: str, field: FieldInfo, text: str) -> Any:
     )
 
 
-def _annotated(field: FieldInfo) -> Any:
-    from typing import Annotated
-
-    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-
-
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except tomllib.TOMLDecodeError:
         return text
 
 
@@ -246,39 +239,14 @@ def _nearest(path: str, names: Sequence[str]) -> str | None:
 
 
 def _fault(entry: ErrorDetails) -> str:
-    # The kind of a section stands in the place of an error, and is no part of a key.
+    # pydantic names the kind of a section among the keys.
     path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
     if entry["type"] == "extra_forbidden":
         if wrong := _wrong_kind(path):
             return wrong
         close = _nearest(path, [key.name for key in documented_keys()])
         return f"{path}: unknown key{f', did you mean {close!r}?' if close else ''}"
-    return f"{path}: {_in_words(entry)}"
-
-
-#: Limits of pydantic's errors in our words.
-_LIMITS = {
-    "greater_than": "above {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "below {lt}",
-    "less_than_equal": "at most {le}",
-}
-
-
-def _in_words(entry: ErrorDetails) -> str:
-    """Say what is wrong with a value."""
-    value = entry.get("input")
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is not a finite number"
-    limit = _LIMITS.get(entry["type"])
-    if limit is not None:
-        return f"{value} is not {limit.format_map(entry.get('ctx', {}))}"
-    return entry["msg"]
-
-
-def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo, str]]:
-    for name, field in model.model_fields.items():
-        yield name, field, f"{prefix}{name}"
+    return f"{path}: {entry['msg']}"
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
@@ -295,9 +263,6 @@ def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
-    from types import NoneType, UnionType
-    from typing import Annotated, Literal, Union, get_origin
-
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]

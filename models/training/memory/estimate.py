@@ -21,7 +21,6 @@ from kmip_data.models.network import build_model
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import Device, Size, autocast
-from kmip_data.models.training.memory.returned import returns_memory
 
 CUT = 512  #: nodes that are counted
 #: (nodes, d) tensors of a layer alive at once while it goes back, and as many as stay with the allocator, in
@@ -207,12 +206,8 @@ def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
     return Data(**values)
 
 
-def estimate(kept: Kept, *, recompute: bool, process: int = 0, holes: bool = True) -> Estimate:
-    """Return the peak of a run whose steps keep ``kept``.
-
-    ``holes`` is whether what is freed stays with the allocator: not under
-    :func:`~kmip_data.models.training.memory.returned.freed_at_once`.
-    """
+def estimate(kept: Kept, *, recompute: bool, process: int = 0) -> Estimate:
+    """Return the peak of a run whose steps keep ``kept``."""
     activations, search = kept.outside + kept.layers - kept.search, kept.search
     if recompute:
         activations = kept.outside + kept.number * kept.inputs + kept.layer
@@ -222,7 +217,7 @@ def estimate(kept: Kept, *, recompute: bool, process: int = 0, holes: bool = Tru
         parameters=COPIES * kept.weights,
         activations=activations,
         search=search,
-        work=kept.work + (kept.holes if holes else 0),
+        work=kept.work + kept.holes,
         recompute=recompute,
     )
 
@@ -266,8 +261,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> Estimate:
     free = free_bytes(device.kind)
     asked = config.model.checkpoint_layers
     for recompute in (False, True) if asked is None else (asked,):
-        holes = not returns_memory(device.kind, recompute=recompute)
-        found = estimate(kept, recompute=recompute, process=process, holes=holes)
+        found = estimate(kept, recompute=recompute, process=process)
         if processes * found.new * MARGIN <= free:
             return found
     raise OutOfResources(

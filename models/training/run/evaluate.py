@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
+from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
-from kmip_data.models.training.config.handed_over import own_choices
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
@@ -26,7 +26,7 @@ from kmip_data.models.training.memory.machine import (
 )
 from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
 from kmip_data.models.training.run.fitting import module_for
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
@@ -130,7 +130,7 @@ def evaluate(
         complete=card.complete,
         build=data.build.path,
         build_key=card.key,
-        split=data.split_used,
+        split=SplitUsed.of(data),
         device=opened.device.name,
         metrics=metrics,
     )
@@ -202,7 +202,8 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             left="nothing was changed",
             next="evaluate on data with the columns and classes of the run's",
         )
-    differing = [pair for pair in zip(result.columns, data.columns, strict=False) if pair[0] != pair[1]]
+    pairs = zip(result.columns, data.inputs.names, strict=False)
+    differing = [pair for pair in pairs if pair[0] != pair[1]]
     if differing:
         raise UsageError(
             f"The columns of {card.dataset} are not those that the weights were trained on.",
@@ -211,14 +212,7 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             left="nothing was changed",
             next="evaluate on data with the columns of the run's",
         )
-    if data.vocabulary != result.vocabulary:
-        raise UsageError(
-            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
-            expected=f"a city built with the vocabulary of {result.dataset}",
-            found="another vocabulary, or (the published cities) none on its card",
-            left="nothing was changed",
-            next=f"kmip-data build city --vocabulary {result.dataset} … builds a city that fits",
-        )
+    check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
     if own and card.key != result.build_key:
         raise UsageError(
             f"The build of {card.dataset} is not the one that the run learned from.",

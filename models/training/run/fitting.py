@@ -28,7 +28,6 @@ from kmip_data.models.training.memory.machine import (
     peak_device_memory,
     peak_host_memory,
 )
-from kmip_data.models.training.memory.returned import freed_at_once, returns_memory
 from kmip_data.models.training.run.checkpoint import (
     LAST,
     WEIGHTS,
@@ -42,7 +41,14 @@ from kmip_data.models.training.run.folders import CURVES_NAME
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.recorder import Recorder
-from kmip_data.models.training.run.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
+from kmip_data.models.training.run.result import (
+    RESULT_NAME,
+    Memory,
+    RunResult,
+    Seconds,
+    SplitUsed,
+    package_versions,
+)
 from kmip_data.reading import buffers
 
 TERMINATED = 143
@@ -63,8 +69,7 @@ def fit(
     ``folder`` is ``None`` where another process of a distributed run made it. The global random
     generators are seeded for the run and afterwards as they were.
     """
-    returned = freed_at_once(returns_memory(device.kind, recompute=memory.recompute))
-    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators(), returned:
+    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators():
         seed_everything(config.training.seed, workers=False, verbose=False)
         module = module_for(config, data, recompute=memory.recompute)
         recorder = Recorder(module, folder, data, config, quiet=quiet)
@@ -299,14 +304,14 @@ def _finish(
         complete=data.build.card.complete,
         build_key=data.build.card.key,
         build_parameters=data.build.card.parameters,
-        split=data.split_used,
+        split=SplitUsed.of(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
         config=config.model_dump(mode="json"),
         num_features=data.in_channels,
-        columns=data.columns,
-        vocabulary=data.vocabulary,
+        columns=data.inputs.names,
+        vocabulary=data.inputs.vocabulary,
         num_classes=data.num_classes,
         num_parameters=sum(parameter.numel() for parameter in module.model.parameters()),
         seed=config.training.seed,

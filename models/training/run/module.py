@@ -10,13 +10,13 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.network import build_model
-from kmip_data.models.training.config.k_schedule import KSchedule
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.schedules import Schedule, build_schedule
+from kmip_data.models.training.config.schedules import KSchedule, build_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import Size, autocast
 from kmip_data.models.training.objective.losses import LOSSES
@@ -39,7 +39,7 @@ class TrainingModule(LightningModule):
         Columns of ``edge_attr``, where there are any.
     """
 
-    schedule: Schedule
+    schedule: LRScheduler
     _optimiser: AdamW
 
     def __init__(

@@ -18,6 +18,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.schedules import step_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import is_main_process
 from kmip_data.models.training.objective.metrics import METRICS, is_better
@@ -170,7 +171,7 @@ class Recorder(Checkpoint):
             row |= self._evaluate(epoch, trainer.strategy.root_device)
         row["seconds"] = round(time.perf_counter() - self._started, 6)
         self.history.append(row)
-        self.module.schedule.step(self._validation_loss)
+        step_schedule(self.module.schedule, self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
         self._write(best=self.best_epoch == epoch)

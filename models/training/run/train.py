@@ -12,14 +12,13 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import refuse_links
 from kmip_data.files.locking import build_lock
 from kmip_data.format.writer import write_file
-from kmip_data.models.training.config.handed_over import own_choices
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.memory.machine import check_precision, choose_device, is_main_process
 from kmip_data.models.training.run.fitting import check, fit
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, run_name
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, own_choices, run_name
 from kmip_data.models.training.run.logs import check_logger, teller
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.summary import Summary

@@ -11,8 +11,8 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.network import build_model
-from kmip_data.models.training.config.k_schedule import KSchedule
 from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.schedules import KSchedule
 from kmip_data.models.training.run.train import train
 
 
@@ -34,7 +34,7 @@ def test_a_line_and_half_a_cosine() -> None:
     "text", ["cosine", "cosine:5", "cosine:5:0", "cosine:5:-1", "step:5:2", "linear:5:2:1"]
 )
 def test_what_is_no_schedule(text: str) -> None:
-    with pytest.raises(ValueError, match="no schedule of k"):
+    with pytest.raises(ValueError, match="not a schedule of k"):
         KSchedule.parse(text)
 
 
@@ -78,7 +78,7 @@ def test_on_the_command_line(tmp_path) -> None:
         ({"attention_k": "0"}, "--attention-k 5"),
         ({"attention_k": "3,4"}, "there are 8 layers"),
         ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.attention.k is 7"),
-        ({"k_schedule": "cosine:50:x"}, "no schedule of k"),
+        ({"k_schedule": "cosine:50:x"}, "not a schedule of k"),
     ],
 )
 def test_refusals(given, word: str) -> None:

@@ -90,7 +90,7 @@ def test_no_logger_of_a_received_run_is_started(theirs, tmp_path, monkeypatch, c
     change(run / CONFIG_NAME, str(theirs.root), str(tmp_path / "away"))
     change(run / CONFIG_NAME, 'logger = "csv"', 'logger = "wandb"')
     begun = []
-    monkeypatch.setattr(fitting, "check_logger", begun.append)
+    monkeypatch.setattr("kmip_data.models.training.run.train.check_logger", begun.append)
     monkeypatch.setattr(fitting, "build_logger", lambda name, *_, **__: begun.append(name) or False)
     resume(run, home=Home(tmp_path / "mine"))
     assert set(begun) == {"csv"}
