@@ -21,7 +21,7 @@ from kmip_data.models.layers.batch import GraphBatch
 Layer = tuple[Tensor, Tensor, Tensor]
 
 
-class Recorder:
+class Recording:
     """What :func:`recording` has seen so far, on the CPU."""
 
     def __init__(self, layers: int, sizes: tuple[int, int | None]) -> None:
@@ -68,7 +68,7 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
+def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recording]:
     """Record, while inside, what every :class:`KMIPAttention` of ``model`` projects its input to.
 
     Rows are those of the nodes; with ``legacy_padding`` the padding, whose keys and values are the
@@ -93,7 +93,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
             left="nothing was written",
             next="take a run of the model gps-kmip",
         )
-    recorder = Recorder(len(attentions), sizes)
+    recorder = Recording(len(attentions), sizes)
     numbers = {id(module): number for number, module in enumerate(attentions)}
 
     def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:

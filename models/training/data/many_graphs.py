@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from kmip_data.format.parts import PARTS
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import Pass, RunData
-from kmip_data.models.training.memory.machine import Size
 from kmip_data.reading.loader import GraphLoader
 
 

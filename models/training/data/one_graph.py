@@ -9,10 +9,10 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.models.training.data.run_data import Batches, Pass, RunData
-from kmip_data.models.training.memory.machine import Size
 
 
 class OneGraph(RunData):

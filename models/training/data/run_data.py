@@ -13,9 +13,9 @@ from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
 from kmip_data.models.budget import fit_hidden_dim
+from kmip_data.models.kinds import Size
 from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig, without_none
-from kmip_data.models.training.memory.machine import Size
 from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
 from kmip_data.reading.dataset import ShardedDataset
 

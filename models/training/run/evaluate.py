@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from kmip_data.models.training.memory.machine import (
     Device,
     check_precision,
     choose_device,
-    is_out_of_memory,
     out_of_memory,
 )
 from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
@@ -30,7 +31,8 @@ from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_cho
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
-from kmip_data.models.training.run.table import metrics_table
+from kmip_data.models.training.run.summary import metrics_table
+from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,9 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data = opened.data
-    with quiet_lightning():
-        metrics = _measure(opened)
-    card = data.build.card
+    data, card = opened.data, opened.data.build.card
+    with opened.working() as module:
+        metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
     return Evaluation(
         run=opened.folder,
         result=opened.result,
@@ -152,6 +153,21 @@ class OpenedRun:
         load_weights(module.model, self.folder / WEIGHTS)
         return module
 
+    @contextlib.contextmanager
+    def working(self) -> Iterator[TrainingModule]:
+        """Give that network on the run's device, and explain where a batch does not fit."""
+        with quiet_lightning():
+            module = self.module()
+            try:
+                yield module.to(self.device.kind)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                left = f"{self.folder} as it was"
+                raise out_of_memory(
+                    error, size=module.size, doing=module.doing, config=self.config, left=left
+                ) from error
+
 
 def open_run(
     run: str | os.PathLike[str],
@@ -176,19 +192,6 @@ def open_run(
     data = open_data(config, home=home, required=(), build=False)
     _check_fit(data, result, own=target is None)
     return OpenedRun(folder, config, result, data, chosen)
-
-
-def _measure(opened: OpenedRun) -> dict[str, dict[str, float]]:
-    module, config, data = opened.module(), opened.config, opened.data
-    device = torch.device(opened.device.kind)
-    try:
-        module.to(device)
-        return evaluate_parts(module, data, data.parts, device)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        left = f"{opened.folder} as it was"
-        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
 
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:

@@ -14,11 +14,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import Size, autocast
+from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import Task, with_task

@@ -132,7 +132,7 @@ def test_wrong_files_are_named(tmp_path):
     )
     with pytest.raises(UsageError) as caught:
         read_config(tmp_path / "unknown.toml")
-    assert "did you mean 'training.epochs'?" in str(caught.value)
+    assert "Did you mean 'training.epochs'?" in str(caught.value)
     assert "optimiser.lr" in str(caught.value)
 
 

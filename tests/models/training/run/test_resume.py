@@ -17,7 +17,7 @@ from support.shared import ROOT
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
 from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
@@ -29,8 +29,8 @@ from kmip_data.models.training.run.train import resume, train
 TIMES = {"seconds", "seconds_train"}
 
 
-class Stop(Exception):
-    """What ends a run in these tests."""
+class Stop(KmipDataError):
+    """What ends a run in these tests: not the fault of the checkpoint that it goes on from."""
 
 
 @pytest.fixture(scope="module")
