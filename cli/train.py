@@ -42,15 +42,11 @@ class TrainCommand(DatasetCommand):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, ``--attention-k`` with its short name where that is free."""
         found = super().get_params(ctx)
-        if any("--k" in param.opts for param in found):
-            return found
-        return [_with_short_name(param) if param.name == "attention_k" else param for param in found]
-
-
-def _with_short_name(option: click.Parameter) -> click.Parameter:
-    both = copy.copy(option)
-    both.opts = [*option.opts, "--k"]
-    return both
+        if not any("--k" in param.opts for param in found):
+            place = next(i for i, param in enumerate(found) if param.name == "attention_k")
+            found[place] = copy.copy(found[place])
+            found[place].opts = [*found[place].opts, "--k"]
+        return found
 
 
 @click.command(
@@ -126,7 +122,7 @@ def _with_short_name(option: click.Parameter) -> click.Parameter:
     "--neighbor-sampling",
     "neighbors",
     metavar="N,N",
-    help="One large graph: train on parts of it, with at most N neighbours a node in each hop.",
+    help="One large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )
 @click.option(
     "--set",
@@ -251,9 +247,12 @@ def configuration(
     from kmip_data.models.training.config.presets import config_for
 
     config = config_for(target, options["model"], options["variant"], home=home)
-    data = {"parameters": {**config.data.parameters, **records}, "split": {**config.data.split, **split}}
-    if "split_seed" in split:  # the seed given is the one that is meant, whatever the run's
-        data["split_seed_follows_run"] = False
+    data = {
+        "parameters": {**config.data.parameters, **records},
+        "split": {**config.data.split, **split},
+        # The seed given is the one that is meant, whatever the run's.
+        "split_seed_follows_run": config.data.split_seed_follows_run and "split_seed" not in split,
+    }
     config = config.model_copy(update={"data": config.data.model_copy(update=data)})
     last = (options.get("k_schedule") or "").rpartition(":")[2]
     if options.get("attention_k") is None and last.isdecimal():

@@ -166,9 +166,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
-    adapter: TypeAdapter[Any] = TypeAdapter(
-        Annotated[field.annotation, field], config=ConfigDict(allow_inf_nan=False)
-    )
+    annotation: Any = Annotated[field.annotation, field]
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     message = ""
     for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
         try:

@@ -239,8 +239,3 @@ def differences(config: RunConfig) -> list[str]:
         changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
         lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines
-
-
-def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult | None:
-    """Return what the paper reports for ``model`` on ``dataset``, for comparison with one's own."""
-    return read_preset(dataset, model).paper

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleConfig(Section):
-    """How the learning rate moves, once an epoch."""
+    """How the learning rate moves, once per epoch."""
 
     kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
         default="cosine_with_warmup", description="name of the schedule"

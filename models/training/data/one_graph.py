@@ -75,7 +75,7 @@ class OneGraph(RunData):
         return self.graph
 
     def batches(self, epoch: Callable[[], int]) -> Batches:
-        """The graph, once an epoch; with sampling, the train nodes and what is around them."""
+        """The graph, once per epoch; with sampling, the train nodes and what is around them."""
         training = self.config.training
         if training.neighbors:
             return NeighborBatches(

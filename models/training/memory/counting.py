@@ -161,6 +161,6 @@ def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
     for name, value in batch.to_dict().items():
         done = name in {"edge_index", "edge_attr", "neighbor", "ptr", "batch", "y"}
         if not done and isinstance(value, Tensor) and value.ndim:
-            # A row a node, or (eigenvalues) a row a graph: the cut is one graph.
+            # One row per node, or (eigenvalues) per graph: the cut is one graph.
             values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
     return Data(**values)

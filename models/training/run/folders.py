@@ -36,7 +36,7 @@ def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
 def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is no run: what a process that was killed left of one is taken over.
+    A folder without a configuration is not a run: what a killed process left of one is taken over.
 
     Raises
     ------

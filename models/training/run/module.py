@@ -85,7 +85,7 @@ class TrainingModule(LightningModule):
             set_training_k(self.model, schedule.at(self.current_epoch, training.epochs))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
+        """Loss of a batch; Lightning divides it by the batches per step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
         logits, target = of_part(batch, "train", *self(batch))
         loss = self.loss(logits, target)

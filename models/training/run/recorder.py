@@ -40,7 +40,7 @@ Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
 def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
-    """Whether ``epoch`` (from 0) is evaluated: every so many, and always the first and the last.
+    """Whether ``epoch`` (from 0) is evaluated: each ``every``-th, and always the first and the last.
 
     Source: ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
     """
@@ -204,7 +204,7 @@ class Recorder(Checkpoint):
         seconds = left * train + evaluations * min(measured)
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
-                f"time: {train:.1f} s an epoch and {min(measured):.1f} s an evaluation, as measured; the"
+                f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
                 f" {left:,} epochs left take about {duration(seconds)}"
             )
 
@@ -282,7 +282,7 @@ def share_buffers(model: torch.nn.Module) -> None:
 
 
 def history_csv(history: list[Row]) -> bytes:
-    """One line an epoch; cells of what was not measured are empty."""
+    """One line per epoch; cells of what was not measured are empty."""
     names = list(dict.fromkeys(name for row in history for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")

@@ -59,17 +59,11 @@ class Summary:
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
         first three are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one
-        object a seed.
+        object per seed.
         """
         each = [
-            {
-                "run": str(run),
-                "seed": result.seed,
-                "best_epoch": result.best_epoch,
-                "metrics": result.metrics,
-                "sample": result.sample,
-                "complete": result.complete,
-            }
+            {"run": str(run)}
+            | result.model_dump(include={"seed", "best_epoch", "metrics", "sample", "complete"})
             for run, result in zip(self.runs, self.results, strict=True)
         ]
         if len(each) == 1:

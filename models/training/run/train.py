@@ -1,4 +1,4 @@
-"""Train: one run a seed, resumable, and the mean over seeds."""
+"""Train: one run per seed, resumable, and the mean over seeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train(
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Train ``config`` once a seed, building the dataset first where it is missing.
+    """Train ``config`` once per seed, building the dataset first where it is missing.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def train(
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
-        apply_overrides(config, [f"training.seed={seed}"])  # refuses what is no seed before any is trained
+        apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
     for line in differences(config):
         tell(line)
     for seed in seeds:

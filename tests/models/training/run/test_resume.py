@@ -97,7 +97,7 @@ def stop_in(monkeypatch, *, epoch, where):
 
         def stopping(self, batch, batch_idx):
             if self.current_epoch == epoch and batch_idx == 1:
-                raise Stop
+                raise Stop("stopped")
             return step(self, batch, batch_idx)
 
         monkeypatch.setattr(TrainingModule, "training_step", stopping)
@@ -108,7 +108,7 @@ def stop_in(monkeypatch, *, epoch, where):
         if where == "saved":
             save(self, path, *args, **kwargs)
         if self.current_epoch == epoch:
-            raise Stop
+            raise Stop("stopped")
         if where == "unsaved":
             save(self, path, *args, **kwargs)
 
@@ -246,7 +246,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         assert f"process {os.getpid()} on " in caught.value.parts["found"]
         with pytest.raises(UsageError, match="There is a run called 'two' already"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
-        raise Stop
+        raise Stop("stopped")
 
     for begin in (
         lambda: train(tiny_config(build, **options), home=home, name="two", quiet=True),
