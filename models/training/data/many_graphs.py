@@ -49,8 +49,8 @@ class ManyGraphs(RunData):
     unit = "graphs"
 
     def _open(self, config: RunConfig) -> None:
-        self._whole = self._dataset(config)
-        self._datasets = {part: self._dataset(config, part) for part in PARTS if part in self.split.parts}
+        self._whole = self._records(config)
+        self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}
 
     def _size(self, part: str) -> int:
         return len(self._datasets.get(part, ()))

@@ -40,7 +40,7 @@ class OneGraph(RunData):
             )
 
     def _open(self, config: RunConfig) -> None:
-        self.graph: Data = self._dataset(config)[0]
+        self.graph: Data = self._records(config)[0]
 
     def _size(self, part: str) -> int:
         return int(self.graph[f"{part}_mask"].sum())

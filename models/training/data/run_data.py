@@ -77,7 +77,7 @@ class RunData(ABC):
     def _open(self, config: RunConfig) -> None:
         """Open what is read."""
 
-    def _dataset(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
+    def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
         """Open a part, or all, with what the network reads and no more."""
         stored = {column.attribute for column in self.build.card.schema_.columns}
         edges = () if config.model.edge_encoder == "dummy" else ("edge_attr",)

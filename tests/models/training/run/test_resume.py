@@ -284,7 +284,7 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from kmip_data.builds.home import Home
-from kmip_data.models.training import checkpoint, module, run
+from kmip_data.models.training.run import checkpoint, module, train
 
 home, when = Home(Path(sys.argv[1])), sys.argv[2]
 write, step = checkpoint.write_file, module.TrainingModule.training_step
@@ -306,7 +306,7 @@ def stepping(self, batch, batch_idx):
     return step(self, batch, batch_idx)
 
 checkpoint.write_file, module.TrainingModule.training_step = writing, stepping
-run.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
+train.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
 """
 
 
