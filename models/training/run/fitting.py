@@ -36,8 +36,8 @@ from kmip_data.models.training.run.checkpoint import (
     set_random_state,
     write_weights,
 )
-from kmip_data.models.training.run.curves import draw_curves
 from kmip_data.models.training.run.folders import CURVES_NAME
+from kmip_data.models.training.run.history import draw_curves
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.recorder import Recorder

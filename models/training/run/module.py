@@ -153,17 +153,17 @@ def evaluate_parts(
     training = module.training
     module.eval()
     try:
-        for together, batches in data.passes(parts):
-            module.doing = f"evaluating {', '.join(together)}"
-            metrics = {part: SplitMetrics(module.task).to(device) for part in together}
+        for measured, batches in data.passes(parts):
+            module.doing = f"evaluating {', '.join(measured)}"
+            metrics = {part: SplitMetrics(module.task).to(device) for part in measured}
             with torch.inference_mode(), autocast(module.config.training.precision, device.type):
                 for batch in batches:
                     batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
                     logits, target = module(batch)
-                    for part in together:
+                    for part in measured:
                         rows = of_part(batch, part, logits, target)
                         metrics[part].update(*rows, module.loss(*rows))
-            found |= {part: metrics[part].compute() for part in together}
+            found |= {part: metrics[part].compute() for part in measured}
     finally:
         module.train(training)
     for part in parts:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -31,12 +28,12 @@ from kmip_data.models.training.run.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.history import Row, check_history, history_csv
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
 
 FORECAST_AFTER = 2  #: epochs
 WORTH_SAYING = 60.0  #: seconds that are left
-Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
 def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
@@ -243,17 +240,6 @@ class Recorder(Checkpoint):
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
 
 
-def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
-    """Raise ``ValueError`` for a history that no run has."""
-    rows = all(
-        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
-        for epoch, row in enumerate(history)
-    )
-    if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
-        msg = "its history is not that of a run"
-        raise ValueError(msg)
-
-
 def duration(seconds: float) -> str:
     """Write a time for people.
 
@@ -279,19 +265,3 @@ def share_buffers(model: torch.nn.Module) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         for buffer in model.buffers():
             torch.distributed.broadcast(buffer, src=0)
-
-
-def history_csv(history: list[Row]) -> bytes:
-    """One line per epoch; cells of what was not measured are empty."""
-    names = list(dict.fromkeys(name for row in history for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    return text.getvalue().encode()
-
-
-def read_history(run: Path) -> list[Row]:
-    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]

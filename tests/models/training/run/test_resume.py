@@ -22,7 +22,7 @@ from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.recorder import read_history
+from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
