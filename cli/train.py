@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-import operator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,11 +26,14 @@ from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
     from kmip_data.models.training.run.summary import Summary
+
+
+BUILD_OPTIONS = ("archives", "offline", "accept_license", "jobs")  #: of what is built first
 
 
 class TrainCommand(DatasetCommand):
@@ -42,15 +42,11 @@ class TrainCommand(DatasetCommand):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options, ``--attention-k`` with its short name where that is free."""
         found = super().get_params(ctx)
-        if any("--k" in param.opts for param in found):
-            return found
-        return [_with_short_name(param) if param.name == "attention_k" else param for param in found]
-
-
-def _with_short_name(option: click.Parameter) -> click.Parameter:
-    both = copy.copy(option)
-    both.opts = [*option.opts, "--k"]
-    return both
+        if not any("--k" in param.opts for param in found):
+            place = next(i for i, param in enumerate(found) if param.name == "attention_k")
+            found[place] = copy.copy(found[place])
+            found[place].opts = [*found[place].opts, "--k"]
+        return found
 
 
 @click.command(
@@ -95,7 +91,7 @@ def _with_short_name(option: click.Parameter) -> click.Parameter:
 @click.option(
     "--search",
     metavar="BACKEND",
-    help="How the k best keys are found, such as keops for the paper's way; the same result."
+    help="How the k best keys are found, such as keops, the paper's way; the result is the same."
     "  [default: auto]",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Compile the model with torch.compile.")
@@ -107,7 +103,7 @@ def _with_short_name(option: click.Parameter) -> click.Parameter:
 @click.option(
     "--coordinates",
     type=click.Choice(["replace", "append", "none"]),
-    help="Cities: sinusoids in the place of longitude and latitude, beside them, or neither."
+    help="Cities: sinusoids instead of longitude and latitude, beside them, or neither."
     "  [default: the preset's]",
 )
 @click.option(
@@ -126,7 +122,7 @@ def _with_short_name(option: click.Parameter) -> click.Parameter:
     "--neighbor-sampling",
     "neighbors",
     metavar="N,N",
-    help="One large graph: train on parts of it, with at most N neighbours a node in each hop.",
+    help="One large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )
 @click.option(
     "--set",
@@ -148,10 +144,6 @@ def command(
     resume: str | None,
     seeds: str | None,
     name: str | None,
-    jobs: int | None,
-    archives: tuple[Path, ...],
-    offline: bool,
-    accept_license: bool | None,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -166,12 +158,7 @@ def command(
     from kmip_data.models.training.run.train import resume as resume_run
     from kmip_data.models.training.run.train import train
 
-    build_options = {
-        "archives": archives,
-        "offline": offline,
-        "accept_license": accept_license,
-        "jobs": jobs,
-    }
+    build_options = {option: chosen.pop(option) for option in BUILD_OPTIONS}
     if (dataset is None) == (resume is None):
         raise UsageError(
             "A dataset or a run must be named, one of the two.",
@@ -202,7 +189,7 @@ def command(
 def _refuse_changes() -> None:
     """Raise UsageError for an option that would make a resumed run another one."""
     context = click.get_current_context()
-    kept = {"resume", "archives", "offline", "accept_license", "jobs", "home", "as_json", "quiet"}
+    kept = {"resume", "home", "as_json", "quiet", *BUILD_OPTIONS}
     given = [
         parameter.opts[-1]
         for parameter in context.command.params
@@ -220,18 +207,18 @@ def _refuse_changes() -> None:
 
 
 #: Options of the line to the key of the configuration that they set.
-KEYS: dict[str, tuple[str, ...]] = {
-    "sample": ("data", "sample"),
-    "precision": ("training", "precision"),
-    "device": ("system", "device"),
-    "devices": ("system", "devices"),
-    "compiled": ("system", "compile"),
-    "logger": ("system", "logger"),
-    "search": ("model", "attention", "search"),
-    "coordinates": ("data", "coordinates"),
-    "neighbors": ("training", "neighbors"),
-    "attention_k": ("model", "attention", "k"),
-    "k_schedule": ("training", "k_schedule"),
+KEYS = {
+    "sample": "data.sample",
+    "coordinates": "data.coordinates",
+    "search": "model.attention.search",
+    "attention_k": "model.attention.k",
+    "k_schedule": "training.k_schedule",
+    "neighbors": "training.neighbors",
+    "precision": "training.precision",
+    "device": "system.device",
+    "devices": "system.devices",
+    "compiled": "system.compile",
+    "logger": "system.logger",
 }
 
 
@@ -240,12 +227,6 @@ def configuration(
     records: Mapping[str, Any],
     split: Mapping[str, Any],
     *,
-    model: str,
-    variant: Any,
-    epochs: int | None,
-    overrides: Sequence[str],
-    neighbors: str | None = None,
-    attention_k: str | None = None,
     home: Home | None = None,
     **options: Any,
 ) -> RunConfig:
@@ -255,74 +236,47 @@ def configuration(
     ----------
     records, split
         Parameters of records and of the split that were given.
-    epochs
-        Length of the run, if given; a warm-up that would fill it is shortened.
-    neighbors
-        As ``--neighbor-sampling`` takes it.
-    attention_k
-        As ``--attention-k`` takes it; unset, it is where a schedule of k ends.
     home
         Where a build of one's own is looked for by name.
     options
-        By the names of :data:`KEYS`; ``None`` and ``False`` leave the preset as it is.
+        ``model``, ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and
+        by the names of :data:`KEYS` what ``None`` and ``False`` leave as the preset has it. Unset, the
+        attention's k is where a schedule of k ends.
     """
-    from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, with_epochs
+    from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
     from kmip_data.models.training.config.presets import config_for
 
-    values = config_for(target, model, variant, home=home).model_dump()
-    values["data"]["parameters"] |= records
-    values["data"]["split"] |= split
-    if "split_seed" in split:  # the seed given is the one that is meant, whatever the run's
-        values["data"]["split_seed_follows_run"] = False
-    options["neighbors"] = None if neighbors is None else fanouts(neighbors)
+    config = config_for(target, options["model"], options["variant"], home=home)
+    data = {
+        "parameters": {**config.data.parameters, **records},
+        "split": {**config.data.split, **split},
+        # The seed given is the one that is meant, whatever the run's.
+        "split_seed_follows_run": config.data.split_seed_follows_run and "split_seed" not in split,
+    }
+    config = config.model_copy(update={"data": config.data.model_copy(update=data)})
     last = (options.get("k_schedule") or "").rpartition(":")[2]
-    if attention_k is None and last.isdecimal():
-        attention_k = last
-    options["attention_k"] = None if attention_k is None else layer_numbers(attention_k)
-    for name, value in options.items():
-        if value not in (None, False):
-            *sections, key = KEYS[name]
-            functools.reduce(operator.getitem, sections, values)[key] = value
-    config = config_from_mapping(values, "the command line")
-    if epochs is not None:
-        config = with_epochs(config, epochs)
-    return apply_overrides(config, overrides)
+    if options.get("attention_k") is None and last.isdecimal():
+        options["attention_k"] = last
+    for name, option in (("attention_k", "--attention-k"), ("neighbors", "--neighbor-sampling")):
+        if (text := options.get(name)) is not None:
+            numbers = number_list(option, text)
+            options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
+    given = [(key, options.get(name)) for name, key in KEYS.items()]
+    config = apply_overrides(config, [f"{key}={value}" for key, value in given if value not in (None, False)])
+    if options["epochs"] is not None:
+        config = with_epochs(config, options["epochs"])
+    return apply_overrides(config, options["overrides"])
 
 
-def layer_numbers(text: str) -> int | list[int]:
+def number_list(option: str, text: str) -> list[int]:
     """Read ``5`` and ``5,10,20``.
 
-    >>> layer_numbers("5,10")
-    [5, 10]
-    """
-    items = text.split(",")
-    if not all(item.isdecimal() and int(item) > 0 for item in items):
-        raise UsageError(
-            f"{text!r} says no number of keys.",
-            expected="a number such as --attention-k 5, or one for each layer such as 5,5,10",
-            found=text,
-            left="nothing was changed",
-            next="kmip-data train --help",
-        )
-    numbers = [int(item) for item in items]
-    return numbers if len(numbers) > 1 else numbers[0]
-
-
-def fanouts(text: str) -> list[int]:
-    """Read ``10,10``.
-
-    >>> fanouts("15,10,5")
+    >>> number_list("--neighbor-sampling", "15,10,5")
     [15, 10, 5]
     """
     items = text.split(",")
     if not all(item.strip().isdecimal() and 0 < int(item) < 10**6 for item in items):
-        raise UsageError(
-            f"--neighbor-sampling {text} does not name numbers of neighbours.",
-            expected="one number a hop, such as 10,10",
-            found=text,
-            left="nothing was changed",
-            next="kmip-data train --help",
-        )
+        raise _unreadable(option, text, f"whole numbers above 0, such as {option} 5 or {option} 5,10")
     return [int(item) for item in items]
 
 
@@ -340,14 +294,18 @@ def seed_list(text: str) -> list[int]:
             break
         found += range(int(first), min(int(last or first), int(first) + 1000) + 1)
     if not found:
-        raise UsageError(
-            f"--seeds {text} does not name seeds.",
-            expected="numbers, such as 0..3 or 0,5",
-            found=text,
-            left="nothing was changed",
-            next="kmip-data train --help",
-        )
+        raise _unreadable("--seeds", text, "numbers, such as 0..3 or 0,5")
     return list(dict.fromkeys(found))
+
+
+def _unreadable(option: str, text: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{option} {text} cannot be read.",
+        expected=expected,
+        found=text,
+        left="nothing was changed",
+        next="kmip-data train --help",
+    )
 
 
 def report(summary: Summary) -> str:

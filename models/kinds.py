@@ -10,7 +10,7 @@ A kind is one module, found by being there, which imports nothing heavy before `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from kmip_data.graphs.encodings import Encoding
-    from kmip_data.models.training.memory.machine import Size
 
-EDGE_WORK, EDGE_HOLES = 1, 3  #: (edges, d) tensors of message passing: see :class:`Footprint` (ADR 0226)
+EDGE_WORK = 4  #: (edges, d) tensors of message passing while it goes back: see :class:`Footprint`
 
 
 class Section(BaseModel):
@@ -45,11 +44,31 @@ class Place:
         return self.layer == self.layers - 1
 
 
+@dataclass(frozen=True)
+class Size:
+    """Size of a batch."""
+
+    graphs: int
+    nodes: int
+    edges: int
+
+    @classmethod
+    def of(cls, batch: Any) -> Size:
+        """Count what a batch holds, with edges as a table or as pairs."""
+        neighbor = getattr(batch, "neighbor", None)
+        index = getattr(batch, "edge_index", None)
+        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
+        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
+
+    def __str__(self) -> str:
+        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
+        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
+
+
 class Footprint(NamedTuple):
     """Bytes of one layer's part at a batch's size that a forward pass over a small cut does not show."""
 
-    work: int = 0  #: alive at once while it goes back
-    holes: int = 0  #: freed meanwhile, and not yet used again nor given back
+    work: int = 0  #: alive at once while it goes back, or freed meanwhile and not yet used again
     inputs: int = 0  #: kept by a recomputed layer besides its nodes: edges, results of a search
     kept: int = 0  #: kept for the backward pass beyond what grows with nodes and edges
 
@@ -115,7 +134,7 @@ class MessagePassing(Part):
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Edge tensors rule the memory."""
         edge = size.edges * dim * 4
-        return Footprint(work=EDGE_WORK * edge, holes=EDGE_HOLES * edge, inputs=edge)
+        return Footprint(work=EDGE_WORK * edge, inputs=edge)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
+from kmip_data.manifest import dataset_names, load_manifest
 
 Coordinates = Literal["replace", "append", "none"]
 
@@ -19,6 +20,19 @@ ENCODING: Final = "node/coordinate_encoding"  #: column that every city has, and
 def is_city(card: Card) -> bool:
     """Whether a build is a city: it stores the sinusoids of longitude and latitude."""
     return {ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
+
+
+def family(dataset: str, card: Card | None = None) -> str:
+    """Return the family of a dataset: ``city`` for all cities, or its own name.
+
+    Parameters
+    ----------
+    card
+        Of a build, where the dataset is not a shipped one.
+    """
+    shipped = card is None and dataset in dataset_names()
+    city = is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
+    return "city" if city else dataset
 
 
 def city_inputs(
@@ -39,7 +53,7 @@ def city_inputs(
     encoding
         (N, 4 · bands) float32 as stored.
     coordinates
-        ``replace``: sinusoids in the place of longitude and latitude, as the paper's code (67 columns
+        ``replace``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
         for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
 
     Returns

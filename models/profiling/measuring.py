@@ -26,7 +26,7 @@ from kmip_data.models.profiling.cells import Cell
 from kmip_data.models.profiling.methods import Method, attend_gathered
 from kmip_data.models.profiling.published import Setting
 from kmip_data.models.profiling.workload import Source, Workload, pad
-from kmip_data.models.training.memory.machine import peak_host_memory
+from kmip_data.runtime.peak_memory import peak_host_memory
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time, corrected protocol

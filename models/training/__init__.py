@@ -1,1 +1,1 @@
-"""Configuration, losses, metrics, schedules and the training loop."""
+"""Training a network on a build. Each folder uses those before it: config, objective, data, memory, run."""

@@ -36,7 +36,7 @@ NOTE = (
     "--nodes",
     type=click.IntRange(min=100),
     metavar="N",
-    help="One step on a generated city of so many nodes in place of the table: its time, and its memory"
+    help="One step on a generated city of N nodes instead of the table: its time, and its memory"
     " beside the estimate.",
 )
 @click.option(
@@ -89,9 +89,9 @@ def rows(*, quick: bool = False) -> list[Row]:
 def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
     """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
     from kmip_data.models.training.memory.estimate import plan_memory
-    from kmip_data.models.training.memory.machine import Device, peak_host_memory
-    from kmip_data.models.training.memory.returned import freed_at_once, returns_memory
+    from kmip_data.models.training.memory.machine import Device
     from kmip_data.models.training.run.fitting import module_for
+    from kmip_data.runtime.peak_memory import peak_host_memory
 
     with tempfile.TemporaryDirectory() as folder:
         build = write_city(Path(folder) / "streets", nodes)
@@ -100,8 +100,7 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
         click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
         module = module_for(config, data, recompute=estimate.recompute)
         started = time.perf_counter()
-        with freed_at_once(returns_memory("cpu", recompute=estimate.recompute)):
-            _step(module, data)
+        _step(module, data)
         seconds = time.perf_counter() - started
     ratio = peak_host_memory() / estimate.peak
     note = NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=config.model.layers)

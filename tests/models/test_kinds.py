@@ -20,13 +20,12 @@ from kmip_data.errors import UsageError
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.heads import pool
-from kmip_data.models.kinds import Footprint, Place
+from kmip_data.models.kinds import Footprint, Place, Size
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory import estimate as memory
-from kmip_data.models.training.memory.machine import Size
+from kmip_data.models.training.memory import counting as memory
 from kmip_data.models.training.run.train import train
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
@@ -185,8 +184,8 @@ def test_memory_is_what_the_parts_say(tmp_path, monkeypatch) -> None:
 
     both, alone, local = kept(), kept("model.local.kind=none"), kept("model.attention.kind=none")
     pairs = size.nodes * 2 * 3 * 8
-    assert (both.work, both.holes, both.inputs) == (4 * node + edge, 4 * node + 3 * edge, node + edge + pairs)
-    assert (alone.work, alone.holes, alone.inputs) == (4 * node, 4 * node, node + pairs)
+    assert (both.work, both.inputs) == (8 * node + 4 * edge, node + edge + pairs)
+    assert (alone.work, alone.inputs) == (8 * node, node + pairs)
     assert (local.work, local.inputs, local.search) == (both.work, node + edge, 0)
     assert both.layers > alone.layers > 0
     assert both.layers > local.layers > 0

@@ -64,6 +64,6 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
 
 
-def canonical_json(value: Mapping[str, Any]) -> str:
+def canonical_json(value: Mapping[str, Any] | str) -> str:
     """JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, Part, Place
+from kmip_data.models.kinds import Footprint, Part, Place, Size
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from kmip_data.models.training.memory.machine import Size
 
 Positive = Annotated[int, Field(ge=1)]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.kinds import Section
-from kmip_data.models.training.config.k_schedule import KSchedule
+from kmip_data.models.training.config.schedules import KSchedule, ScheduleConfig
 
 
 class DataConfig(Section):
@@ -33,7 +34,7 @@ class DataConfig(Section):
     )
     coordinates: Literal["replace", "append", "none"] = Field(
         default="replace",
-        description="cities: sinusoids in the place of longitude and latitude (the code, 67 columns),"
+        description="cities: sinusoids instead of longitude and latitude (the code, 67 columns),"
         " beside them (the text, 69), or neither (35)",
     )
 
@@ -43,19 +44,6 @@ class OptimiserConfig(Section):
 
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
-
-
-class ScheduleConfig(Section):
-    """How the learning rate moves, once an epoch."""
-
-    kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
-        default="cosine_with_warmup", description="name of the schedule"
-    )
-    warmup_epochs: int = Field(default=10, ge=0, description="cosine: epochs of linear warm-up")
-    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
-    patience: int = Field(
-        default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
-    )
 
 
 def _k_schedule(text: str) -> str:
@@ -68,9 +56,11 @@ class TrainingConfig(Section):
     """The loop."""
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
-    batch_size: int = Field(default=8, ge=1, description="graphs a batch (on each device)")
+    batch_size: int = Field(default=8, ge=1, description="graphs per batch (on each device)")
     accumulate: int = Field(
-        default=1, ge=1, description="batches a step; every loss is divided by it, also in a short last group"
+        default=1,
+        ge=1,
+        description="batches per step; every loss is divided by it, also in a short last group",
     )
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
@@ -99,8 +89,8 @@ class TrainingConfig(Section):
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
-        description="one large graph: train on batch_size nodes at a time with at most so many sampled"
-        " neighbours a node in each of so many hops, such as [10, 10]; empty: on the whole graph",
+        description="one large graph: train on batch_size nodes at a time, with at most this many sampled"
+        " neighbours per node in each hop, such as [10, 10] for two hops; empty: on the whole graph",
     )
     k_schedule: Annotated[str, AfterValidator(_k_schedule)] = Field(
         default="",
@@ -121,7 +111,7 @@ class SystemConfig(Section):
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
     devices: int = Field(
-        default=1, ge=1, description="processes a machine, one a GPU; each takes batches of its own"
+        default=1, ge=1, description="processes per machine, one per GPU; each takes batches of its own"
     )
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     compile: bool = Field(default=False, description="torch.compile the model")
@@ -166,3 +156,8 @@ class RunConfig(Section):
             data = data.model_copy(update={"split": {**data.split, "split_seed": seed}})
         training = self.training.model_copy(update={"seed": seed})
         return self.model_copy(update={"data": data, "training": training})
+
+
+def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that are set: TOML has no null."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -33,27 +33,26 @@ class Key:
     default: str  #: as TOML; empty where the key must be given
     doc: str
     kind: str = ""  #: of the section, where it has the key for one kind only
+    field: FieldInfo | None = None  #: none where it is the kind of a section
 
 
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
     found: list[Key] = []
-    for name, field, path in _fields(model, prefix):
-        section, kinds = _section(field), _kinds(field)
-        if section is not None:
-            found += documented_keys(section, f"{path}.")
-            continue
+    for name, field in model.model_fields.items():
+        path, doc = f"{prefix}{name}", field.description or name
         default: Any = None if field.is_required() else field.get_default(call_default_factory=True)
-        if kinds:
-            found.append(
-                Key(f"{path}.kind", " | ".join(kinds), _shown(default.kind), field.description or name)
-            )
-            for kind, part in kinds.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += documented_keys(field.annotation, f"{path}.")
+        elif field.discriminator is not None:
+            parts = {part.model_fields["kind"].default: part for part in get_args(field.annotation)}
+            found.append(Key(f"{path}.kind", " | ".join(parts), _shown(default.kind), doc))
+            for kind, part in parts.items():
                 keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
                 found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
-            continue
-        shown = "" if field.is_required() else _shown(default)
-        found.append(Key(path, _type_name(field), shown, field.description or name))
+        else:
+            shown = "" if field.is_required() else _shown(default)
+            found.append(Key(path, _type_name(field), shown, doc, field=field))
     return found
 
 
@@ -77,12 +76,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     for item in items:
         path, separator, text = item.partition("=")
         if not separator:
-            raise UsageError(
-                f"{item!r} is not an override.",
-                expected="section.key=value, such as optimiser.lr=1e-3",
-                found=item,
-                left="nothing was changed",
-                next=HELP,
+            raise _refused(
+                f"{item!r} is not an override.", "section.key=value, such as optimiser.lr=1e-3", item
             )
         _assign(values, present_path(path.strip()), text.strip())
     return config_from_mapping(values, "the overrides")
@@ -100,13 +95,9 @@ def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         faults = [_fault(entry) for entry in error.errors()]
-        raise UsageError(
-            f"The configuration in {origin} is not valid.",
-            expected="the documented keys and types",
-            found="\n    " + "\n    ".join(faults) if len(faults) > 1 else faults[0],
-            left="nothing was changed",
-            next=HELP,
-        ) from error
+        found = "\n    " + "\n    ".join(faults) if len(faults) > 1 else faults[0]
+        what = f"The configuration in {origin} is not valid."
+        raise _refused(what, "the documented keys and types", found) from error
 
 
 def read_config(path: Path) -> RunConfig:
@@ -150,154 +141,76 @@ def present_path(path: str) -> str:
 
 
 def _assign(values: dict[str, Any], path: str, text: str) -> None:
-    parts = path.split(".")
-    model: type[BaseModel] = RunConfig
-    place = values
-    for depth, part in enumerate(parts):
-        field = model.model_fields.get(part)
-        if field is None:
-            raise _unknown(path)
-        rest, kinds = parts[depth + 1 :], _kinds(field)
-        if kinds and rest == ["kind"]:
-            if text not in kinds:
-                raise unknown_name(f"kind of {path.removesuffix('.kind')}", text, list(kinds), command=HELP)
-            if text != place[part]["kind"]:  # its other keys mean something else, if anything
-                place[part] = {"kind": text}
-            return
-        section = kinds[place[part]["kind"]] if kinds else _section(field)
-        if section is None:
-            if rest and isinstance(place[part], dict) and len(rest) == 1:
-                place[part] = {**place[part], rest[0]: _toml_value(text)}
-            elif rest:
-                raise _unknown(path)
-            else:
-                place[part] = _typed(path, field, text)
-            return
-        model, place = section, place[part]
-    raise UsageError(
-        f"{path!r} is a section, not a key.",
-        expected=", ".join(key.name for key in documented_keys(model, f"{path}.")),
-        found=path,
-        left="nothing was changed",
-        next=HELP,
-    )
+    section, _, name = path.rpartition(".")
+    place: Any = values
+    for part in section.split(".") if section else ():
+        place = place.get(part) if isinstance(place, dict) else None
+    present = place.get("kind") if isinstance(place, dict) else None
+    keys = {key.name: key for key in documented_keys() if key.kind in {"", present}}
+    key, table = keys.get(path), keys.get(section)
+    if key is not None and key.field is not None:
+        place[name] = _typed(key, key.field, text)
+    elif key is not None:
+        if text not in (kinds := key.type.split(" | ")):
+            raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
+        if text != present:  # its other keys mean something else, if anything
+            place.clear()
+            place[name] = text
+    elif table is not None and table.type == "table":
+        place[name] = _toml_value(text)
+    elif inside := [known for known in keys if known.startswith(f"{path}.")]:
+        raise _refused(f"{path!r} is a section, not a key.", ", ".join(inside), path)
+    else:
+        raise _refused(_unknown(path), "a documented key", path)
 
 
-def _typed(path: str, field: FieldInfo, text: str) -> Any:
+def _typed(key: Key, field: FieldInfo, text: str) -> Any:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
-    adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field), config=ConfigDict(allow_inf_nan=False))
+    annotation: Any = Annotated[field.annotation, field]
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     message = ""
     for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            message = message or _in_words(error.errors()[0])
+            message = message or error.errors()[0]["msg"]
         else:
             return candidate
-    raise UsageError(
-        f"{path} cannot be {text!r}.",
-        expected=f"{_type_name(field)} ({field.description})",
-        found=f"{text!r}: {message}",
-        left="nothing was changed",
-        next=HELP,
-    )
-
-
-def _annotated(field: FieldInfo) -> Any:
-    from typing import Annotated
-
-    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type} ({key.doc})", f"{text!r}: {message}")
 
 
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except tomllib.TOMLDecodeError:
         return text
 
 
-def _unknown(path: str) -> UsageError:
-    names = [key.name for key in documented_keys()]
-    wrong = _wrong_kind(path)
-    close = None if wrong else _nearest(path, names)
-    return UsageError(
-        wrong or f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}",
-        expected=close or ", ".join(names),
-        found=path,
-        left="nothing was changed",
-        next=HELP,
-    )
+def _refused(what: str, expected: str, found: str) -> UsageError:
+    return UsageError(what, expected=expected, found=found, left="nothing was changed", next=HELP)
 
 
-def _wrong_kind(path: str) -> str:
-    """Say which kinds have a key that the one asked for has not; empty where none has it."""
-    kinds = [key.kind for key in documented_keys() if key.name == path and key.kind]
-    return f"{path} is a key of {path.rpartition('.')[0]}.kind = {' or '.join(kinds)} alone" if kinds else ""
-
-
-def _nearest(path: str, names: Sequence[str]) -> str | None:
-    whole = difflib.get_close_matches(path, names, n=1, cutoff=0.6)
-    if whole:
-        return whole[0]
-    # Right key, wrong or missing section: compare the last parts alone.
-    last = {name.rsplit(".", 1)[-1]: name for name in reversed(names)}
-    part = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), n=1, cutoff=0.6)
-    return last[part[0]] if part else None
+def _unknown(path: str) -> str:
+    """Say of a key that is not there which kinds of its section have it, or which key is nearest."""
+    section, _, name = path.rpartition(".")
+    keys = documented_keys()
+    if kinds := [key.kind for key in keys if key.name == path and key.kind]:
+        return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
+    # Right key, wrong or missing section: the last parts are compared alone.
+    known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
+    close = difflib.get_close_matches(path, [key.name for key in keys], n=1)
+    close = close or [known[last] for last in difflib.get_close_matches(name, known, n=1)]
+    return f"There is no configuration key {path!r}.{f' Did you mean {close[0]!r}?' if close else ''}"
 
 
 def _fault(entry: ErrorDetails) -> str:
-    # The kind of a section stands in the place of an error, and is no part of a key.
+    # pydantic names the kind of a section among the keys.
     path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
-    if entry["type"] == "extra_forbidden":
-        if wrong := _wrong_kind(path):
-            return wrong
-        close = _nearest(path, [key.name for key in documented_keys()])
-        return f"{path}: unknown key{f', did you mean {close!r}?' if close else ''}"
-    return f"{path}: {_in_words(entry)}"
-
-
-#: Limits of pydantic's errors in our words.
-_LIMITS = {
-    "greater_than": "above {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "below {lt}",
-    "less_than_equal": "at most {le}",
-}
-
-
-def _in_words(entry: ErrorDetails) -> str:
-    """Say what is wrong with a value."""
-    value = entry.get("input")
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is not a finite number"
-    limit = _LIMITS.get(entry["type"])
-    if limit is not None:
-        return f"{value} is not {limit.format_map(entry.get('ctx', {}))}"
-    return entry["msg"]
-
-
-def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo, str]]:
-    for name, field in model.model_fields.items():
-        yield name, field, f"{prefix}{name}"
-
-
-def _section(field: FieldInfo) -> type[BaseModel] | None:
-    annotation = field.annotation
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
-    """Sections that a key may hold by their kinds; empty where it holds one or a value."""
-    if field.discriminator is None:
-        return {}
-    return {section.model_fields["kind"].default: section for section in get_args(field.annotation)}
+    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {entry['msg']}"
 
 
 def _type_name(field: FieldInfo) -> str:
     """Return the type in words, without the ``none`` that the default shows."""
-    from types import NoneType, UnionType
-    from typing import Annotated, Literal, Union, get_origin
-
     kinds = [field.annotation]
     if get_origin(field.annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]

@@ -8,26 +8,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.datasets.city_columns import is_city
+from kmip_data.datasets.city_columns import family
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import CARD_NAME, Card, read_card
-from kmip_data.manifest import dataset_names, load_manifest, unknown_name
+from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.models.config import merged
-from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
 
-#: ``code``, ``text``, or another variant that the preset names.
-Variant = str
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Difference(_Strict):
+class Difference(Section):
     """One key in which the paper's text and code disagree."""
 
     key: str
@@ -36,14 +30,14 @@ class Difference(_Strict):
     code: str = Field(description="what the code does")
 
 
-class Note(_Strict):
+class Note(Section):
     """Something that both presets treat alike, and why."""
 
     topic: str
     text: str
 
 
-class PaperResult(_Strict):
+class PaperResult(Section):
     """The result that the paper reports. Never one of ours."""
 
     metric: str
@@ -55,7 +49,7 @@ class PaperResult(_Strict):
     source: str
 
 
-class Preset(_Strict):
+class Preset(Section):
     """One file of ``manifests/experiments``."""
 
     dataset: str
@@ -98,13 +92,13 @@ class Preset(_Strict):
 
     def on(self, base: Preset) -> Preset:
         """Return this preset with everything that ``base`` says and it does not."""
-        together = {
+        joined = {
             "code": merged(base.code, self.code),
             "text": base.text + self.text,
             "variant": {**base.variant, **self.variant},
             "note": base.note + self.note,
         }
-        return self.model_copy(update=together)
+        return self.model_copy(update=joined)
 
 
 def preset_names() -> list[str]:
@@ -116,8 +110,8 @@ def preset_names() -> list[str]:
 
 def presets_of(dataset: str) -> list[str]:
     """Models that have a preset on ``dataset``, that of its family included."""
-    family = family_of(dataset)
-    return [name.split("/")[1] for name in preset_names() if name.split("/")[0] == family]
+    of = family_of(dataset)
+    return [name.split("/")[1] for name in preset_names() if name.split("/")[0] == of]
 
 
 @functools.cache
@@ -144,7 +138,7 @@ def read_preset(dataset: str, model: str) -> Preset:
 
 
 def load_preset(
-    dataset: str, model: str = "gps-kmip", as_: Variant = "code", *, target: str | None = None
+    dataset: str, model: str = "gps-kmip", as_: str = "code", *, target: str | None = None
 ) -> RunConfig:
     """Return the configuration of a preset.
 
@@ -163,17 +157,12 @@ def load_preset(
         There is no such preset or variant.
     """
     preset = read_preset(dataset, model)
-    values: dict[str, Any] = {section: dict(keys) for section, keys in preset.code.items()}
-    values.setdefault("data", {})["dataset"] = target or dataset
-    values |= {"preset": preset.name, "variant": as_}
-    config = config_from_mapping(values, f"the preset {preset.name!r}")
+    own = {"preset": preset.name, "variant": as_, "data": {"dataset": target or dataset}}
+    config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
     # As the command line's --set, which has a word for no value (TOML has none).
-    changes = [f"{path}={_as_text(value)}" for path, value in preset.changes(as_).items()]
-    return apply_overrides(config, changes)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    changes = preset.changes(as_).items()
+    texts = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in changes]
+    return apply_overrides(config, texts)
 
 
 def is_build_folder(target: str) -> bool:
@@ -182,12 +171,12 @@ def is_build_folder(target: str) -> bool:
 
 
 def config_for(
-    target: str, model: str = "gps-kmip", as_: Variant = "code", *, home: Home | None = None
+    target: str, model: str = "gps-kmip", as_: str = "code", *, home: Home | None = None
 ) -> RunConfig:
     """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
 
-    A city that the paper did not have takes the preset of its cities. A build folder keeps the
-    parameters it was built with and its default split, whatever the seed.
+    A dataset may take the preset of its family. A build folder keeps the parameters it was built with
+    and its default split, whatever the seed.
 
     Parameters
     ----------
@@ -208,48 +197,25 @@ def config_for(
         own = {
             "dataset": target,
             "sample": card.sample,
-            "parameters": _given(card.parameters),
-            "split": _given(split) if dataset in dataset_names() else {},
+            "parameters": without_none(card.parameters),
+            "split": without_none(split) if dataset in dataset_names() else {},
             "split_seed_follows_run": False,
         }
     elif target not in dataset_names() and home is not None:
         card = next((build.card for build in list_builds(home) if build.card.dataset == target), None)
-    family = family_of(dataset, card)
-    if family is not None:
-        config = load_preset(family, model, as_, target=dataset)
+    preset = family_of(dataset, card)
+    if preset is not None:
+        config = load_preset(preset, model, as_, target=dataset)
     else:
         values = {"data": {"dataset": target}, "model": {"name": model}, "variant": as_}
         config = config_from_mapping(values, "the defaults")
     return config.model_copy(update={"data": config.data.model_copy(update=own)})
 
 
-CITIES = "city"  #: preset of all cities
-
-
 def family_of(dataset: str, card: Card | None = None) -> str | None:
-    """Return the dataset whose presets ``dataset`` takes: its own, or those of all cities.
-
-    Parameters
-    ----------
-    card
-        Of a build, where the dataset is not a shipped one.
-    """
-    if dataset in {name.split("/")[0] for name in preset_names()}:
-        return dataset
-    return CITIES if _is_city(dataset, card) else None
-
-
-def _is_city(dataset: str, card: Card | None) -> bool:
-    if card is not None:
-        return is_city(card)
-    return dataset in dataset_names() and load_manifest(dataset).pipeline in {
-        "city_networks",
-        "openstreetmap",
-    }
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    """Return the dataset whose presets ``dataset`` takes: itself, or its family (``card``: a build's)."""
+    named = {name.split("/")[0] for name in preset_names()}
+    return next((name for name in (dataset, family(dataset, card)) if name in named), None)
 
 
 def differences(config: RunConfig) -> list[str]:
@@ -274,8 +240,3 @@ def differences(config: RunConfig) -> list[str]:
         changed = ", not in this run" if run is None else changed
         lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
     return lines
-
-
-def paper_result(dataset: str, model: str = "gps-kmip") -> PaperResult | None:
-    """Return what the paper reports for ``model`` on ``dataset``, for comparison with one's own."""
-    return read_preset(dataset, model).paper

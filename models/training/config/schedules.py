@@ -1,15 +1,32 @@
-"""Learning-rate schedules by name, stepped once an epoch."""
+"""Schedules of a run: of the learning rate by name, and of k, ``cosine:50:5`` for 50 down to 5."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from pydantic import Field
 
-from kmip_data.models.training.config.keys import ScheduleConfig
+from kmip_data.models.kinds import Section
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+
+class ScheduleConfig(Section):
+    """How the learning rate moves, once per epoch."""
+
+    kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
+        default="cosine_with_warmup", description="name of the schedule"
+    )
+    warmup_epochs: int = Field(default=10, ge=0, description="cosine: epochs of linear warm-up")
+    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
+    patience: int = Field(
+        default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
+    )
 
 
 def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
@@ -25,62 +42,62 @@ def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-class Schedule(Protocol):
-    """Sets the learning rates of an optimiser from epoch to epoch."""
+def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> LRScheduler:
+    """Return the schedule that ``config.kind`` names, at epoch 0."""
+    from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
-    def step(self, validation_loss: float | None) -> None:
-        """End an epoch whose last known validation loss is given."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up a state."""
+    if config.kind == "reduce_on_plateau":
+        return ReduceLROnPlateau(optimiser, mode="min", factor=config.factor, patience=config.patience)
+    warmup = config.warmup_epochs
+    return LambdaLR(optimiser, lambda epoch: cosine_with_warmup(epoch, warmup=warmup, epochs=epochs))
 
 
-class _Cosine:
-    def __init__(self, optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> None:
-        def factor(epoch: int) -> float:
-            return cosine_with_warmup(epoch, warmup=config.warmup_epochs, epochs=epochs)
+def step_schedule(schedule: LRScheduler, validation_loss: float | None) -> None:
+    """End an epoch whose last known validation loss is given.
 
-        self._scheduler = LambdaLR(optimiser, factor)
+    Epochs without an evaluation repeat the last known loss, as upstream's statistics do.
+    """
+    from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-    def step(self, validation_loss: float | None) -> None:
-        self._scheduler.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._scheduler.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scheduler.load_state_dict(state)
+    if not isinstance(schedule, ReduceLROnPlateau):
+        schedule.step()
+    elif validation_loss is not None:
+        schedule.step(validation_loss)
 
 
-class _Plateau:
-    """Halve (by ``factor``) when the validation loss has not fallen for ``patience`` epochs."""
-
-    def __init__(self, optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> None:
-        self._scheduler = ReduceLROnPlateau(
-            optimiser, mode="min", factor=config.factor, patience=config.patience
-        )
-
-    def step(self, validation_loss: float | None) -> None:
-        # Epochs without an evaluation repeat the last known loss, as upstream's statistics do.
-        if validation_loss is not None:
-            self._scheduler.step(validation_loss)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._scheduler.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scheduler.load_state_dict(state)
-
-
-SCHEDULES: dict[str, Callable[[Optimizer, ScheduleConfig, int], Schedule]] = {
-    "cosine_with_warmup": _Cosine,
-    "reduce_on_plateau": _Plateau,
+#: Share of the way from the first k to the last, for a share of the run.
+SHAPES: dict[str, Callable[[float], float]] = {
+    "cosine": lambda done: (1 - math.cos(math.pi * done)) / 2,
+    "linear": lambda done: done,
 }
 
 
-def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> Schedule:
-    """Return the schedule that ``config.kind`` names, at epoch 0."""
-    return SCHEDULES[config.kind](optimiser, config, epochs)
+@dataclass(frozen=True)
+class KSchedule:
+    """Keys that a query attends to in training: ``first`` in the first epoch, ``last`` in the last one."""
+
+    shape: str
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> KSchedule:
+        """Read ``cosine:50:5``; raises ``ValueError`` that says what is wrong."""
+        shape, *numbers = text.split(":")
+        right = all(number.isdecimal() and int(number) > 0 for number in numbers)
+        if shape not in SHAPES or len(numbers) != 2 or not right:
+            shapes = " or ".join(SHAPES)
+            msg = f"{text!r} is not a schedule of k: {shapes}, then two numbers, such as cosine:50:5"
+            raise ValueError(msg)
+        return cls(shape, *map(int, numbers))
+
+    def at(self, epoch: int, epochs: int) -> int:
+        """K in ``epoch``, from 0, of a run of ``epochs``; a run of one epoch has the last number.
+
+        Examples
+        --------
+        >>> [KSchedule.parse("cosine:50:5").at(epoch, 5) for epoch in range(5)]
+        [50, 43, 28, 12, 5]
+        """
+        done = epoch / (epochs - 1) if epochs > 1 else 1.0
+        return round(self.first + (self.last - self.first) * SHAPES[self.shape](done))

@@ -6,15 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from kmip_data.builds.home import Build
-from kmip_data.datasets.points import feature_views
-from kmip_data.datasets.small_graphs import LocalDegreeProfile
-from kmip_data.format.schema import Column
-from kmip_data.graphs.degree_profile import FIELDS
+from kmip_data.format.parts import PARTS
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.data.run_data import DEGREE_PROFILE, Pass, RunData, columns_read
-from kmip_data.models.training.memory.machine import Size
-from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.models.training.data.run_data import Pass, RunData
 from kmip_data.reading.loader import GraphLoader
 
 
@@ -53,44 +48,17 @@ class ManyGraphs(RunData):
 
     unit = "graphs"
 
-    def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
-        computed = config.data.features == DEGREE_PROFILE
-        options: dict[str, Any] = {
-            "split_name": split_name,
-            "views": () if computed else feature_views(build.card.dataset, config.data.features),
-            "columns": columns_read(build, config),
-            "transform": LocalDegreeProfile("2.0") if computed else None,
-        }
-        self._whole = ShardedDataset(build, **options)
-        self._datasets: dict[str, ShardedDataset] = {}
-        self._options = options
-        super().__init__(build, split_name, config, required)
+    def _open(self, config: RunConfig) -> None:
+        self._whole = self._records(config)
+        self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}
 
-    def _size(self, part: str, config: RunConfig) -> int:
-        if part not in self.split.parts:
-            return 0
-        self._datasets[part] = ShardedDataset(self.build, part, **self._options)
-        return len(self._datasets[part])
-
-    def _num_classes(self, column: Column) -> int:
-        # Without a transform, which would have every graph read.
-        labels = ShardedDataset(self.build, split_name=self.split_name, columns=["y"])
-        return int(labels.num_classes)
+    def _size(self, part: str) -> int:
+        return len(self._datasets.get(part, ()))
 
     @property
     def in_channels(self) -> int:
         """Columns of ``x``."""
         return int(self._whole.num_node_features)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of ``x``; empty where the build does not name them."""
-        if self.config.data.features == DEGREE_PROFILE:
-            return FIELDS
-        schema = self.build.card.schema_
-        view = next((view for view in self._options["views"] if view.attribute == "x"), None)
-        column = next(column for column in schema.columns if column.attribute == "x")
-        return column.fields if view is None else column.fields[view.start : view.stop]
 
     @property
     def edge_channels(self) -> int | None:

@@ -21,13 +21,13 @@ class NeighborBatches:
     Parameters
     ----------
     graph
-        ``x``, ``edge_index`` and whatever else has a row a node (``edge_attr``: a row an edge).
+        ``x``, ``edge_index`` and whatever else has one row per node (``edge_attr``: per edge).
     chosen
         (N,) bool: the nodes to predict.
     fanouts
-        Neighbours a node, at most, in each hop.
+        Largest number of neighbours per node in each hop.
     batch_size
-        Chosen nodes a batch.
+        Chosen nodes per batch.
     epoch
         Gives the number of finished epochs.
     """

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.city_columns import city_inputs, input_names, is_city
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
-from kmip_data.models.training.data.run_data import Batches, Pass, RunData, columns_read
-from kmip_data.models.training.memory.machine import Size
-from kmip_data.reading.dataset import ShardedDataset
-
-MASKS = {part: f"{part}_mask" for part in ("train", "val", "test")}  #: part -> attribute of a batch
+from kmip_data.models.training.data.run_data import Batches, Pass, RunData
 
 
 class OneGraph(RunData):
@@ -27,15 +21,6 @@ class OneGraph(RunData):
     unit = "nodes"
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
-        city = is_city(build.card)
-        columns = columns_read(build, config) + ["coordinate_encoding"] * city
-        self._dataset = ShardedDataset(build, split_name=split_name, columns=columns)
-        self.graph: Data = self._dataset[0]
-        if city:
-            encoding = self.graph.coordinate_encoding.numpy()
-            x = city_inputs(self.graph.x.numpy(), encoding, build.card, config.data.coordinates)
-            self.graph.x = torch.from_numpy(x)
-            del self.graph.coordinate_encoding
         super().__init__(build, split_name, config, required)
         if self.task.level != "node":
             raise UsageError(
@@ -54,24 +39,16 @@ class OneGraph(RunData):
                 next="leave out --devices; where memory is short, --neighbor-sampling 10,10",
             )
 
-    def _size(self, part: str, config: RunConfig) -> int:
-        return int(self.graph[MASKS[part]].sum())
+    def _open(self, config: RunConfig) -> None:
+        self.graph: Data = self._records(config)[0]
 
-    def _num_classes(self, column: Column) -> int:
-        return int(self._dataset.num_classes)
+    def _size(self, part: str) -> int:
+        return int(self.graph[f"{part}_mask"].sum())
 
     @property
     def in_channels(self) -> int:
         """Columns of ``x``."""
         return int(self.graph.x.shape[1])
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of ``x``; empty where the build does not name them."""
-        card = self.build.card
-        if is_city(card):
-            return input_names(card, self.config.data.coordinates)
-        return next(column.fields for column in card.schema_.columns if column.attribute == "x")
 
     @property
     def edge_channels(self) -> int | None:
@@ -98,7 +75,7 @@ class OneGraph(RunData):
         return self.graph
 
     def batches(self, epoch: Callable[[], int]) -> Batches:
-        """The graph, once an epoch; with sampling, the train nodes and what is around them."""
+        """The graph, once per epoch; with sampling, the train nodes and what is around them."""
         training = self.config.training
         if training.neighbors:
             return NeighborBatches(

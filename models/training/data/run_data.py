@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
-from kmip_data.datasets.city_columns import is_city, vocabulary
+from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
+from kmip_data.models.kinds import Size
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.registry import POSITIONAL
-from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.memory.machine import Size
+from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
-from kmip_data.models.training.run.result import SplitUsed
+from kmip_data.reading.dataset import ShardedDataset
 
 
 class Batches(Protocol):
@@ -42,6 +40,8 @@ class RunData(ABC):
         What the graphs are read from.
     split_name
         Key of ``card.splits``.
+    inputs
+        How the node features are read and made.
     config
         The run, with loss, metric and head written out.
     task
@@ -54,8 +54,10 @@ class RunData(ABC):
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
         self.build, self.split_name = build, split_name
+        self.inputs = network_inputs(build.card, config.data.features, config.data.coordinates)
         column = check_columns(build, config)
-        self.sizes = {part: size for part in PARTS if (size := self._size(part, config))}
+        self._open(config)
+        self.sizes = {part: size for part in PARTS if (size := self._size(part))}
         for part in required:
             if part not in self.sizes:
                 raise UsageError(
@@ -65,40 +67,41 @@ class RunData(ABC):
                     left="nothing was started",
                     next="a larger --limit, or another split",
                 )
-        # Classes are counted over all records: a part may lack some.
-        classes = self._num_classes(column) if is_class(column) else 0
+        classes = 0
+        if is_class(column):  # counted over all records, as a part may lack some
+            classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
         self.task: Task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
 
     @abstractmethod
-    def _size(self, part: str, config: RunConfig) -> int:
-        """Number of graphs (or nodes) of a part; opens what it needs."""
+    def _open(self, config: RunConfig) -> None:
+        """Open what is read."""
+
+    def _records(self, config: RunConfig, part: str | None = None) -> ShardedDataset:
+        """Open a part, or all, with what the network reads and no more."""
+        stored = {column.attribute for column in self.build.card.schema_.columns}
+        edges = () if config.model.edge_encoder == "dummy" else ("edge_attr",)
+        names = [name for name in (*self.inputs.attributes, *edges, "y", LINKS) if name in stored]
+        encoding = POSITIONAL[config.model.positional].encoding
+        if encoding and encoding.name in added_names(self.build.path):
+            names.append(encoding.name)
+        return ShardedDataset(
+            self.build,
+            part,
+            self.inputs.transform,
+            split_name=self.split_name,
+            columns=[*names, "edge_index"],
+            views=self.inputs.views,
+        )
 
     @abstractmethod
-    def _num_classes(self, column: Column) -> int:
-        """Number of classes of the whole build, where the targets are classes."""
+    def _size(self, part: str) -> int:
+        """Number of graphs (or nodes) of a part."""
 
     @property
     @abstractmethod
     def in_channels(self) -> int:
         """Columns of ``x``."""
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of ``x``; empty where the build does not name them."""
-
-    @property
-    def vocabulary(self) -> str:
-        """Digest of the categories that one-hot columns stand for; empty where there are none to know.
-
-        Where they are not known, they are taken to be this build's own.
-        """
-        card = self.build.card
-        if not is_city(card):
-            return ""
-        known = vocabulary(card)
-        return canonical_digest(card.key if known is None else known)
 
     @property
     @abstractmethod
@@ -159,28 +162,21 @@ class RunData(ABC):
         )
 
     @property
-    def split_used(self) -> SplitUsed:
-        """The split as ``result.json`` has it."""
-        return SplitUsed(
-            name=self.split_name,
-            rule=self.split.rule,
-            parameters=self.split.parameters,
-            digests={name: entry.digest for name, entry in self.split.parts.items()},
-        )
-
-    @property
     def identity(self) -> dict[str, Any]:
         """What a resumed run must find again: build and split, by digest."""
-        return {"build_key": self.build.card.key, "split": self.split_used.digests}
+        digests = {name: entry.digest for name, entry in self.split.parts.items()}
+        return {"build_key": self.build.card.key, "split": digests}
 
     def pinned(self, config: RunConfig) -> RunConfig:
         """Return ``config`` with all that the data decide written out: build, split, task, width."""
-        given = {name: value for name, value in self.build.card.parameters.items() if value is not None}
-        split = {name: value for name, value in self.split.parameters.items() if value is not None}
-        data = config.data.model_copy(
-            update={"parameters": given, "split": split, "sample": self.build.card.sample}
-        )
-        config = with_task(config.model_copy(update={"data": data}), self.task)
+        card = self.build.card
+        data = {
+            "parameters": without_none(card.parameters),
+            "split": without_none(self.split.parameters),
+            "sample": card.sample,
+        }
+        config = config.model_copy(update={"data": config.data.model_copy(update=data)})
+        config = with_task(config, self.task)
         model = fit_hidden_dim(
             config.model,
             in_channels=self.in_channels,
@@ -188,30 +184,6 @@ class RunData(ABC):
             edge_channels=self.edge_channels,
         )
         return config.model_copy(update={"model": model})
-
-
-def canonical_digest(value: Any) -> str:
-    """First 12 hex digits of the SHA-256 of a value as canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-#: Attributes that a network reads, where they are stored; nothing else fills batches.
-READ = ("x", "edge_attr", "y", LINKS)
-DEGREE_PROFILE = "degree-profile"  #: features that are computed from the edges
-
-
-def columns_read(build: Build, config: RunConfig) -> list[str]:
-    """Names of the attributes that items of a run have: what the network reads and no more."""
-    stored = {column.attribute for column in build.card.schema_.columns}
-    names = list(READ)
-    if config.model.edge_encoder == "dummy":
-        names.remove("edge_attr")
-    if config.data.features == DEGREE_PROFILE:
-        names.remove("x")
-    encoding = POSITIONAL[config.model.positional].encoding
-    joined = [encoding.name] if encoding and encoding.name in added_names(build.path) else []
-    return [name for name in names if name in stored] + ["edge_index", *joined]
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:

@@ -1,1 +1,1 @@
-"""How much memory a run needs, what the machine has, and giving it back."""
+"""How much memory a run needs, and what the machine has."""

@@ -10,11 +10,8 @@ from typing import Any, Literal
 import torch
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.runtime.memory_errors import is_out_of_memory as is_out_of_memory  # noqa: PLC0414 -- passed on
-from kmip_data.runtime.peak_memory import peak_host_memory as peak_host_memory  # noqa: PLC0414 -- passed on
-
-Precision = Literal["32", "16-mixed", "bf16-mixed"]
+from kmip_data.models.kinds import Size
+from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def is_main_process() -> bool:
     return True
 
 
-def check_precision(precision: Precision, device: Device) -> None:
+def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
     if precision == "16-mixed" and device.kind == "cpu":
         raise UsageError(
@@ -69,31 +66,17 @@ def check_precision(precision: Precision, device: Device) -> None:
         )
 
 
-def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
+def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
     """Context in which a forward pass runs in ``precision``, as Lightning's training steps do."""
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
     return torch.autocast(device, dtype=dtype, enabled=precision != "32")
 
 
-@dataclass(frozen=True)
-class Size:
-    """Size of a batch."""
-
-    graphs: int
-    nodes: int
-    edges: int
-
-    @classmethod
-    def of(cls, batch: Any) -> Size:
-        """Count what a batch holds, with edges as a table or as pairs."""
-        neighbor = getattr(batch, "neighbor", None)
-        index = getattr(batch, "edge_index", None)
-        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
-        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
-
-    def __str__(self) -> str:
-        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
-        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
+def half_a_batch(training: TrainingConfig) -> str:
+    """Options for batches half as large, of which as many more make a step."""
+    smaller = -(-training.batch_size // 2)
+    times = -(-training.batch_size // smaller) * training.accumulate
+    return f"--set training.batch_size={smaller} --set training.accumulate={times}"
 
 
 def out_of_memory(
@@ -103,11 +86,7 @@ def out_of_memory(
     training = config.training
     tips = []
     if training.batch_size > 1:
-        smaller = -(-training.batch_size // 2)
-        times = -(-training.batch_size // smaller) * training.accumulate
-        tips.append(
-            f"--set training.batch_size={smaller} --set training.accumulate={times} (about the same step)"
-        )
+        tips.append(f"{half_a_batch(training)} (about the same step)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
     if training.precision == "32":

@@ -139,24 +139,35 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
     return new > old if METRICS[metric].better == "higher" else new < old
 
 
-class _MeanLoss(Accumulator):
-    """Σ loss·rows / Σ rows in float64 (``MeanMetric`` drops the weights when it need not look for NaN)."""
+class _Sums(Accumulator):
+    """Sum over batches of what ``of`` says of one, in float64."""
 
     full_state_update = False
-    total: Tensor
-    rows: Tensor
+    sums: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, of: Callable[..., Tensor], *shape: int) -> None:
         super().__init__()
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.of = of
+        self.add_state("sums", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, loss: Tensor, rows: int | Tensor) -> None:
-        self.total += loss.double() * rows
-        self.rows += rows
+    def update(self, *batch: Tensor) -> None:
+        self.sums += self.of(*batch)
 
     def compute(self) -> Tensor:
-        return self.total / self.rows
+        return self.sums.cpu()
+
+
+def _absolute_errors(logits: Tensor, target: Tensor) -> Tensor:
+    """``(2, T)``: for each target the sum of absolute errors, and how many are known."""
+    target = target.double().view(logits.shape)
+    known = ~target.isnan()  # a prediction of NaN stays, and makes the metric NaN
+    error = (logits.double() - target).abs().masked_fill(~known, 0.0)
+    return torch.stack([error.sum(0), known.sum(0)])
+
+
+def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
+    """``(2,)``: loss·rows, rows (``MeanMetric`` drops the weights when it need not look for NaN)."""
+    return torch.stack([loss.double() * rows, rows.double()])
 
 
 class _Confusion(MulticlassConfusionMatrix):
@@ -199,49 +210,11 @@ class _Rows(Accumulator):
         return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
 
 
-class _Errors(Accumulator):
-    """``(2, T)`` float64: for each target the sum of absolute errors, and how many are known."""
-
-    full_state_update = False
-    errors: Tensor
-
-    def __init__(self, targets: int) -> None:
-        super().__init__()
-        self.add_state("errors", torch.zeros(2, targets, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, logits: Tensor, target: Tensor) -> None:
-        target = target.double().view(logits.shape)
-        known = ~target.isnan()  # a prediction of NaN stays, and makes the metric NaN
-        error = (logits.double() - target).abs().masked_fill(~known, 0.0)
-        self.errors += torch.stack([error.sum(0), known.sum(0)])
-
-    def compute(self) -> Tensor:
-        return self.errors.cpu()
-
-
-class _Ranks(Accumulator):
-    """Sums over graphs of the ranks of their links, and how many graphs have any."""
-
-    full_state_update = False
-    ranks: Tensor
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        ranks = torch.zeros(len(RANKINGS) + len(HITS) + 1, dtype=torch.float64)
-        self.add_state("ranks", ranks, dist_reduce_fx="sum")
-
-    def update(self, logits: Tensor, target: Tensor) -> None:
-        self.ranks += link_ranks(logits, target)
-
-    def compute(self) -> Tensor:
-        return self.ranks.cpu()
-
-
 _ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
     "single-label": _Confusion,
     "multilabel": _Rows,
-    "regression": _Errors,
-    "links": _Ranks,
+    "regression": lambda targets: _Sums(_absolute_errors, 2, targets),
+    "links": lambda _: _Sums(link_ranks, len(RANKINGS) + len(HITS) + 1),
 }
 
 
@@ -263,7 +236,7 @@ class SplitMetrics(nn.Module):
         super().__init__()
         self.kind = task.kind
         self.rows = _ACCUMULATORS[task.kind](task.outputs)
-        self.loss = _MeanLoss()
+        self.loss = _Sums(_loss_of_rows, 2)
 
     @torch.no_grad()
     def update(self, logits: Tensor, target: Tensor, loss: Tensor) -> None:
@@ -271,23 +244,19 @@ class SplitMetrics(nn.Module):
         self.rows.update(logits, target)
         self.loss.update(loss.detach(), self._known(target))
 
-    def _known(self, target: Tensor) -> Tensor | int:
+    def _known(self, target: Tensor) -> Tensor:
         """Targets that the loss is a mean over, up to a factor."""
-        if self.kind == "links":
-            return (target == LINK).sum()
-        return (~target.isnan()).sum() if target.is_floating_point() else target.numel()
+        return (target == LINK if self.kind == "links" else ~target.isnan()).sum()
 
     def compute(self) -> dict[str, float]:
         """``loss`` and every metric of the task's kind, then start anew."""
         if isinstance(self.rows, _Rows):
             self.rows.nothing()
         rows = self.rows.compute()
-        values = {"loss": float(self.loss.compute())}
-        values |= {
-            name: float(metric.compute(rows)) for name, metric in METRICS.items() if metric.kind == self.kind
-        }
+        total, known = self.loss.compute()
+        found = {name: metric.compute(rows) for name, metric in METRICS.items() if metric.kind == self.kind}
         self.reset()
-        return values
+        return {name: float(value) for name, value in {"loss": total / known, **found}.items()}
 
     def reset(self) -> None:
         """Forget all batches."""

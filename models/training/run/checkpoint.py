@@ -14,6 +14,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small import first_fault
 from kmip_data.format.writer import write_file
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
@@ -57,7 +58,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise DamagedInput(
                 f"{path} cannot be read as a checkpoint.",
                 expected="tensors and plain values, as kmip-data train writes them",
-                found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+                found=first_fault(error),
                 left="the file is as it was",
                 next="start a new run",
             ) from error
@@ -118,7 +119,7 @@ def load_weights(module: nn.Module, path: Path) -> None:
         raise DamagedInput(
             f"{path} does not hold the weights of this model.",
             expected="the safetensors file of the run's config.toml",
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            found=first_fault(error),
             left="the file is as it was",
             next="kmip-data train --resume RUN, or a new run",
         ) from error

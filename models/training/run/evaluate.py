@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Build, Home
+from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
-from kmip_data.format.card import remark
-from kmip_data.models.training.config.handed_over import own_choices
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
@@ -21,16 +22,16 @@ from kmip_data.models.training.memory.machine import (
     Device,
     check_precision,
     choose_device,
-    is_out_of_memory,
     out_of_memory,
 )
 from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
 from kmip_data.models.training.run.fitting import module_for
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
-from kmip_data.models.training.run.table import metrics_table
+from kmip_data.models.training.run.summary import metrics_table
+from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,7 @@ class Evaluation:
 
     run: Path
     result: RunResult  #: what the run itself wrote
-    dataset: str
-    sample: bool
-    complete: bool | None
-    build: Path
-    build_key: str
+    build: Build
     split: SplitUsed
     device: str
     metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
@@ -51,19 +48,20 @@ class Evaluation:
     @property
     def same(self) -> bool | None:
         """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if self.build_key != self.result.build_key or self.split.digests != self.result.split.digests:
+        if self.build.card.key != self.result.build_key or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        card = self.build.card
         return {
             "run": str(self.run),
-            "dataset": self.dataset,
-            "sample": self.sample,
-            "complete": self.complete,
-            "build": str(self.build),
-            "build_key": self.build_key,
+            "dataset": card.dataset,
+            "sample": card.sample,
+            "complete": card.complete,
+            "build": str(self.build.path),
+            "build_key": card.key,
             "split": self.split.model_dump(),
             "device": self.device,
             "best_epoch": self.result.best_epoch,
@@ -73,11 +71,10 @@ class Evaluation:
 
     def table(self) -> str:
         """Parts against metrics, and what was measured."""
-        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
-        name = f"{self.dataset}{remark(self.sample, self.complete)}"
+        card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
         lines = [
             metrics_table([self.metrics]),
-            f"{name}, split {self.split.name}; weights of epoch {epoch}",
+            f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -119,18 +116,13 @@ def evaluate(
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data = opened.data
-    with quiet_lightning():
-        metrics = _measure(opened)
-    card = data.build.card
+    with opened.working() as module:
+        metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
     return Evaluation(
         run=opened.folder,
         result=opened.result,
-        dataset=card.dataset,
-        sample=card.sample,
-        complete=card.complete,
-        build=data.build.path,
-        build_key=card.key,
-        split=data.split_used,
+        build=data.build,
+        split=SplitUsed.of(data),
         device=opened.device.name,
         metrics=metrics,
     )
@@ -151,6 +143,21 @@ class OpenedRun:
         module = module_for(self.config, self.data)
         load_weights(module.model, self.folder / WEIGHTS)
         return module
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[TrainingModule]:
+        """Give that network on the run's device, and explain where a batch does not fit."""
+        with quiet_lightning():
+            module = self.module()
+            try:
+                yield module.to(self.device.kind)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                left = f"{self.folder} as it was"
+                raise out_of_memory(
+                    error, size=module.size, doing=module.doing, config=self.config, left=left
+                ) from error
 
 
 def open_run(
@@ -178,19 +185,6 @@ def open_run(
     return OpenedRun(folder, config, result, data, chosen)
 
 
-def _measure(opened: OpenedRun) -> dict[str, dict[str, float]]:
-    module, config, data = opened.module(), opened.config, opened.data
-    device = torch.device(opened.device.kind)
-    try:
-        module.to(device)
-        return evaluate_parts(module, data, data.parts, device)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        left = f"{opened.folder} as it was"
-        raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
-
-
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
     found = (data.in_channels, data.num_classes)
@@ -202,7 +196,8 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             left="nothing was changed",
             next="evaluate on data with the columns and classes of the run's",
         )
-    differing = [pair for pair in zip(result.columns, data.columns, strict=False) if pair[0] != pair[1]]
+    pairs = zip(result.columns, data.inputs.names, strict=False)
+    differing = [pair for pair in pairs if pair[0] != pair[1]]
     if differing:
         raise UsageError(
             f"The columns of {card.dataset} are not those that the weights were trained on.",
@@ -211,14 +206,7 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             left="nothing was changed",
             next="evaluate on data with the columns of the run's",
         )
-    if data.vocabulary != result.vocabulary:
-        raise UsageError(
-            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
-            expected=f"a city built with the vocabulary of {result.dataset}",
-            found="another vocabulary, or (the published cities) none on its card",
-            left="nothing was changed",
-            next=f"kmip-data build city --vocabulary {result.dataset} … builds a city that fits",
-        )
+    check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
     if own and card.key != result.build_key:
         raise UsageError(
             f"The build of {card.dataset} is not the one that the run learned from.",

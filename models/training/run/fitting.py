@@ -9,6 +9,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,15 @@ from lightning.pytorch import Trainer, seed_everything
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.errors import FULL, disk_error
 from kmip_data.format.writer import write_file
+from kmip_data.models.budget import count_parameters
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.estimate import Estimate, plan_memory
+from kmip_data.models.training.memory.estimate import Estimate
 from kmip_data.models.training.memory.machine import (
     Device,
-    is_out_of_memory,
     out_of_memory,
     peak_device_memory,
-    peak_host_memory,
 )
-from kmip_data.models.training.memory.returned import freed_at_once, returns_memory
 from kmip_data.models.training.run.checkpoint import (
     LAST,
     WEIGHTS,
@@ -37,48 +36,73 @@ from kmip_data.models.training.run.checkpoint import (
     set_random_state,
     write_weights,
 )
-from kmip_data.models.training.run.curves import draw_curves
 from kmip_data.models.training.run.folders import CURVES_NAME
+from kmip_data.models.training.run.history import draw_curves
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.recorder import Recorder
-from kmip_data.models.training.run.result import RESULT_NAME, Memory, RunResult, Seconds, package_versions
+from kmip_data.models.training.run.result import (
+    RESULT_NAME,
+    Memory,
+    RunResult,
+    Seconds,
+    SplitUsed,
+    package_versions,
+)
 from kmip_data.reading import buffers
+from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.wording import counted
 
 TERMINATED = 143
 
 
-def fit(
-    config: RunConfig,
-    data: RunData,
-    folder: Path | None,
-    device: Device,
-    memory: Estimate,
-    *,
-    tell: Callable[[str], None],
-    quiet: bool = False,
-) -> RunResult:
+@dataclass(frozen=True)
+class Job:
+    """A run to be trained.
+
+    Attributes
+    ----------
+    config
+        The run, with all that the data decide written out.
+    data
+        What it learns from.
+    folder
+        Its run folder; ``None`` where another process of a distributed run made it.
+    device
+        Where it runs.
+    memory
+        What it will take, and whether its layers are recomputed.
+    """
+
+    config: RunConfig
+    data: RunData
+    folder: Path | None
+    device: Device
+    memory: Estimate
+
+
+def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    ``folder`` is ``None`` where another process of a distributed run made it. The global random
-    generators are seeded for the run and afterwards as they were.
+    The global random generators are seeded for the run and afterwards as they were.
     """
-    returned = freed_at_once(returns_memory(device.kind, recompute=memory.recompute))
-    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators(), returned:
+    config, data, folder = job.config, job.data, job.folder
+    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators():
         seed_everything(config.training.seed, workers=False, verbose=False)
-        module = module_for(config, data, recompute=memory.recompute)
+        module = module_for(config, data, recompute=job.memory.recompute)
         recorder = Recorder(module, folder, data, config, quiet=quiet)
-        trainer = _trainer(config, folder, device, recorder, data)
+        trainer = _trainer(job, recorder)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
-        for line in _announcement(config, data, folder, device, module, memory, checkpoint):
+        for line in _announcement(job, module, resumed=checkpoint is not None):
             tell(line)
-        if device.kind == "cuda":
+        if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with _sound(checkpoint, recorder), _guarded(config, module, recorder, folder, tell):
+        with _sound(checkpoint, recorder), _guarded(job, recorder, tell):
             trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
-            return _finish(config, data, folder, device, module, recorder, trainer)
+            return _finish(job, recorder, trainer.strategy.root_device)
 
 
 def module_for(config: RunConfig, data: RunData, *, recompute: bool = False) -> TrainingModule:
@@ -92,21 +116,6 @@ def module_for(config: RunConfig, data: RunData, *, recompute: bool = False) -> 
     )
 
 
-def check(config: RunConfig, data: RunData, device: Device) -> Estimate:
-    """Find what cannot work before anything is written; return what the run will take of memory.
-
-    Raises
-    ------
-    UsageError
-        A model or option is not there.
-    OutOfResources
-        A step will not fit into memory.
-    """
-    with torch.device("meta"), _own_generators():  # no memory
-        module_for(config, data)
-    return plan_memory(config, data, device)
-
-
 @contextlib.contextmanager
 def _own_generators() -> Iterator[None]:
     """Leave the global random generators as they were."""
@@ -117,24 +126,22 @@ def _own_generators() -> Iterator[None]:
         set_random_state(before)
 
 
-def _trainer(
-    config: RunConfig, folder: Path | None, device: Device, recorder: Recorder, data: RunData
-) -> Trainer:
+def _trainer(job: Job, recorder: Recorder) -> Trainer:
+    config, folder = job.config, job.folder
     system, training = config.system, config.training
     logger: Any = False
     if folder is not None and recorder.writes:
         logger = build_logger(
             system.logger,
             folder,
-            project=f"kmip-data-{data.label}",
+            project=f"kmip-data-{job.data.label}",
             config=config.model_dump(mode="json"),
         )
-    strategy = "auto" if system.devices * system.nodes == 1 else "ddp"
     return Trainer(
-        accelerator="gpu" if device.kind == "cuda" else "cpu",
+        accelerator="gpu" if job.device.kind == "cuda" else "cpu",
         devices=system.devices,
         num_nodes=system.nodes,
-        strategy=strategy,
+        strategy="auto" if system.devices * system.nodes == 1 else "ddp",
         precision="32-true" if training.precision == "32" else training.precision,
         max_epochs=training.epochs,
         accumulate_grad_batches=training.accumulate,
@@ -151,42 +158,26 @@ def _trainer(
     )
 
 
-def _announcement(
-    config: RunConfig,
-    data: RunData,
-    folder: Path | None,
-    device: Device,
-    module: TrainingModule,
-    memory: Estimate,
-    checkpoint: Path | None,
-) -> Iterator[str]:
-    yield f"data: {data.description}"
-    count = sum(parameter.numel() for parameter in module.model.parameters())
-    yield f"model: {config.model.name}, {count:,} parameters"
-    schedule = config.schedule
-    warmup = min(schedule.warmup_epochs, config.training.epochs)
+def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterator[str]:
+    config, system = job.config, job.config.system
+    yield f"data: {job.data.description}"
+    yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
+    schedule, epochs = config.schedule, config.training.epochs
+    warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
-    epochs = config.training.epochs
-    yield f"schedule: {schedule.kind}, {epochs} epoch{'s' if epochs > 1 else ''}{shape}"
-    many = f", {config.system.devices} processes" if config.system.devices > 1 else ""
-    yield f"device: {device.name} ({device.reason}){many}, precision {config.training.precision}"
-    again = "; layers are recomputed in the backward pass" if memory.recompute else ""
-    yield f"memory: {memory}{many and ' each'}{again}"
-    if checkpoint is not None:
-        yield f"run: {folder}, from its last checkpoint"
-    else:
-        yield f"run: {folder}"
+    yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}"
+    many = f", {system.devices} processes" if system.devices > 1 else ""
+    yield f"device: {job.device.name} ({job.device.reason}){many}, precision {config.training.precision}"
+    again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""
+    yield f"memory: {job.memory}{many and ' each'}{again}"
+    yield f"run: {job.folder}{', from its last checkpoint' if resumed else ''}"
 
 
 @contextlib.contextmanager
-def _guarded(
-    config: RunConfig,
-    module: TrainingModule,
-    recorder: Recorder,
-    folder: Path | None,
-    tell: Callable[[str], None],
-) -> Iterator[None]:
+def _guarded(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Iterator[None]:
     """Turn what ends a run early into what the user can act on, and give Ctrl-C back its meaning."""
+    config, module, folder = job.config, recorder.module, job.folder
+    resume = f"kmip-data train --resume {shlex.quote(str(folder))}"
     main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main_thread else None
     try:
@@ -194,36 +185,32 @@ def _guarded(
     except (KeyboardInterrupt, SystemExit) as stop:
         from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-        tell(f"Stopped; {_kept(recorder)}. Go on with: {_resume(folder)}")
+        tell(f"Stopped; {_kept(recorder)}. Go on with: {resume}")
         if recorder.interrupted:
             # Lightning leaves with SystemExit(1) and Ctrl-C switched off.
             raise KeyboardInterrupt from None
         raise SystemExit(TERMINATED) if isinstance(stop, SIGTERMException) else stop from None
     except Exception as error:
+        left = f"{folder}; {_kept(recorder)}"
         if (full := _full_disk(error, folder)) is not None:
-            full.parts["on disk"] = f"{folder}; {_kept(recorder)}"
-            full.parts["next"] = f"make room (or mend the disk), then: {_resume(folder)}"
+            full.parts["on disk"] = left
+            full.parts["next"] = f"make room (or mend the disk), then: {resume}"
             raise full from error
         if config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise UsageError(
                 "torch.compile could not compile the model.",
                 expected="a C++ compiler, and a version of PyTorch that takes this model",
                 found=str(error).strip().splitlines()[0],
-                left=f"{folder}; {_kept(recorder)}",
+                left=left,
                 next="leave out --compile",
             ) from error
         if not is_out_of_memory(error):
             raise
-        left = f"{folder}; {_kept(recorder)}"
         raise out_of_memory(error, size=module.size, doing=module.doing, config=config, left=left) from error
     finally:
         buffers.release()
         if main_thread and handler is not None:
             signal.signal(signal.SIGINT, handler)
-
-
-def _resume(folder: Path | None) -> str:
-    return f"kmip-data train --resume {shlex.quote(str(folder))}"
 
 
 def _full_disk(error: Exception, folder: Path | None) -> KmipDataError | None:
@@ -273,16 +260,9 @@ def _determinism(wanted: bool) -> Iterator[None]:
             torch.use_deterministic_algorithms(False)
 
 
-def _finish(
-    config: RunConfig,
-    data: RunData,
-    folder: Path | None,
-    device: Device,
-    module: TrainingModule,
-    recorder: Recorder,
-    trainer: Trainer,
-) -> RunResult:
+def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
     """Measure the best weights on every part and write weights, result and picture."""
+    config, data, folder, module = job.config, job.data, job.folder, recorder.module
     if recorder.best_epoch is None:
         raise CheckFailed(
             "No epoch has a validation metric.",
@@ -292,29 +272,28 @@ def _finish(
             next="kmip-data verify on the build, or a lower --set optimiser.lr=…",
         )
     module.model.load_state_dict(recorder.best_weights)
-    root = trainer.strategy.root_device
-    module.to(root)
-    metrics = evaluate_parts(module, data, data.parts, root)
-    history = recorder.history
+    module.to(device)
+    metrics = evaluate_parts(module, data, data.parts, device)
+    history, card = recorder.history, data.build.card
     result = RunResult(
         name=folder.name if folder is not None else "",
-        dataset=data.build.card.dataset,
-        sample=data.build.card.sample,
-        complete=data.build.card.complete,
-        build_key=data.build.card.key,
-        build_parameters=data.build.card.parameters,
-        split=data.split_used,
+        dataset=card.dataset,
+        sample=card.sample,
+        complete=card.complete,
+        build_key=card.key,
+        build_parameters=card.parameters,
+        split=SplitUsed.of(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
         config=config.model_dump(mode="json"),
         num_features=data.in_channels,
-        columns=data.columns,
-        vocabulary=data.vocabulary,
+        columns=data.inputs.names,
+        vocabulary=data.inputs.vocabulary,
         num_classes=data.num_classes,
-        num_parameters=sum(parameter.numel() for parameter in module.model.parameters()),
+        num_parameters=count_parameters(module.model),
         seed=config.training.seed,
-        device=device.name,
+        device=job.device.name,
         versions=package_versions(),
         epochs=len(history),
         best_epoch=recorder.best_epoch,
@@ -324,14 +303,14 @@ def _finish(
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),
             total=sum(row["seconds"] for row in history),
         ),
-        memory=Memory(device=peak_device_memory(root), host=peak_host_memory()),
+        memory=Memory(device=peak_device_memory(device), host=peak_host_memory()),
     )
     if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)
         draw_curves(
             history,
             folder / CURVES_NAME,
-            title=f"{result.dataset}{data.build.card.remark} · {result.model} · seed {result.seed}",
+            title=f"{result.dataset}{card.remark} · {result.model} · seed {result.seed}",
             metric=result.metric,
             best_epoch=result.best_epoch,
         )

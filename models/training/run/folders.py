@@ -1,4 +1,4 @@
-"""Run folders: ``runs/<dataset>/<model>/<name>``."""
+"""Run folders ``runs/<dataset>/<model>/<name>``: made, found, and what one that was received may decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,12 +15,15 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
+from kmip_data.models.training.config.keys import RunConfig, SystemConfig
+from kmip_data.models.training.config.presets import is_build_folder
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 CURVES_NAME = "curves.png"
 _LEFT = r"^\.lock|\.partial$"  #: what a run folder holds before its configuration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+SYSTEM = ("logger", "devices", "nodes", "compile")  #: keys that start something beside the training itself
 
 
 def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
@@ -33,7 +36,7 @@ def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
 def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is no run: what a process that was killed left of one is taken over.
+    A folder without a configuration is not a run: what a killed process left of one is taken over.
 
     Raises
     ------
@@ -64,11 +67,10 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
 
 
 def _make(folder: Path) -> bool:
-    try:
+    with contextlib.suppress(FileExistsError):
         folder.mkdir()
-    except FileExistsError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _refuse_taken(folder: Path) -> None:
@@ -122,3 +124,39 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         left="nothing was changed",
         next="name one by its path" if matches or names else "kmip-data train --dataset NAME",
     )
+
+
+def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
+    """Return the configuration of a run without what only its owner may choose.
+
+    A run below ``home.runs`` is the user's own. Of any other, no logger and no further process is
+    started, and no build is opened but those beside it and those of the home.
+
+    Raises
+    ------
+    UsageError
+        The run names another folder as its data.
+    """
+    folder = folder.resolve()
+    if folder.is_relative_to(home.runs.resolve()):
+        return config
+    target = config.data.dataset
+    beside = [folder.parents[3]] if len(folder.parents) > 3 and folder.parents[2].name == "runs" else []
+    if os.sep in target or is_build_folder(target):
+        # Not of the roots themselves: a link in them could lead anywhere.
+        builds = [root.resolve() / "built" for root in (home.root, *beside)]
+        if not any(Path(os.path.realpath(target)).is_relative_to(root) for root in builds):
+            where = f"give --home {beside[0]}, or move" if beside else "move"
+            raise UsageError(
+                f"{folder} is not a run of this home and names a folder as its data.",
+                expected=" or ".join(f"a build below {root}" for root in builds),
+                found=target,
+                left="nothing was changed",
+                next=f"if you trust it: {where} the run below {home.runs}; or evaluate it with --dataset",
+            )
+    usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
+    changed = [name for name in SYSTEM if getattr(config.system, name) != usual[name]]
+    if changed:
+        keys = ", ".join(f"system.{name}" for name in changed)
+        tell(f"{folder} is not a run of {home.root}: {keys} of its {CONFIG_NAME} left out.")
+    return config.model_copy(update={"system": config.system.model_copy(update=usual)})

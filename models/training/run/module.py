@@ -10,15 +10,16 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
-from kmip_data.models.training.config.k_schedule import KSchedule
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.schedules import Schedule, build_schedule
+from kmip_data.models.training.config.schedules import KSchedule, build_schedule
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import Size, autocast
+from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import Task, with_task
@@ -39,7 +40,7 @@ class TrainingModule(LightningModule):
         Columns of ``edge_attr``, where there are any.
     """
 
-    schedule: Schedule
+    schedule: LRScheduler
     _optimiser: AdamW
 
     def __init__(
@@ -84,7 +85,7 @@ class TrainingModule(LightningModule):
             set_training_k(self.model, schedule.at(self.current_epoch, training.epochs))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Loss of a batch; Lightning divides it by the batches a step, clips and steps."""
+        """Loss of a batch; Lightning divides it by the batches per step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
         logits, target = of_part(batch, "train", *self(batch))
         loss = self.loss(logits, target)
@@ -152,17 +153,17 @@ def evaluate_parts(
     training = module.training
     module.eval()
     try:
-        for together, batches in data.passes(parts):
-            module.doing = f"evaluating {', '.join(together)}"
-            metrics = {part: SplitMetrics(module.task).to(device) for part in together}
+        for measured, batches in data.passes(parts):
+            module.doing = f"evaluating {', '.join(measured)}"
+            metrics = {part: SplitMetrics(module.task).to(device) for part in measured}
             with torch.inference_mode(), autocast(module.config.training.precision, device.type):
                 for batch in batches:
                     batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
                     logits, target = module(batch)
-                    for part in together:
+                    for part in measured:
                         rows = of_part(batch, part, logits, target)
                         metrics[part].update(*rows, module.loss(*rows))
-            found |= {part: metrics[part].compute() for part in together}
+            found |= {part: metrics[part].compute() for part in measured}
     finally:
         module.train(training)
     for part in parts:

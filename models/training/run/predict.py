@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.models.training.memory.machine import autocast, is_out_of_memory, out_of_memory
+from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.evaluate import open_run
-from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.result import RunResult
 
 
@@ -62,18 +61,8 @@ def predict_nodes(
             next="kmip-data preview without --run",
         )
     kind = opened.device.kind
-    with quiet_lightning():
-        module = opened.module()
-        try:
-            module.to(torch.device(kind)).eval()
-            with torch.inference_mode(), autocast(config.training.precision, kind):
-                logits, _ = module(data.example.to(kind))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            left = f"{opened.folder} as it was"
-            raise out_of_memory(
-                error, size=module.size, doing="predicting", config=config, left=left
-            ) from error
+    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, kind):
+        module.doing = "predicting"
+        logits, _ = module.eval()(data.example.to(kind))
     classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
     return classes, opened.result, opened.folder

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.schedules import step_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import is_main_process
 from kmip_data.models.training.objective.metrics import METRICS, is_better
@@ -30,16 +28,16 @@ from kmip_data.models.training.run.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.history import Row, check_history, history_csv
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
 
 FORECAST_AFTER = 2  #: epochs
 WORTH_SAYING = 60.0  #: seconds that are left
-Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
 def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
-    """Whether ``epoch`` (from 0) is evaluated: every so many, and always the first and the last.
+    """Whether ``epoch`` (from 0) is evaluated: each ``every``-th, and always the first and the last.
 
     Source: ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
     """
@@ -170,7 +168,7 @@ class Recorder(Checkpoint):
             row |= self._evaluate(epoch, trainer.strategy.root_device)
         row["seconds"] = round(time.perf_counter() - self._started, 6)
         self.history.append(row)
-        self.module.schedule.step(self._validation_loss)
+        step_schedule(self.module.schedule, self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
         self._write(best=self.best_epoch == epoch)
@@ -203,7 +201,7 @@ class Recorder(Checkpoint):
         seconds = left * train + evaluations * min(measured)
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
-                f"time: {train:.1f} s an epoch and {min(measured):.1f} s an evaluation, as measured; the"
+                f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
                 f" {left:,} epochs left take about {duration(seconds)}"
             )
 
@@ -242,17 +240,6 @@ class Recorder(Checkpoint):
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
 
 
-def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
-    """Raise ``ValueError`` for a history that no run has."""
-    rows = all(
-        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
-        for epoch, row in enumerate(history)
-    )
-    if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
-        msg = "its history is not that of a run"
-        raise ValueError(msg)
-
-
 def duration(seconds: float) -> str:
     """Write a time for people.
 
@@ -278,19 +265,3 @@ def share_buffers(model: torch.nn.Module) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         for buffer in model.buffers():
             torch.distributed.broadcast(buffer, src=0)
-
-
-def history_csv(history: list[Row]) -> bytes:
-    """One line an epoch; cells of what was not measured are empty."""
-    names = list(dict.fromkeys(name for row in history for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    return text.getvalue().encode()
-
-
-def read_history(run: Path) -> list[Row]:
-    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]

@@ -1,4 +1,4 @@
-"""Train: one run a seed, resumable, and the mean over seeds."""
+"""Train: one run per seed, resumable, and the mean over seeds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import refuse_links
 from kmip_data.files.locking import build_lock
 from kmip_data.format.writer import write_file
-from kmip_data.models.training.config.handed_over import own_choices
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.machine import check_precision, choose_device, is_main_process
-from kmip_data.models.training.run.fitting import check, fit
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, run_name
+from kmip_data.models.training.memory.estimate import plan_memory
+from kmip_data.models.training.memory.machine import Device, check_precision, choose_device, is_main_process
+from kmip_data.models.training.run.fitting import Job, fit
+from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, own_choices, run_name
 from kmip_data.models.training.run.logs import check_logger, teller
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.summary import Summary
@@ -35,7 +35,7 @@ def train(
     quiet: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Train ``config`` once a seed, building the dataset first where it is missing.
+    """Train ``config`` once per seed, building the dataset first where it is missing.
 
     Parameters
     ----------
@@ -61,16 +61,11 @@ def train(
     KeyboardInterrupt
         Ctrl-C; the last checkpoint is kept and the way to resume was said.
     """
-    home = home or Home.locate()
-    tell = teller(quiet)
-    device = choose_device(config.system.device, config.system.devices)
-    check_precision(config.training.precision, device)
-    config.model.attention.check_device(device.kind)
-    check_logger(config.system.logger)
+    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
-        apply_overrides(config, [f"training.seed={seed}"])  # refuses what is no seed before any is trained
+        apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
     for line in differences(config):
         tell(line)
     for seed in seeds:
@@ -83,7 +78,7 @@ def train(
                 f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
                 " --set model.hidden_dim=N chooses another"
             )
-        memory = check(seeded, data, device)
+        memory = plan_memory(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
@@ -97,7 +92,7 @@ def train(
         with opened as folder:
             if folder is not None:
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(seeded, data, folder, device, memory, tell=tell, quiet=quiet))
+            results.append(fit(Job(seeded, data, folder, device, memory), tell=tell, quiet=quiet))
             runs.append(folder or Path())
     return Summary(runs, results)
 
@@ -122,8 +117,7 @@ def resume(
     CheckFailed
         The dataset is not the one that the run began with.
     """
-    home = home or Home.locate()
-    tell = teller(quiet)
+    home, tell = home or Home.locate(), teller(quiet)
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
@@ -137,11 +131,17 @@ def resume(
     refuse_links(folder)
     config = own_choices(config, folder, home, tell)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
-        device = choose_device(config.system.device, config.system.devices)
-        check_precision(config.training.precision, device)
-        config.model.attention.check_device(device.kind)
-        check_logger(config.system.logger)
+        device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
-        memory = check(config, data, device)
-        return Summary([folder], [fit(config, data, folder, device, memory, tell=tell, quiet=quiet)])
+        job = Job(config, data, folder, device, plan_memory(config, data, device))
+        return Summary([folder], [fit(job, tell=tell, quiet=quiet)])
+
+
+def _check_machine(config: RunConfig) -> Device:
+    """Choose the device; raise UsageError for what it cannot do, or a missing logger."""
+    device = choose_device(config.system.device, config.system.devices)
+    check_precision(config.training.precision, device)
+    config.model.attention.check_device(device.kind)
+    check_logger(config.system.logger)
+    return device

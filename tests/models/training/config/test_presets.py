@@ -17,7 +17,6 @@ from kmip_data.models.training.config.presets import (
     config_for,
     differences,
     load_preset,
-    paper_result,
     preset_names,
     read_preset,
 )
@@ -261,7 +260,7 @@ def test_sizes_keep_the_budget_of_the_paper(dataset):
     ],
 )
 def test_the_papers_results(dataset, metric, mean, std):
-    result = paper_result(dataset)
+    result = read_preset(dataset, "gps-kmip").paper
     assert (result.metric, result.mean, result.std) == (metric, mean, std)
     assert result.runs == {"s3dis": 3, "shapenet-part": 3, "london": 1, "cifar10": 5, "malnet-tiny": 5}.get(
         dataset, 4
@@ -306,7 +305,7 @@ def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
 def test_a_preset_that_is_not_the_papers_names_its_source():
     config = config_for("pcqm-contact")
     assert (config.model.head, config.training.metric) == ("link", "mrr")
-    assert paper_result("pcqm-contact") is None
+    assert read_preset("pcqm-contact", "gps-kmip").paper is None
     (line,) = differences(config)
     assert "not the paper's" in line
     assert load_preset("pcqm-contact", as_="text").model == config.model

@@ -22,8 +22,8 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.recorder import read_history
 from kmip_data.models.training.run.train import resume, train
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.memory import estimate as memory
-from kmip_data.models.training.memory.machine import Device, Size
+from kmip_data.models.training.memory.counting import count_kept
+from kmip_data.models.training.memory.machine import Device
 
 GIB = 2**30
 BATCH = Size(8, 8 * 4096, 8 * 4096 * 3)
@@ -28,7 +29,7 @@ def data(tmp_path_factory):
 def test_more_of_anything_needs_more_memory(data):
     def peak(*changes, size=BATCH, recompute=False):
         config = apply_overrides(data.config, list(changes))
-        return memory.estimate(memory.count_kept(config, data, size), recompute=recompute).new
+        return memory.estimate(count_kept(config, data, size), recompute=recompute).new
 
     need = peak()
     assert peak(size=Size(4, BATCH.nodes // 2, BATCH.edges // 2)) == pytest.approx(need / 2, rel=0.02)
@@ -37,40 +38,10 @@ def test_more_of_anything_needs_more_memory(data):
     assert peak("model.layers=9", recompute=True) < peak("model.layers=9")
 
 
-@pytest.mark.parametrize("layout", ["neighbor", "index"])
-def test_what_is_counted_is_what_autograd_keeps(tmp_path, layout):
-    """Against the saved tensors of a forward pass over a whole batch."""
-    build = learnable_build(tmp_path / "build", layout=layout, nodes=200)
-    data = open_data(tiny_config(build, model={"layers": 4}), home=Home(tmp_path))
-    (batch,) = list(data.batches(lambda: 0))[:1]
-    kept = memory.count_kept(data.config, data, Size.of(batch))
-    storages = {}
-
-    def pack(tensor):
-        storages[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    model = memory.build_model(data.config.model, in_channels=6, num_classes=4)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = model(batch)
-    given = [*model.parameters(), *model.buffers(), *batch.to_dict().values()]
-    own = {t.untyped_storage().data_ptr() for t in given if isinstance(t, torch.Tensor)}
-    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
-    found = kept.layers + kept.outside - 3 * output.numel() * 4
-    assert found == pytest.approx(whole, rel=0.05)
-    assert kept.layer * 4 == pytest.approx(kept.layers, rel=0.2)
-
-
-def test_generators_are_left_alone(data):
-    before = torch.get_rng_state()
-    memory.count_kept(data.config, data, BATCH)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_layers_are_recomputed_where_nothing_else_fits(data, monkeypatch):
     monkeypatch.setattr(data.__class__, "largest_batch", BATCH)
     config = apply_overrides(data.config, ["model.layers=8"])
-    kept = memory.count_kept(config, data, BATCH)
+    kept = count_kept(config, data, BATCH)
     plain, lean = (memory.estimate(kept, recompute=recompute).new for recompute in (False, True))
     chosen = {}
     for free in (plain, (plain + lean) // 2):

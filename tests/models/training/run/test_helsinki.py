@@ -48,7 +48,7 @@ def graph(home):
 def test_what_is_fed(home, graph, coordinates, columns):
     config = apply_overrides(config_for("helsinki"), [f"data.coordinates={coordinates}"])
     data = open_data(config, home=home)
-    assert data.in_channels == len(data.columns) == columns
+    assert data.in_channels == len(data.inputs.names) == columns
     assert (data.label, data.unit) == ("helsinki", "nodes")
     assert set(data.graph.keys()) == {"x", "y", "edge_index", "train_mask", "val_mask", "test_mask"}
     train_rows = graph.x[graph.train_mask]

@@ -17,20 +17,20 @@ from support.shared import ROOT
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
 from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.recorder import read_history
+from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
 TIMES = {"seconds", "seconds_train"}
 
 
-class Stop(Exception):
-    """What ends a run in these tests."""
+class Stop(KmipDataError):
+    """What ends a run in these tests: not the fault of the checkpoint that it goes on from."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def stop_in(monkeypatch, *, epoch, where):
 
         def stopping(self, batch, batch_idx):
             if self.current_epoch == epoch and batch_idx == 1:
-                raise Stop
+                raise Stop("stopped")
             return step(self, batch, batch_idx)
 
         monkeypatch.setattr(TrainingModule, "training_step", stopping)
@@ -108,7 +108,7 @@ def stop_in(monkeypatch, *, epoch, where):
         if where == "saved":
             save(self, path, *args, **kwargs)
         if self.current_epoch == epoch:
-            raise Stop
+            raise Stop("stopped")
         if where == "unsaved":
             save(self, path, *args, **kwargs)
 
@@ -246,7 +246,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         assert f"process {os.getpid()} on " in caught.value.parts["found"]
         with pytest.raises(UsageError, match="There is a run called 'two' already"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
-        raise Stop
+        raise Stop("stopped")
 
     for begin in (
         lambda: train(tiny_config(build, **options), home=home, name="two", quiet=True),
@@ -284,8 +284,8 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from kmip_data.builds.home import Home
-from kmip_data.models.training import checkpoint, module, run
-from kmip_data.shards import files
+from kmip_data.files import changes as files
+from kmip_data.models.training.run import checkpoint, module, train
 
 home, when = Home(Path(sys.argv[1])), sys.argv[2]
 write, step = checkpoint.write_file, module.TrainingModule.training_step
@@ -307,7 +307,7 @@ def stepping(self, batch, batch_idx):
     return step(self, batch, batch_idx)
 
 checkpoint.write_file, module.TrainingModule.training_step = writing, stepping
-run.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
+train.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
 """
 
 

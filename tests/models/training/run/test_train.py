@@ -28,8 +28,9 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folders import find_run, new_run
+from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.recorder import is_eval_epoch, read_history
+from kmip_data.models.training.run.recorder import is_eval_epoch
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
 from kmip_data.reading import buffers

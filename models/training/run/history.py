@@ -1,16 +1,46 @@
-"""The learning curves of a run as a picture."""
+"""The history of a run: a row per epoch, ``metrics.csv``, and the learning curves as a picture."""
 
 from __future__ import annotations
 
+import csv
 import io
+import math
 from pathlib import Path
 
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.recorder import Row
+from kmip_data.models.training.run.folders import METRICS_NAME
 
+Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 LABELS = {"train": "train (while learning)", "val": "val", "test": "test"}
 COLOURS = {"train": "#4c72b0", "val": "#dd8452", "test": "#55a868"}
+
+
+def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
+    """Raise ``ValueError`` for a history that no run has."""
+    rows = all(
+        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
+        for epoch, row in enumerate(history)
+    )
+    if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
+        msg = "its history is not that of a run"
+        raise ValueError(msg)
+
+
+def history_csv(history: list[Row]) -> bytes:
+    """One line per epoch; cells of what was not measured are empty."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    return text.getvalue().encode()
+
+
+def read_history(run: Path) -> list[Row]:
+    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
+    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
+        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:

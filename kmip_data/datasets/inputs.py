@@ -1,0 +1,104 @@
+"""What a network is fed from a build: the stored columns, or what a family of datasets makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import torch
+from torch_geometric.data import Data
+
+from kmip_data.datasets.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
+from kmip_data.datasets.points import feature_views
+from kmip_data.datasets.small_graphs import LocalDegreeProfile
+from kmip_data.errors import UsageError
+from kmip_data.format.card import Card
+from kmip_data.format.hdf5.file import canonical_json
+from kmip_data.format.schema import View
+from kmip_data.graphs.degree_profile import FIELDS
+
+DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the edges
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How the node features of a build are read and made.
+
+    Attributes
+    ----------
+    attributes
+        Stored attributes that they are made of.
+    names
+        Of the columns of ``x``; empty where the build does not name them.
+    transform
+        Makes ``x`` of what is stored, where that is not enough.
+    views
+        Columns that are read, where not all are.
+    vocabulary
+        Digest of the categories that one-hot columns stand for, empty where there are none to know. Where
+        they are not known, they are taken to be this build's own.
+    """
+
+    attributes: tuple[str, ...]
+    names: tuple[str, ...]
+    transform: Callable[[Data], Data] | None = None
+    views: tuple[View, ...] = ()
+    vocabulary: str = ""
+
+
+def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
+    """Return what a network is fed from a build.
+
+    Parameters
+    ----------
+    features
+        ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`.
+    coordinates
+        Of a city: see :func:`kmip_data.datasets.city_columns.city_inputs`.
+
+    Raises
+    ------
+    UsageError
+        The dataset has no such features.
+    """
+    city = is_city(card)
+    known = vocabulary(card) if city else None
+    digest = hashlib.sha256(canonical_json(card.key if known is None else known).encode()).hexdigest()[:12]
+    categories = digest if city else ""
+    if features == DEGREE_PROFILE:
+        return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
+    if city:
+        transform = partial(_city_features, card=card, coordinates=coordinates)
+        names = input_names(card, coordinates)
+        return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
+    views = feature_views(card.dataset, features)
+    names = next((column.fields for column in card.schema_.columns if column.attribute == "x"), ())
+    return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
+
+
+def _city_features(data: Data, card: Card, coordinates: Coordinates) -> Data:
+    encoding = data.coordinate_encoding.numpy()
+    data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
+    del data.coordinate_encoding
+    return data
+
+
+def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
+    """Raise UsageError unless one-hot columns mean what they meant to weights trained on ``dataset``.
+
+    Parameters
+    ----------
+    trained
+        :attr:`Inputs.vocabulary` of the data that the weights were trained on.
+    """
+    if inputs.vocabulary != trained:
+        raise UsageError(
+            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
+            expected=f"a city built with the vocabulary of {dataset}",
+            found="another vocabulary, or (the published cities) none on its card",
+            left="nothing was changed",
+            next=f"kmip-data build city --vocabulary {dataset} … builds a city that fits",
+        )

@@ -1,0 +1,74 @@
+"""What a network is fed, by family of the dataset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.builds import write_build
+
+from kmip_data.datasets.city_columns import ENCODING, family
+from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
+from kmip_data.errors import UsageError
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.graphs.degree_profile import FIELDS
+
+
+def card_of(folder, dataset, **columns):
+    """Card of a build of one node whose columns have the names given."""
+    schema = Schema(
+        columns=tuple(
+            Column(
+                key=key, attribute=key[5:], stored="float32", presented="float32", shape=(len(f),), fields=f
+            )
+            for key, f in columns.items()
+        ),
+        edges="none",
+    )
+    values = {key: np.zeros((1, len(fields)), np.float32) for key, fields in columns.items()}
+    return write_build(
+        folder, [GraphRecord(key="g", num_nodes=1, columns=values)], schema, dataset=dataset
+    ).card
+
+
+def test_columns_are_fed_as_they_are_stored(tmp_path):
+    found = network_inputs(card_of(tmp_path / "b", "mine", **{"node/x": ("a", "b")}), "all", "replace")
+    assert (found.attributes, found.names) == (("x",), ("a", "b"))
+    assert (found.transform, found.views, found.vocabulary) == (None, (), "")
+
+
+def test_a_view_has_the_names_of_its_columns(tmp_path):
+    card = card_of(tmp_path / "b", "s3dis", **{"node/x": tuple("abcdefghi")})
+    found = network_inputs(card, "position-color", "replace")
+    assert found.names == tuple("abcdef")
+    assert [(view.start, view.stop) for view in found.views] == [(0, 6)]
+    with pytest.raises(UsageError, match="no set of features called 'colour'"):
+        network_inputs(card, "colour", "replace")
+
+
+def test_a_degree_profile_reads_no_stored_features(tmp_path):
+    found = network_inputs(card_of(tmp_path / "b", "mine", **{"node/x": ("a",)}), DEGREE_PROFILE, "replace")
+    assert (found.attributes, found.names) == ((), FIELDS)
+    assert found.transform is not None
+
+
+def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
+    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), ENCODING: ("s0", "s1")})
+    found = network_inputs(card, "all", "replace")
+    assert found.attributes == ("x", "coordinate_encoding")
+    assert found.names == ("s0", "s1", "lanes")
+    assert len(found.vocabulary) == 12
+    check_vocabulary(card, found, found.vocabulary, "town")
+    with pytest.raises(UsageError, match="categories of town are not known"):
+        check_vocabulary(card, found, "another", "elsewhere")
+
+
+def test_families(tmp_path):
+    assert [family(name) for name in ("helsinki", "london", "s3dis", "nowhere")] == [
+        "city",
+        "city",
+        "s3dis",
+        "nowhere",
+    ]
+    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat"), ENCODING: ("s",)})
+    assert family("town", card) == "city"
