@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -71,11 +72,14 @@ class Prediction:
     split
         Name of the split, one of the card's, whose train and validation nodes the model has seen; ``None``
         where it learned from other data.
+    folder
+        That of the run.
     """
 
     run: str
     classes: NDArray[np.int64]
     split: str | None
+    folder: Path | None = None
 
 
 def ramp(name: str, count: int, low: float = 0.0, high: float = 0.94) -> tuple[str, ...]:
