@@ -80,7 +80,7 @@ def main() -> NoReturn:
     sys.unraisablehook = repeating(sys.unraisablehook)
     warnings.simplefilter("ignore", PartialBuildWarning)  # what commands print says it
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
-    # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
+    # ten times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
