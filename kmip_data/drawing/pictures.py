@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.files.changes import write_output
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+from kmip_data.format.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from kmip_data.reading.store import ShardStore
+    from kmip_data.reading.dataset import ShardedDataset
+
+Values = Mapping[str, NDArray[Any]]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
@@ -76,61 +78,35 @@ class Drawing:
         return self.edge_index[:, np.sort(chosen)]
 
 
-def drawing_of(store: ShardStore, position: int) -> Drawing:
-    """Read the record at ``position`` (in source order) as arrays.
+def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
+    """Return the record at ``position`` of a dataset as arrays.
 
     Nodes without a position of their own get one: atoms where RDKit draws them, others by springs.
     """
-    from kmip_data.reading.gather import LEVELS
-
-    schema = store.schema
-    shard = store.shards[store.shard[position]]
-    first = {level: int(store.start[row, position]) for level, row in LEVELS.items()}
-    last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
-
-    def read(column: Column) -> NDArray[Any]:
-        return np.asarray(shard.read(column.key, first[column.level], last[column.level]))
-
-    edge_index = np.zeros((2, 0), dtype=np.int64)
-    if schema.edges == "neighbor":
-        sources = shard.read(NEIGHBOR, first["node"], last["node"]).astype(np.int64)
-        targets = np.repeat(np.arange(len(sources)), sources.shape[1])
-        edge_index = np.stack([sources.reshape(-1), targets])
-    elif schema.edges == "index":
-        edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
-    nodes = last["node"] - first["node"]
-    if edge_index.max(initial=-1) >= nodes:
-        what = "an edge leads out of its graph"
-        raise store.damaged_record(position, what, f"nodes below {nodes}", str(edge_index.max()))
+    data, schema = dataset[position], dataset.schema
+    nodes = int(data.num_nodes)
+    values = {name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")}
+    edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
     labels, y, label = schema.labels, None, ""
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
-        y = read(labels).astype(np.int64)
-        if labels.most is not None and (y > labels.most).any():
-            what = "a label is out of range"
-            raise store.damaged_record(position, what, f"at most {labels.most}", str(y.max()))
+        y = values[labels.attribute].astype(np.int64)
     elif labels is not None and labels.level == "graph":
-        label = _label(labels, read(labels)[0], store.build.card.class_names)
-    pos, picture, place = _own_position(schema, read), None, ""
+        label = _label(labels, values[labels.attribute][0], dataset.class_names)
+    pos, picture, place = _own_position(schema, values, nodes), None, ""
     if pos is None:
-        pos, picture, place = _placed(schema, read, edge_index, nodes)
-    key = shard.keys[first["graph"]]
-    return Drawing(key, pos.astype(np.float64), y, edge_index, picture, place, label)
+        pos, picture, place = _placed(schema, values, edge_index, nodes)
+    return Drawing(dataset.keys[position], pos.astype(np.float64), y, edge_index, picture, place, label)
 
 
-def _own_position(schema: Schema, read: Callable[[Column], NDArray[Any]]) -> NDArray[Any] | None:
+def _own_position(schema: Schema, values: Values, nodes: int) -> NDArray[Any] | None:
     """Return the stored positions in the plane or in space; rows of a picture go down."""
     for column in schema.columns:
         row = _row_field(column)
         if row is not None:
-            pixels = read(column)[:, row : row + 2].astype(np.float64)
+            pixels = values[column.attribute][:, row : row + 2].astype(np.float64)
             return np.column_stack([pixels[:, 1], -pixels[:, 0]])
-    for view in schema.views:
-        if view.attribute == "pos" and view.stop - view.start in {2, 3}:
-            return read(schema.column(view.source))[:, view.start : view.stop]
-    for column in schema.columns:
-        if column.attribute == "pos" and column.shape in {(2,), (3,)}:
-            return read(column)
-    return None
+    pos = values.get("pos")
+    return pos if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)} else None
 
 
 def _row_field(column: Column) -> int | None:
@@ -141,14 +117,14 @@ def _row_field(column: Column) -> int | None:
 
 
 def _placed(
-    schema: Schema, read: Callable[[Column], NDArray[Any]], edge_index: NDArray[np.int64], nodes: int
+    schema: Schema, values: Values, edge_index: NDArray[np.int64], nodes: int
 ) -> tuple[NDArray[Any], NDArray[np.uint8] | None, str]:
     """Return positions for nodes that have none, the picture they belong to, and where they come from."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
-    columns = {column.attribute: column for column in schema.columns}
-    if "x" in columns and "edge_attr" in columns and is_molecule(columns["x"].fields):
-        drawn = draw_molecule(read(columns["x"]), edge_index, read(columns["edge_attr"]))
+    fields = next((column.fields for column in schema.columns if column.attribute == "x"), ())
+    if "edge_attr" in values and is_molecule(fields):
+        drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
         if drawn is not None:
             return drawn[1] * (1, -1), drawn[0], "drawn by RDKit from the features"
     return layout(edge_index, nodes), None, "places by springs, not of the data"

@@ -22,7 +22,6 @@ from kmip_data.drawing.pictures import draw_png, drawing_of
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.store import open_store
 from kmip_data.wording import as_options
 
 SHOWN: Final = 3  #: records drawn unless told which
@@ -114,10 +113,9 @@ def _records_view(
     part: str | None,
     pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None,
 ) -> View:
-    card, store = build.card, open_store(build)
-    pool = list(range(len(store))) if part is None else ShardedDataset(build, part).records.tolist()
+    card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
-    if not pool:
+    if not len(dataset):
         raise UsageError(
             f"There is nothing to draw: {where} has no records.",
             expected="at least one record",
@@ -125,10 +123,10 @@ def _records_view(
             left="nothing was changed",
             next=f"kmip-data stats {build.path}",
         )
-    chosen = [pool[position] for position in positions(records, len(pool), where)]
+    chosen = positions(records, len(dataset), where)
 
     def draw(path: Path, *, html: bool) -> None:
-        drawings = [drawing_of(store, position) for position in chosen]
+        drawings = [drawing_of(dataset, position) for position in chosen]
         if pictures is not None:
             below = pictures([drawing.key for drawing in drawings])
             drawings = [replace(drawing, picture=below.get(drawing.key)) for drawing in drawings]
@@ -141,8 +139,8 @@ def _records_view(
             up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
         )
 
-    keys = store.keys()
-    facts = {"records": [{"position": position, "key": keys[position]} for position in chosen]}
+    found, keys = dataset.records.tolist(), dataset.keys
+    facts = {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
     return View(draw, build.path, "preview", facts)
 
 
