@@ -60,7 +60,7 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
     """What this machine has, and what works on it.
 
     Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home
-    and licences. Ends with exit code 1 where something that is needed is missing.
+    and licenses. Ends with exit code 1 where something that is needed is missing.
 
     With --sources one byte is asked of every mirror, nothing is downloaded, and the exit code is 1
     where a source has no mirror that answers, as all have offline.
@@ -119,8 +119,7 @@ def _sources() -> Iterator[Finding]:
 
 def _program() -> Iterator[Found]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
-    status = "problem" if sys.version_info < (3, 11) else "ok"
-    yield "Python", status, f"{platform.python_version()} at {sys.executable}"
+    yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
 
 
@@ -207,6 +206,6 @@ def _home(home: Home) -> Iterator[Found]:
     yield "disk", "ok", f"{human_bytes(free)} free{few}"
     agreed = accepted_licences(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items())
-    yield "licences", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"
+    yield "licenses", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"
     builds = list_builds(home)
     yield "builds", "ok", f"{len(builds)}: kmip-data list" if builds else "none yet"

@@ -25,7 +25,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 @home_option
 @json_option
 def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
-    """What a dataset or a build is: sources, licence, counts, presets.
+    """What a dataset or a build is: sources, license, counts, presets.
 
     The name alone tells about the dataset and lists its builds; a build folder, or the name with
     --sample or parameters, tells about that build.
@@ -70,7 +70,7 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
         ("presets", ", ".join(presets)),
         ("class", f"from kmip_data import {manifest.dataset_class}" if built_in else "kmip_data.open(NAME)"),
         ("homepage", manifest.homepage),
-        ("licence", f"{license_.name}\n{license_.url}\n{license_.notice}"),
+        ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
     ]
     click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n\n{facts(pairs)}")
     if manifest.recipe:
@@ -109,7 +109,7 @@ def _build(build: Build, *, as_json: bool) -> None:
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),
-        ("licence", card.license.get("notice")),
+        ("license", card.license.get("notice")),
         ("made from", "\n".join(receipts)),
         ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
     ]

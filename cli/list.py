@@ -60,7 +60,7 @@ def command(home: Home, as_json: bool) -> None:
         )
         return
     rows = [[m.name, m.title, m.expected.graphs, m.license.name] for m in manifests]
-    click.echo(table(["dataset", "what", "graphs", "licence"], rows) + "\n")
+    click.echo(table(["dataset", "what", "graphs", "license"], rows) + "\n")
     if builds:
         click.echo(f"Builds in {home.built}")
         click.echo(builds_table(builds))

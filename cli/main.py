@@ -36,7 +36,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's Run
 COMMANDS = {
     "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
     "list": ("list", "The datasets, and the builds in the home folder."),
-    "info": ("info", "What a dataset or a build is: sources, licence, counts, presets."),
+    "info": ("info", "What a dataset or a build is: sources, license, counts, presets."),
     "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),
     "build": ("build", "Turn raw files into HDF5 shards."),
     "encode": ("encode", "Add positional encodings to a build."),

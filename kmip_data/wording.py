@@ -41,15 +41,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.4) -> str | None:
-    """Return which known name was probably meant: at least ``cutoff`` alike, on a scale from 0 to 1.
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return which known name was probably meant, for "did you mean"; ``None`` where none is near.
 
     >>> nearest("s3ids", ["s3dis", "paris"])
     's3dis'
     """
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), None)
 
 
 def as_options(parameters: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ It is found by being there.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import logging
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from kmip_data.errors import UsageError
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import modules_in
-from kmip_data.wording import nearest
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +77,13 @@ def get_backend(name: str) -> Any:
     """The backend of that name; an unknown one is an error that names the nearest."""
     module = all_backends().get(name)
     if module is None:
-        near = nearest(name, backend_names())
+        near = difflib.get_close_matches(name, backend_names(), 1)
         raise UsageError(
             f"no search backend is called {name!r}",
             expected="one of " + ", ".join(backend_names()),
             found=name,
             left=LEFT,
-            next=f"did you mean {near!r}?" if near else "kmip-data doctor (lists them)",
+            next=f"did you mean {near[0]!r}?" if near else "kmip-data doctor (lists them)",
         )
     return module
 

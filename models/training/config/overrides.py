@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.wording import nearest
 
 HELP = "docs/training.md lists every key"
 
@@ -236,10 +236,13 @@ def _wrong_kind(path: str) -> str:
 
 
 def _nearest(path: str, names: Sequence[str]) -> str | None:
+    whole = difflib.get_close_matches(path, names, n=1, cutoff=0.6)
+    if whole:
+        return whole[0]
     # Right key, wrong or missing section: compare the last parts alone.
     last = {name.rsplit(".", 1)[-1]: name for name in reversed(names)}
-    part = nearest(path.rsplit(".", 1)[-1], last, cutoff=0.6)
-    return nearest(path, names, cutoff=0.6) or (last[part] if part else None)
+    part = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), n=1, cutoff=0.6)
+    return last[part[0]] if part else None
 
 
 def _fault(entry: ErrorDetails) -> str:
