@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.errors import UsageError
 
 
 @click.command(
@@ -23,6 +22,5 @@ def command(shell: str) -> None:
     from kmip_data.cli.main import COMPLETE, PROGRAM, root
 
     script = get_completion_class(shell)
-    if script is None:  # pragma: no cover -- click knows all three
-        raise UsageError(f"No completion is known for {shell}.")
+    assert script is not None, "click knows all three"
     click.echo(script(root, {}, PROGRAM, COMPLETE).source())

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.shared.dataset_command import (
-    DatasetCommand,
-    complete_dataset,
-    record_parameters,
-    resolve,
-)
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, record_parameters, resolve
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
 from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
 from kmip_data.files.disk import human_bytes
@@ -20,7 +15,6 @@ from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
-    from kmip_data.manifest import Manifest
 
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
 
@@ -31,7 +25,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 @home_option
 @json_option
 def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
-    """What a dataset or a build is: sources, licence, counts, presets.
+    """What a dataset or a build is: sources, license, counts, presets.
 
     The name alone tells about the dataset and lists its builds; a build folder, or the name with
     --sample or parameters, tells about that build.
@@ -60,60 +54,38 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
             {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
         )
         return
-    click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n")
-    click.echo(
-        facts(
-            [
-                ("task", manifest.task),
-                ("graphs", manifest.expected.graphs),
-                ("average", _averages(manifest)),
-                *(
-                    (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
-                    for rule, parts in manifest.expected.splits.items()
-                ),
-                ("classes", _classes(manifest.class_names)),
-                ("presets", ", ".join(presets)),
-                ("class", _class(manifest)),
-                ("homepage", manifest.homepage),
-                ("licence", f"{manifest.license.name}\n{manifest.license.url}\n{manifest.license.notice}"),
-            ]
-        )
-    )
+    expected, license_ = manifest.expected, manifest.license
+    averages = [("nodes", expected.avg_nodes), ("edges", expected.avg_edges)]
+    built_in = manifest.dataset_class != "ShardedDataset"
+    splits = [
+        (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
+        for rule, parts in expected.splits.items()
+    ]
+    pairs = [
+        ("task", manifest.task),
+        ("graphs", expected.graphs),
+        ("average", ", ".join(f"{value:,.1f} {what}" for what, value in averages if value is not None)),
+        *splits,
+        ("classes", _classes(manifest.class_names)),
+        ("presets", ", ".join(presets)),
+        ("class", f"from kmip_data import {manifest.dataset_class}" if built_in else "kmip_data.open(NAME)"),
+        ("homepage", manifest.homepage),
+        ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
+    ]
+    click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n\n{facts(pairs)}")
     if manifest.recipe:
         click.echo(f"\nBuilt from a source of yours\n  {command} … (kmip-data build {name} --help)")
     else:
-        _sources(manifest)
+        click.echo("\nSources, tried in this order")
+        for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
+            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
+            click.echo("\n    ".join([f"  {mirror.address}", *filter(None, known)]))
+        click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
     if manifest.notes:
-        click.echo("\nNotes")
-        for note in manifest.notes:
-            click.echo(f"  {note}")
+        click.echo("\n  ".join(["\nNotes", *manifest.notes]))
     click.echo(f"\nCitation\n{manifest.citation.strip()}")
     click.echo(f"\nBuilds in {home.built}")
     click.echo(builds_table(builds) if builds else f"none yet: {command}")
-
-
-def _sources(manifest: Manifest) -> None:
-    click.echo("\nSources, tried in this order")
-    for source in manifest.sources:
-        for mirror in source.mirrors:
-            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
-            click.echo(f"  {mirror.address}" + "".join(f"\n    {text}" for text in known if text))
-    click.echo(f"  or a local copy: kmip-data build {manifest.name} --archive PATH")
-
-
-def _class(manifest: Manifest) -> str:
-    plain = manifest.dataset_class == "ShardedDataset"
-    return "kmip_data.open(NAME)" if plain else f"from kmip_data import {manifest.dataset_class}"
-
-
-def _averages(manifest: Manifest) -> str:
-    expected = manifest.expected
-    parts = [
-        f"{value:,.1f} {what}"
-        for value, what in ((expected.avg_nodes, "nodes"), (expected.avg_edges, "edges"))
-        if value is not None
-    ]
-    return ", ".join(parts)
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:
@@ -128,38 +100,29 @@ def _build(build: Build, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(build.path), **card.model_dump(), "added_columns": added_facts(build)})
         return
-    click.echo(f"{card.heading}\n")
-    click.echo(
-        facts(
-            [
-                ("path", str(build.path)),
-                ("key", card.key),
-                ("parameters", as_options(card.parameters)),
-                ("graphs", card.counts.get("graphs")),
-                ("nodes", card.counts.get("nodes")),
-                ("edges", card.counts.get("edges")),
-                ("shards", f"{len(card.shards)} ({human_bytes(sum(shard.bytes for shard in card.shards))})"),
-                ("classes", _classes(card.class_names)),
-                ("licence", card.license.get("notice")),
-                (
-                    "made from",
-                    "\n".join(f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts),
-                ),
-                ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
-            ]
-        )
-    )
-    click.echo("\nColumns")
-    click.echo(columns_table(card.schema_, indent=2))
+    size = human_bytes(sum(shard.bytes for shard in card.shards))
+    receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
+    pairs = [
+        ("path", str(build.path)),
+        ("key", card.key),
+        ("parameters", as_options(card.parameters)),
+        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+        ("shards", f"{len(card.shards)} ({size})"),
+        ("classes", _classes(card.class_names)),
+        ("license", card.license.get("notice")),
+        ("made from", "\n".join(receipts)),
+        ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
+    ]
+    click.echo(f"{card.heading}\n\n{facts(pairs)}")
+    click.echo(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
     if added := added_table(build, indent=2):
         click.echo(f"\nAdded columns\n{added}")
-    click.echo("\nSplits")
-    rows: list[list[Any]] = [
+    rows = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
         for part, counts in parts_in_order(split)
     ]
-    click.echo(table(["split", "part", "graphs", "digest of keys"], rows, indent=2))
+    click.echo(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
     for note in card.notes:
         click.echo(f"\n{note}")
 
@@ -171,12 +134,7 @@ def added_table(build: Build, *, indent: int = 0) -> str:
     rows = [
         [entry["name"], "–", "–", f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"]
         if "damaged" in entry
-        else [
-            entry["name"],
-            ", ".join(entry["attributes"]),
-            human_bytes(entry["bytes"]),
-            entry["definition"],
-        ]
+        else [entry["name"], ", ".join(entry["attributes"]), human_bytes(entry["bytes"]), entry["definition"]]
         for entry in added_facts(build)
     ]
     return table(["name", "attributes", "bytes", "what"], rows, indent=indent) if rows else ""
@@ -194,12 +152,11 @@ def columns_table(schema: Any, *, indent: int = 0) -> str:
         ]
         for column in schema.columns
     ]
-    rows += [
-        [view.attribute, f"{view.source}[:, {view.start}:{view.stop}]", "view", "", ""]
-        for view in schema.views
-    ]
-    if schema.edges == "neighbor":
-        rows.append(["edge_index", "edge/neighbor", f"{schema.index_dtype} → int64", f"N×{schema.k}", "k-NN"])
-    elif schema.edges == "index":
-        rows.append(["edge_index", "edge/index", f"{schema.index_dtype} → int64", "2×E", ""])
+    rows += [[v.attribute, f"{v.source}[:, {v.start}:{v.stop}]", "view", "", ""] for v in schema.views]
+    if schema.edges != "none":
+        stored, shape, what = {
+            "neighbor": ("edge/neighbor", f"N×{schema.k}", "k-NN"),
+            "index": ("edge/index", "2×E", ""),
+        }[schema.edges]
+        rows.append(["edge_index", stored, f"{schema.index_dtype} → int64", shape, what])
     return table(["attribute", "stored at", "dtype", "shape", "what"], rows, indent=indent)

@@ -45,13 +45,13 @@ def command(home: Home, as_json: bool) -> None:
                 "home": str(home.root),
                 "datasets": [
                     {
-                        "name": manifest.name,
-                        "title": manifest.title,
-                        "task": manifest.task,
-                        "graphs": manifest.expected.graphs,
-                        "license": manifest.license.name,
+                        "name": m.name,
+                        "title": m.title,
+                        "task": m.task,
+                        "graphs": m.expected.graphs,
+                        "license": m.license.name,
                     }
-                    for manifest in manifests
+                    for m in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],
                 "unreadable": [str(path) for path in unreadable],
@@ -59,13 +59,8 @@ def command(home: Home, as_json: bool) -> None:
             }
         )
         return
-    click.echo(
-        table(
-            ["dataset", "what", "graphs", "licence"],
-            [[m.name, m.title, m.expected.graphs, m.license.name] for m in manifests],
-        )
-    )
-    click.echo()
+    rows = [[m.name, m.title, m.expected.graphs, m.license.name] for m in manifests]
+    click.echo(table(["dataset", "what", "graphs", "license"], rows) + "\n")
     if builds:
         click.echo(f"Builds in {home.built}")
         click.echo(builds_table(builds))
@@ -96,18 +91,15 @@ def build_facts(build: Build) -> dict[str, Any]:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """One line a build."""
-    rows = []
-    for build in builds:
-        facts = build_facts(build)
-        counts = [facts["counts"].get(name, 0) for name in ("graphs", "nodes", "edges")]
-        rows.append(
-            [
-                build.path.name,
-                as_options(facts["parameters"]),
-                *counts,
-                human_bytes(facts["bytes"]),
-                build.card.extent,
-            ]
-        )
+    """One line per build."""
+    rows = [
+        [
+            build.path.name,
+            as_options(build.card.parameters),
+            *(build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")),
+            human_bytes(build_facts(build)["bytes"]),
+            build.card.extent,
+        ]
+        for build in builds
+    ]
     return table(["folder", "parameters", "graphs", "nodes", "edges", "disk", "note"], rows)

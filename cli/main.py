@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -18,19 +17,26 @@ import click
 import kmip_data
 from kmip_data.cli.shared.lazy import LazyGroup
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
-from kmip_data.errors import KmipDataError, OutOfResources, PartialBuildWarning, UsageError
+from kmip_data.errors import (
+    INTERRUPTED,
+    PIPE_CLOSED,
+    UNKNOWN_ERROR,
+    KmipDataError,
+    OutOfResources,
+    PartialBuildWarning,
+    UsageError,
+)
 from kmip_data.runtime.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
 DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
-INTERRUPTED, PIPE_CLOSED, UNKNOWN_ERROR = 130, 141, 70
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
     "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
     "list": ("list", "The datasets, and the builds in the home folder."),
-    "info": ("info", "What a dataset or a build is: sources, licence, counts, presets."),
+    "info": ("info", "What a dataset or a build is: sources, license, counts, presets."),
     "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),
     "build": ("build", "Turn raw files into HDF5 shards."),
     "encode": ("encode", "Add positional encodings to a build."),
@@ -74,7 +80,7 @@ def main() -> NoReturn:
     sys.unraisablehook = repeating(sys.unraisablehook)
     warnings.simplefilter("ignore", PartialBuildWarning)  # what commands print says it
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
-    # ten times the work (ADR 0163). Read when OpenMP is loaded, so set before.
+    # ten times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -83,12 +89,7 @@ def main() -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and return its exit code; no exception leaves.
-
-    Codes: 0 done, 1 failed check, 2 wrong usage, 3 source unavailable, 4 input damaged or
-    untrusted, 5 licence not accepted, 6 out of disk or memory, 129, 130 and 143 interrupted, 141 the
-    reader of stdout went away, 70 an error nobody foresaw.
-    """
+    """Run one command line and return its exit code (:mod:`kmip_data.errors`); no exception leaves."""
     with contextlib.nullcontext() if COMPLETE in os.environ else filtered():  # a shell reads completions
         return _run(args)
 
@@ -132,6 +133,8 @@ def _run(args: list[str]) -> int:
 
 def explain(error: Exception) -> KmipDataError | None:
     """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
+    from kmip_data.files.errors import FULL
+
     if isinstance(error, KmipDataError):
         return error
     if isinstance(error, click.ClickException):
@@ -150,7 +153,7 @@ def explain(error: Exception) -> KmipDataError | None:
             left="what was finished before is kept",
             next="the same command with --jobs 1, or smaller batches",
         )
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+    if isinstance(error, OSError) and error.errno in FULL:
         return OutOfResources(
             "The disk or its quota is full.",
             found=str(error),

@@ -112,21 +112,16 @@ def _remarks(path: Path) -> list[str]:
 
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:
     """Return the error for a broken build; ``repaired`` is what a repair wrote, if there was one."""
-    lines = [
-        f"{problem.file}: {problem.what} (expected {problem.expected}, found {problem.found})"
+    problems = [
+        f"\n    {problem.file}: {problem.what} (expected {problem.expected}, found {problem.found})"
         for problem in report.problems
     ]
-    broken = ", ".join(report.broken_shards)
+    broken, after = ", ".join(report.broken_shards), "" if repaired is None else "still "
+    what = f"{path} is {after}broken{' after the repair' if after else ''}{f': {broken}' if broken else ''}."
     if repaired is None:
         left, following = "nothing was changed", f"kmip-data verify {path} --repair"
     else:
         left = f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was"
         following = f"check the disk, then remove {path} and build it again"
-    return CheckFailed(
-        f"{path} is {'still broken after the repair' if repaired is not None else 'broken'}"
-        f"{f': {broken}' if broken else ''}.",
-        expected="every file as it was built",
-        found="\n    ".join(["", *lines]).rstrip(),
-        left=left,
-        next=following,
-    )
+    expected = "every file as it was built"
+    return CheckFailed(what, expected=expected, found="".join(problems), left=left, next=following)

@@ -10,6 +10,9 @@ from typing import Any, ClassVar
 
 from kmip_data.wording import without_controls, without_secrets
 
+#: Exit codes beside those of the classes: an error nobody foresaw, Ctrl-C, the reader of stdout went away.
+UNKNOWN_ERROR, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
+
 
 class KmipDataError(Exception):
     """Base of all errors that a user can meet; never raised itself.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import tomllib
 from importlib import resources
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.wording import without_secrets
+from kmip_data.wording import nearest, without_secrets
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -178,8 +177,8 @@ def load_manifest(name: str) -> Manifest:
 
 def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip-data list") -> UsageError:
     """Return the error for a name nobody knows, with the nearest match."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, known)
+    hint = f" Did you mean {close!r}?" if close else ""
     return UsageError(
         f"There is no {kind} called {name!r}.{hint}",
         expected=", ".join(known),

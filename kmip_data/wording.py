@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: C0 but tab and line feed, DEL, C1, and what reorders text: a terminal obeys them, unseen.
@@ -39,6 +39,17 @@ def counted(count: int, noun: str) -> str:
     ('1 graph', '1,200 graphs')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return which known name was probably meant, for "did you mean"; ``None`` where none is near.
+
+    >>> nearest("s3ids", ["s3dis", "paris"])
+    's3dis'
+    """
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), None)
 
 
 def as_options(parameters: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.base import Params
+from kmip_data.wording import nearest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -29,8 +29,8 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
         for fault in error.errors():
             field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
             if fault["type"] == "extra_forbidden":
-                close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.4)
-                faults.append(f"{field!r} is unknown" + (f" (did you mean {close[0]!r}?)" if close else ""))
+                close = nearest(field, model.model_fields)
+                faults.append(f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else ""))
             elif not field:  # of values together
                 faults.append(why)
             else:

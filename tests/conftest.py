@@ -8,7 +8,7 @@ from support.tallies import Tallies, torture_count
 
 __all__ = ["torture_count"]
 
-# As the command line does: threads of several test processes on few cores must not spin (ADR 0163).
+# As the command line does: threads of several test processes on few cores must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Kernels for GPUs are compiled once a checkout; the machine code of numba lies beside its source as ever.
 os.environ.setdefault(

@@ -7,16 +7,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.pictures import CROSSING, FEW, PLAIN, Drawing, class_colors, class_name
+from kmip_data.drawing.pictures import (
+    CROSSING,
+    FEW,
+    PLAIN,
+    Drawing,
+    broken_line,
+    class_colors,
+    class_count,
+    class_name,
+)
 from kmip_data.files.changes import write_output
 
-PICTURE = 160  #: pixels of the longer side of a picture below the nodes
-LONGEST = 1.3  #: length of a scene's longest axis, in plotly's units, that fills the view
+PICTURE: Final = 160  #: pixels of the longer side of a picture below the nodes
+LONGEST: Final = 1.3  #: length of a scene's longest axis, in plotly's units, that fills the view
+#: Where a scene is seen from: with one axis up, or, in the plane, along its normal.
+CAMERAS: Final = {
+    "y": {"up": {"x": 0, "y": 1, "z": 0}, "eye": {"x": 1.2, "y": 0.9, "z": 1.2}},
+    "z": {"up": {"x": 0, "y": 0, "z": 1}, "eye": {"x": 1.2, "y": -1.2, "z": 0.8}},
+    "plane": {"up": {"x": 0, "y": 1, "z": 0}, "eye": {"x": 0, "y": 0, "z": 1.4}},
+}
 
 
 def draw_html(
@@ -38,10 +53,7 @@ def draw_html(
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    flat = [drawing.pos.shape[1] == 2 for drawing in drawings]
-    drawings = [replace(drawing, pos=_in_space(drawing.pos)) for drawing in drawings]
-    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
-    colors = class_colors(max(len(class_names), largest + 1))
+    colors = class_colors(class_count(drawings, class_names))
     figure = make_subplots(
         rows=len(drawings),
         cols=3,
@@ -52,30 +64,26 @@ def draw_html(
         vertical_spacing=0.25 / max(2, len(drawings)),
     )
     in_legend: set[str] = set()
-    for row, drawing in enumerate(drawings, start=1):
+    for row, flat in enumerate(drawings, start=1):
+        dimensions = flat.pos.shape[1]
+        drawing = replace(flat, pos=np.pad(flat.pos, ((0, 0), (0, 3 - dimensions))))
         if drawing.picture is not None and drawing.y is not None:
             figure.add_trace(_picture(go, drawing.picture), row=row, col=1)
         for trace in _traces(go, drawing, colors, class_names):
             trace.showlegend = trace.name not in in_legend
             in_legend.add(trace.name)
             figure.add_trace(trace, row=row, col=1)
-        for trace in _degree_bars(go, drawing):
-            figure.add_trace(trace, row=row, col=2)
+        figure.add_traces(_degree_bars(go, drawing), rows=row, cols=2)
         if drawing.y is not None:
             present, counts = np.unique(drawing.y, return_counts=True)
-            bars = go.Bar(
-                x=[escape(class_name(number, class_names)) for number in present.tolist()],
-                y=counts,
-                marker_color=[colors[number] for number in present.tolist()],
-                showlegend=False,
-            )
+            names = [escape(class_name(number, class_names)) for number in present.tolist()]
+            bars = go.Bar(x=names, y=counts, marker_color=np.array(colors)[present], showlegend=False)
             figure.add_trace(bars, row=row, col=3)
-        figure.update_xaxes(title_text="edges of a node", row=row, col=2)
-        figure.update_yaxes(title_text="nodes", row=row, col=2)
-    figure.update_scenes(aspectmode="manual", xaxis_visible=False, yaxis_visible=False, zaxis_visible=False)
-    for row, (drawing, above) in enumerate(zip(drawings, flat, strict=True), start=1):
-        camera = _camera("above" if above else up)
+        camera = CAMERAS[up if dimensions == 3 else "plane"]
         figure.update_scenes(aspectratio=_aspect(drawing.pos), camera=camera, row=row, col=1)
+    figure.update_xaxes(title_text="edges of a node", col=2)
+    figure.update_yaxes(title_text="nodes", col=2)
+    figure.update_scenes(aspectmode="manual", xaxis_visible=False, yaxis_visible=False, zaxis_visible=False)
     figure.update_layout(
         title={"text": f"<b>{'<br>'.join(map(escape, textwrap.wrap(title, 110)))}</b>"},
         height=180 + 480 * len(drawings),
@@ -93,36 +101,28 @@ def draw_html(
 
 
 def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:
+    """Return the points of each class, the edges within classes, and those between them."""
+
+    def trace(name: str, pos: NDArray[Any], **style: Any) -> Any:
+        x, y, z = pos
+        return go.Scatter3d(x=x, y=y, z=z, name=name, legendgroup=name, **style)
+
     traces = []
-    labels = drawing.y if drawing.y is not None else np.zeros(len(drawing.pos), dtype=np.int64)
-    for number in np.unique(labels).tolist():
-        x, y, z = drawing.pos[labels == number].T
-        known = drawing.y is not None
-        name = escape(class_name(number, names)) if known else "nodes"
-        marker = {"size": 2 if len(drawing.pos) > FEW else 4, "color": colors[number] if known else PLAIN}
-        traces.append(
-            go.Scatter3d(
-                x=x, y=y, z=z, mode="markers", marker=marker, name=name, legendgroup=name, hoverinfo="name"
-            )
-        )
+    for number in np.unique(drawing.labels).tolist():
+        name, color = "nodes", PLAIN
+        if drawing.y is not None:
+            name, color = escape(class_name(number, names)), colors[number]
+        marker = {"size": 2 if len(drawing.pos) > FEW else 4, "color": color}
+        chosen = drawing.labels == number
+        traces.append(trace(name, drawing.pos[chosen].T, mode="markers", marker=marker, hoverinfo="name"))
     shown = drawing.some_edges()
-    crossing = labels[shown[0]] != labels[shown[1]]
+    crossing = drawing.labels[shown[0]] != drawing.labels[shown[1]]
     kinds = [("edges within a class", "#bbbbbb", ~crossing), ("edges between classes", CROSSING, crossing)]
     for name, color, chosen in kinds:
         if chosen.any():
-            x, y, z = _segments(drawing.pos, shown[:, chosen])
-            traces.append(
-                go.Scatter3d(
-                    x=x,
-                    y=y,
-                    z=z,
-                    mode="lines",
-                    line={"color": color, "width": 1},
-                    name=name,
-                    legendgroup=name,
-                    hoverinfo="skip",
-                )
-            )
+            lines = broken_line(drawing.pos.astype(np.float32), shown[:, chosen])
+            style = {"color": color, "width": 1}
+            traces.append(trace(name, lines, mode="lines", line=style, hoverinfo="skip"))
     return traces
 
 
@@ -139,26 +139,12 @@ def _picture(go: Any, picture: NDArray[np.uint8]) -> Any:
         x=across.ravel(),
         y=-down.ravel(),
         z=np.full(across.size, -0.01 * max(height, width)),
-        i=triangles[0],
-        j=triangles[1],
-        k=triangles[2],
+        **dict(zip("ijk", triangles, strict=True)),
         vertexcolor=[f"rgb({r},{g},{b})" for r, g, b in picture[down, across].reshape(-1, 3).tolist()],
         lighting={"ambient": 1, "diffuse": 0, "specular": 0},
         hoverinfo="skip",
         showlegend=False,
     )
-
-
-def _camera(side: Literal["y", "z", "above"]) -> dict[str, dict[str, float]]:
-    """Say where a scene is seen from: along the plane's normal, or from aside with one axis up."""
-    if side == "above":
-        return {"up": {"x": 0, "y": 1, "z": 0}, "eye": {"x": 0, "y": 0, "z": 1.4}}
-    eye = {"x": 1.2, "y": 0.9, "z": 1.2} if side == "y" else {"x": 1.2, "y": -1.2, "z": 0.8}
-    return {"up": {axis: float(axis == side) for axis in "xyz"}, "eye": eye}
-
-
-def _in_space(pos: NDArray[Any]) -> NDArray[Any]:
-    return np.pad(pos, ((0, 0), (0, 3 - pos.shape[1])))
 
 
 def _aspect(pos: NDArray[Any]) -> dict[str, float]:
@@ -168,20 +154,11 @@ def _aspect(pos: NDArray[Any]) -> dict[str, float]:
     return dict(zip("xyz", shares.tolist(), strict=True))
 
 
-def _segments(pos: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float32]:
-    """``(3, 3E)``: source, target, gap of every edge, as one broken line."""
-    lines = np.full((edges.shape[1], 3, 3), np.nan, dtype=np.float32)
-    lines[:, 0], lines[:, 1] = pos[edges[0]], pos[edges[1]]
-    return lines.reshape(-1, 3).T
-
-
 def _degree_bars(go: Any, drawing: Drawing) -> list[Any]:
     bars = []
-    for name, degrees, color in zip(
-        ("in-degree", "out-degree"), drawing.degrees(), (CROSSING, PLAIN), strict=True
-    ):
+    for name, degrees, color in zip(("in", "out"), drawing.degrees(), (CROSSING, PLAIN), strict=True):
         values, counts = np.unique(degrees, return_counts=True)
-        if name == "in-degree" and len(values) == 1:
+        if name == "in" and len(values) == 1:
             continue  # one bar as high as the graph would hide the other histogram
-        bars.append(go.Bar(x=values, y=counts, marker_color=color, name=name, showlegend=False))
+        bars.append(go.Bar(x=values, y=counts, marker_color=color, name=f"{name}-degree", showlegend=False))
     return bars

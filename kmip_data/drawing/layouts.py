@@ -17,7 +17,6 @@ GAP: Final = 0.8  #: between the parts of a graph
 MOST_NODES: Final = 20_000
 WORK: Final = 500_000_000  #: pairs of nodes looked at, of a part that is no larger than thousands of nodes
 SIZE: Final = (760, 700)  #: pixels of the picture of a molecule
-_SINGLE, _DOUBLE, _TRIPLE, _AROMATIC = range(4)  # index of a bond's type
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
@@ -42,17 +41,15 @@ def draw_molecule(
     picture, pos
         (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` where RDKit is not installed.
     """
+    from matplotlib.image import imread
+
     try:
         from rdkit import Chem
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError:
         return None
-    kinds = {
-        _SINGLE: Chem.BondType.SINGLE,
-        _DOUBLE: Chem.BondType.DOUBLE,
-        _TRIPLE: Chem.BondType.TRIPLE,
-        _AROMATIC: Chem.BondType.AROMATIC,
-    }
+    bond = Chem.BondType
+    kinds = dict(enumerate([bond.SINGLE, bond.DOUBLE, bond.TRIPLE, bond.AROMATIC]))
     molecule = Chem.RWMol()
     for features in x.tolist():
         atom = Chem.Atom(min(features[0] + 1, 118))
@@ -63,24 +60,17 @@ def draw_molecule(
         molecule.AddAtom(atom)
     for (a, b), features in zip(edge_index.T.tolist(), edge_attr.tolist(), strict=True):
         if a < b:
-            molecule.AddBond(a, b, kinds.get(features[0], Chem.BondType.UNSPECIFIED))
+            molecule.AddBond(a, b, kinds.get(features[0], bond.UNSPECIFIED))
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
-    drawing = rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False)
-    drawer.DrawMolecule(drawing)
+    drawer.DrawMolecule(rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False))
     drawer.FinishDrawing()
     points = [drawer.GetDrawCoords(i) for i in range(len(x))]
-    return _pixels(drawer.GetDrawingText()), np.array([(p.x, p.y) for p in points])
-
-
-def _pixels(png: bytes) -> NDArray[np.uint8]:
-    from matplotlib.image import imread
-
-    picture = np.asarray(imread(io.BytesIO(png), format="png"))
-    return (picture[:, :, :3] * 255).round().astype(np.uint8)
+    picture = imread(io.BytesIO(drawer.GetDrawingText()), format="png")[:, :, :3]
+    return (picture * 255).round().astype(np.uint8), np.array([(p.x, p.y) for p in points])
 
 
 def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
@@ -101,16 +91,19 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
             left="nothing was changed",
             next="choose smaller graphs with --records",
         )
-    import networkx as nx
+    from scipy import sparse
 
-    graph = nx.Graph()
-    graph.add_nodes_from(range(nodes))
-    graph.add_edges_from(edge for edge in edge_index.T.tolist() if edge[0] != edge[1])
     pos = np.zeros((nodes, 2))
+    if not nodes:
+        return pos
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    joined = sparse.coo_array((np.ones(len(source), bool), (source, target)), shape=(nodes, nodes)).tocsr()
+    joined = (joined + joined.T).tocsr()
+    _, part = sparse.csgraph.connected_components(joined, directed=False)
     left = bottom = width = tallest = 0.0
-    for part in sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part))):
-        members = np.array(sorted(part))
-        place = _springs(graph, members)
+    for number in np.argsort(-np.bincount(part), kind="stable"):
+        members = np.flatnonzero(part == number)
+        place = _springs(joined[members][:, members])
         size = np.ptp(place, axis=0)
         if left + size[0] > max(width, 3.0):  # the row is full
             left, bottom, tallest = 0.0, bottom + tallest + GAP, 0.0
@@ -120,22 +113,23 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
     return pos
 
 
-def _springs(graph: Any, members: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return positions of the nodes of one connected part, (M, 2), about one apart."""
+def _springs(joined: Any) -> NDArray[np.float64]:
+    """Return positions of the nodes of one connected part, (M, 2), about one apart.
+
+    ``joined`` is its (M, M) adjacency, symmetric and without a diagonal, as rows of scipy.
+    """
     from kmip_data.drawing._layout_kernel import forces
     from kmip_data.runtime.threads import for_ranges
 
-    count = len(members)
+    count = joined.shape[0]
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])
-    neighbours = [np.searchsorted(members, sorted(graph[member])) for member in members.tolist()]
-    start = np.concatenate([[0], np.cumsum([len(row) for row in neighbours])])
-    others = np.concatenate(neighbours)
+    joined.sort_indices()
     spread = np.float32(np.sqrt(count))
     pos = (np.random.Generator(np.random.PCG64(0)).random((count, 2), np.float32) - np.float32(0.5)) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(WORK // count**2, 40, 400))
-    fill = partial(forces, pos, start, others, force)
+    fill = partial(forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
         for_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)

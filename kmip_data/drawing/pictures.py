@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.files.changes import write_output
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
+from kmip_data.format.schema import Column, Schema
 
 if TYPE_CHECKING:
-    from kmip_data.reading.store import ShardStore
+    from kmip_data.reading.dataset import ShardedDataset
+
+Values = Mapping[str, NDArray[Any]]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
@@ -62,6 +64,11 @@ class Drawing:
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Class of each node, int64 ``(N,)``; 0 where nodes have none."""
+        return np.zeros(len(self.pos), dtype=np.int64) if self.y is None else self.y
+
     def some_edges(self, limit: int = MAX_EDGES) -> NDArray[np.int64]:
         """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
         edges = self.edge_index.shape[1]
@@ -71,61 +78,35 @@ class Drawing:
         return self.edge_index[:, np.sort(chosen)]
 
 
-def drawing_of(store: ShardStore, position: int) -> Drawing:
-    """Read the record at ``position`` (in source order) as arrays.
+def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
+    """Return the record at ``position`` of a dataset as arrays.
 
     Nodes without a position of their own get one: atoms where RDKit draws them, others by springs.
     """
-    from kmip_data.reading.gather import LEVELS
-
-    schema = store.schema
-    shard = store.shards[store.shard[position]]
-    first = {level: int(store.start[row, position]) for level, row in LEVELS.items()}
-    last = {level: first[level] + int(store.count[row, position]) for level, row in LEVELS.items()}
-
-    def read(column: Column) -> NDArray[Any]:
-        return np.asarray(shard.read(column.key, first[column.level], last[column.level]))
-
-    edge_index = np.zeros((2, 0), dtype=np.int64)
-    if schema.edges == "neighbor":
-        sources = shard.read(NEIGHBOR, first["node"], last["node"]).astype(np.int64)
-        targets = np.repeat(np.arange(len(sources)), sources.shape[1])
-        edge_index = np.stack([sources.reshape(-1), targets])
-    elif schema.edges == "index":
-        edge_index = shard.read(EDGE_INDEX, first["edge"], last["edge"]).astype(np.int64)
-    nodes = last["node"] - first["node"]
-    if edge_index.max(initial=-1) >= nodes:
-        what = "an edge leads out of its graph"
-        raise store.damaged_record(position, what, f"nodes below {nodes}", str(edge_index.max()))
+    data, schema = dataset[position], dataset.schema
+    nodes = int(data.num_nodes)
+    values = {name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")}
+    edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
     labels, y, label = schema.labels, None, ""
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
-        y = read(labels).astype(np.int64)
-        if labels.most is not None and (y > labels.most).any():
-            what = "a label is out of range"
-            raise store.damaged_record(position, what, f"at most {labels.most}", str(y.max()))
+        y = values[labels.attribute].astype(np.int64)
     elif labels is not None and labels.level == "graph":
-        label = _label(labels, read(labels)[0], store.build.card.class_names)
-    pos, picture, place = _own_position(schema, read), None, ""
+        label = _label(labels, values[labels.attribute][0], dataset.class_names)
+    pos, picture, place = _own_position(schema, values, nodes), None, ""
     if pos is None:
-        pos, picture, place = _placed(schema, read, edge_index, nodes)
-    key = shard.keys[first["graph"]]
-    return Drawing(key, pos.astype(np.float64), y, edge_index, picture, place, label)
+        pos, picture, place = _placed(schema, values, edge_index, nodes)
+    return Drawing(dataset.keys[position], pos.astype(np.float64), y, edge_index, picture, place, label)
 
 
-def _own_position(schema: Schema, read: Callable[[Column], NDArray[Any]]) -> NDArray[Any] | None:
+def _own_position(schema: Schema, values: Values, nodes: int) -> NDArray[Any] | None:
     """Return the stored positions in the plane or in space; rows of a picture go down."""
     for column in schema.columns:
         row = _row_field(column)
         if row is not None:
-            pixels = read(column)[:, row : row + 2].astype(np.float64)
+            pixels = values[column.attribute][:, row : row + 2].astype(np.float64)
             return np.column_stack([pixels[:, 1], -pixels[:, 0]])
-    for view in schema.views:
-        if view.attribute == "pos" and view.stop - view.start in {2, 3}:
-            return read(schema.column(view.source))[:, view.start : view.stop]
-    for column in schema.columns:
-        if column.attribute == "pos" and column.shape in {(2,), (3,)}:
-            return read(column)
-    return None
+    pos = values.get("pos")
+    return pos if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)} else None
 
 
 def _row_field(column: Column) -> int | None:
@@ -136,14 +117,14 @@ def _row_field(column: Column) -> int | None:
 
 
 def _placed(
-    schema: Schema, read: Callable[[Column], NDArray[Any]], edge_index: NDArray[np.int64], nodes: int
+    schema: Schema, values: Values, edge_index: NDArray[np.int64], nodes: int
 ) -> tuple[NDArray[Any], NDArray[np.uint8] | None, str]:
     """Return positions for nodes that have none, the picture they belong to, and where they come from."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
-    columns = {column.attribute: column for column in schema.columns}
-    if "x" in columns and "edge_attr" in columns and is_molecule(columns["x"].fields):
-        drawn = draw_molecule(read(columns["x"]), edge_index, read(columns["edge_attr"]))
+    fields = next((column.fields for column in schema.columns if column.attribute == "x"), ())
+    if "edge_attr" in values and is_molecule(fields):
+        drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
         if drawn is not None:
             return drawn[1] * (1, -1), drawn[0], "drawn by RDKit from the features"
     return layout(edge_index, nodes), None, "places by springs, not of the data"
@@ -154,12 +135,10 @@ def _label(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
     fields = column.fields or tuple(str(i) for i in range(value.size))
+    named = zip(fields, value.ravel(), strict=True)
     if column.num_classes:
-        return (
-            "\n".join(name for name, holds in zip(fields, value.ravel(), strict=True) if holds)
-            or "none holds"
-        )
-    return "\n".join(f"{name}  {number:.3g}" for name, number in zip(fields, value.ravel(), strict=True))
+        return "\n".join(name for name, holds in named if holds) or "none holds"
+    return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 
 
 def class_colors(count: int) -> list[str]:
@@ -197,15 +176,13 @@ def draw_png(
     up
         The axis that points up.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(16, 1.3 + 4.1 * len(drawings)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(textwrap.fill(title, 120), fontsize=15, fontweight="bold")
     figure.supxlabel(footer, fontsize=9, color="#555555")
     grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
-    colors = class_colors(_classes(drawings, class_names))
+    colors = class_colors(class_count(drawings, class_names))
     for row, drawing in enumerate(drawings):
         spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
         points = figure.add_subplot(grid[row, 0], **spatial)
@@ -228,7 +205,8 @@ def write_png(figure: Any, path: Path, **options: Any) -> None:
     write_output(path, picture.getvalue())
 
 
-def _classes(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
+def class_count(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
+    """Return how many classes need a colour: those with a name, and those that occur."""
     largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
     return max(len(names), largest + 1)
 
@@ -238,11 +216,11 @@ def class_name(number: int, names: Sequence[str]) -> str:
     return names[number] if number < len(names) else f"class {number}"
 
 
-def point_colors(drawing: Drawing, colors: Sequence[str]) -> list[str]:
-    """Colour of each point."""
-    if drawing.y is None:
-        return [PLAIN] * len(drawing.pos)
-    return [colors[number] for number in drawing.y.tolist()]
+def broken_line(pos: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[Any]:
+    """``(D, 3E)``: source, target, gap of every edge; one broken line is drawn faster than many lines."""
+    line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
+    line[:, :2] = pos[edges.T]
+    return line.reshape(-1, pos.shape[1]).T
 
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
@@ -253,11 +231,10 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
         _draw_picture(axes, drawing.picture)
         if drawing.y is None:
             return  # a molecule: its picture shows the atoms
-    columns = drawing.pos.T
     few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
     size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
-    colored = point_colors(drawing, colors)
-    axes.scatter(*columns, c=colored, s=size, linewidths=edge, edgecolors="white", clip_on=False)
+    color = PLAIN if drawing.y is None else np.array(colors)[drawing.y]
+    axes.scatter(*drawing.pos.T, c=color, s=size, linewidths=edge, edgecolors="white", clip_on=False)
 
 
 def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
@@ -272,18 +249,15 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
         _draw_picture(axes, drawing.picture, alpha=0.35)
     segments = drawing.pos[shown.T]
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
-    share = ""
-    if drawing.y is None:
-        axes.add_collection(collection(segments, colors=PLAIN, **_LINE))
-    else:
-        sources, targets = drawing.y[shown]
-        crossing = sources != targets
-        inside = [colors[number] for number in targets[~crossing].tolist()]
-        axes.add_collection(collection(segments[~crossing], colors=inside, **_LINE))
-        axes.add_collection(collection(segments[crossing], colors=CROSSING, **_LINE))
-        whole = drawing.y[drawing.edge_index]
-        share = f"\ndark: {np.mean(whole[0] != whole[1]) if total else 0:.1%} join two classes"
-    axes.set_title(f"{count}{share}", fontsize=10)
+    sources, targets = drawing.labels[shown]
+    crossing = sources != targets
+    inside: Any = PLAIN if drawing.y is None else [colors[number] for number in targets[~crossing]]
+    axes.add_collection(collection(segments[~crossing], colors=inside, **_LINE))
+    axes.add_collection(collection(segments[crossing], colors=CROSSING, **_LINE))
+    if drawing.y is not None:
+        sources, targets = drawing.y[drawing.edge_index]
+        count += f"\ndark: {np.mean(sources != targets) if total else 0:.1%} join two classes"
+    axes.set_title(count, fontsize=10)
 
 
 def _short(key: str, most: int = 44) -> str:
@@ -296,25 +270,22 @@ def _draw_picture(axes: Any, picture: NDArray[np.uint8], alpha: float = 1.0) -> 
     height, width = picture.shape[:2]
     box = (-0.5, width - 0.5, 0.5 - height, 0.5)
     axes.imshow(picture, extent=box, alpha=alpha, zorder=0, interpolation="antialiased")
-    axes.set_xlim(*box[:2])
-    axes.set_ylim(*box[2:])
+    axes.axis(box)
 
 
 def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
     """Equal scale on all axes, no ticks, the box of the data."""
     low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
     extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
-    axes.set_xlim(low[0], low[0] + extent[0])
-    axes.set_ylim(low[1], low[1] + extent[1])
+    axes.set(xlim=(low[0], low[0] + extent[0]), ylim=(low[1], low[1] + extent[1]))
+    axes.set_axis_off()
     if pos.shape[1] == 2:
         axes.set_aspect("equal")
-        axes.set_axis_off()
         return
     axes.set_zlim(low[2], low[2] + extent[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
     # After the vertical axis was set: the aspect is turned with it.
     axes.set_box_aspect(extent, zoom=_zoom(extent, up))
-    axes.set_axis_off()
 
 
 def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
@@ -355,14 +326,10 @@ def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Seq
         return
     present, counts = np.unique(drawing.y, return_counts=True)
     rows = np.arange(len(present))
-    axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
+    bars = axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8)
     axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()], fontsize=9)
-    axes.invert_yaxis()
     axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
-    for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-        axes.annotate(
-            f"{count:,}", (count, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
-        )
     axes.margins(x=0.15)
     axes.set_xlabel("nodes")
     axes.spines[["top", "right"]].set_visible(False)

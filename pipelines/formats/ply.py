@@ -1,7 +1,7 @@
 """Read the vertices of a PLY file: ASCII, or binary of either byte order.
 
 Format: Greg Turk's description of 1994. A reader of our own, because all that is wanted are the scalar
-properties of one element (``docs/adr/0201-ply-by-own-code-las-by-laspy.md``).
+properties of one element (ADR 0241).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.preview import _positions
+from kmip_data.drawing.views import positions
 from kmip_data.errors import UsageError
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
@@ -117,13 +117,13 @@ def test_records_that_are_not_there_are_2(sample, records, found, tmp_path):
 
 def test_more_records_than_a_picture_shows_are_2():
     with pytest.raises(UsageError, match="does not name records") as caught:
-        _positions("0..999999999", 10**18, None)
+        positions("0..999999999", 10**18, "the build")
     assert caught.value.parts["found"] == "more than 16 positions"
 
 
 def test_records_that_are_named_twice_are_drawn_once():
-    assert _positions("3, 1,2..4,1", 12, None) == [3, 1, 2, 4]
-    assert _positions("0..9,0..9,10", 12, None) == list(range(11))
+    assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
+    assert positions("0..9,0..9,10", 12, "the build") == list(range(11))
 
 
 def test_stats_of_a_build_that_may_not_be_changed_are_printed(make_build):

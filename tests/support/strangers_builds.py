@@ -126,7 +126,6 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     from kmip_data.drawing.pictures import drawing_of
     from kmip_data.format.card import read_card
     from kmip_data.format.card_page import render_card
-    from kmip_data.reading.store import open_store
 
     def build() -> Build:
         return Build(folder, read_card(folder))
@@ -154,9 +153,9 @@ def uses(folder: Path) -> list[Callable[[], object]]:
             encode.encode_shard_columns(task)
 
     def draw() -> None:
-        store = open_store(build())
-        for position in range(len(store)):
-            drawing_of(store, position)
+        dataset = ShardedDataset(folder)
+        for position in range(len(dataset)):
+            drawing_of(dataset, position)
 
     return [
         lambda: verify_build(folder),

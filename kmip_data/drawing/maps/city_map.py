@@ -78,7 +78,7 @@ def read_city_map(build: Build) -> CityMap:
     Raises
     ------
     UsageError
-        The build is no city.
+        The build is not a city.
     DamagedInput
         A shard or split is missing or damaged.
     """
@@ -88,7 +88,7 @@ def read_city_map(build: Build) -> CityMap:
     one = card.counts["graphs"] == len(card.shards) == 1
     if not (is_city(card) and one and drawn and schema.edges == "index"):
         raise UsageError(
-            f"{card.dataset} is no city.",
+            f"{card.dataset} is not a city.",
             expected="a build of one graph of streets",
             found=f"{card.counts['graphs']:,} graphs",
             left="nothing was changed",

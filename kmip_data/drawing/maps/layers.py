@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -71,16 +72,14 @@ class Prediction:
     split
         Name of the split, one of the card's, whose train and validation nodes the model has seen; ``None``
         where it learned from other data.
+    folder
+        That of the run.
     """
 
     run: str
     classes: NDArray[np.int64]
     split: str | None
-
-
-def class_colors(count: int) -> tuple[str, ...]:
-    """Colours of ordered classes, from blue over green to red."""
-    return ramp("turbo", count, 0.06, 0.94)
+    folder: Path | None = None
 
 
 def ramp(name: str, count: int, low: float = 0.0, high: float = 0.94) -> tuple[str, ...]:
@@ -135,7 +134,8 @@ def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
 
 def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) -> Categories:
     labels = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
-    return Categories(name, classes.astype(np.uint8), labels, class_colors(city.num_classes), note)
+    colors = ramp("turbo", city.num_classes, 0.06)  # from blue over green to red: classes are ordered
+    return Categories(name, classes.astype(np.uint8), labels, colors, note)
 
 
 def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.drawing.maps.layers import Categories, Layer, Scale, ramp
-from kmip_data.drawing.pictures import write_png
+from kmip_data.drawing.pictures import broken_line, write_png
 
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
@@ -25,7 +25,6 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
 
     Every map has its legend, and a scale bar; north is up.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
@@ -36,13 +35,12 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
     figure = Figure(figsize=size, dpi=110, layout="compressed")
-    FigureCanvasAgg(figure)
     figure.suptitle(f"{city.title}\n{city.options}", fontsize=14)
     figure.supxlabel(ATTRIBUTION, fontsize=10, color="#555555")
     # Points that just about touch where the city is evenly dense.
     points = 72.0**2 * width * height / max(1, len(city.position))
     area = min(14.0, max(0.35, 0.12 * points))
-    lines = _lines(city.position, city.streets)
+    lines = broken_line(city.position, city.streets)
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(rows, columns, number + 1)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
@@ -92,13 +90,6 @@ def _columns(maps: int, width: float, height: float) -> int:
         return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps
 
     return min(range(1, maps + 1), key=badness)
-
-
-def _lines(position: NDArray[np.float64], streets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(2, 3S): end, end, gap of every street: one broken line is drawn faster than many lines."""
-    lines = np.full((streets.shape[1], 3, 2), np.nan)
-    lines[:, :2] = position[streets.T]
-    return lines.reshape(-1, 2).T
 
 
 def _legend(axes: Any, layer: Categories) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import is_build_folder
+from kmip_data.wording import nearest
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -112,13 +112,13 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
                 next="the command that began it, once more",
             )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
-    close = difflib.get_close_matches(text, names, n=1, cutoff=0.4)
+    close = nearest(text, names)
     several = "\n    ".join(str(folder) for folder in matches)
     newest = "\n    ".join(names[-5:])
     raise UsageError(
         f"{len(matches)} runs are called {text!r}."
         if matches
-        else f"There is no run {text!r}.{f' Did you mean {close[0]!r}?' if close else ''}",
+        else f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
         expected="a run folder (kmip-data train prints it)",
         found=f"\n    {several}" if matches else f"\n    {newest}" if names else f"no runs under {home.runs}",
         left="nothing was changed",

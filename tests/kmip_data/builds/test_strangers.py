@@ -22,7 +22,6 @@ from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.hdf5.file import put_text
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines.finishing import encode
-from kmip_data.reading.store import open_store
 
 TESTS = Path(__file__).parents[1]
 COLUMN = f"columns/{ENCODING}/00000.h5"
@@ -98,7 +97,7 @@ def test_reading_edges_that_lead_out(copy, name):
         with pytest.raises(DamagedInput, match="leads out of its graph"):
             list(GraphLoader(dataset, batch_size=4, compact=True))
     with pytest.raises(DamagedInput, match="leads out of its graph"):
-        drawing_of(open_store(Build(folder, read_card(folder))), 0)
+        drawing_of(dataset, 0)
     assert ShardedDataset(folder, columns=["x"])[0].x.shape[1] == 3  # no edges are read
 
 
@@ -126,8 +125,8 @@ def test_labels_out_of_range(copy, value):
         dataset[0]
     with pytest.raises(DamagedInput, match="y is out of range"):
         list(GraphLoader(dataset, batch_size=2))
-    with pytest.raises(DamagedInput, match="label is out of range"):
-        drawing_of(open_store(dataset.build), 0)
+    with pytest.raises(DamagedInput, match="y is out of range"):
+        drawing_of(dataset, 0)
 
 
 def test_values_of_edges_out_of_range(copy):

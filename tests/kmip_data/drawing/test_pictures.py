@@ -18,7 +18,7 @@ from kmip_data.drawing.pictures import Drawing, class_colors, draw_png, drawing_
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.reading.store import ShardStore
+from kmip_data.reading.dataset import ShardedDataset
 
 
 def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
@@ -36,9 +36,9 @@ def pixels(path: Path):
 
 def test_drawing_of_a_record_is_the_record(tmp_path):
     records = s3dis_records(9)
-    store = ShardStore(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, s3dis_schema(4), per_shard=4))
     for position in (0, 3, 4, 8):
-        found, record = drawing_of(store, position), records[position]
+        found, record = drawing_of(dataset, position), records[position]
         assert found.key == record.key
         np.testing.assert_array_equal(found.pos, record.columns["node/x"][:, :3])
         np.testing.assert_array_equal(found.y, record.columns["node/y"])
@@ -57,7 +57,7 @@ def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
     pos = np.arange(6, dtype=np.float32).reshape(3, 2)
     edges = np.array([[0, 2], [1, 0]])
     record = GraphRecord(key="a", num_nodes=3, columns={"node/pos": pos}, edge_index=edges)
-    found = drawing_of(ShardStore(write_build(tmp_path / "b", [record], schema, dataset="own")), 0)
+    found = drawing_of(ShardedDataset(write_build(tmp_path / "b", [record], schema, dataset="own")), 0)
     np.testing.assert_array_equal(found.pos, pos)
     np.testing.assert_array_equal(found.edge_index, edges)
     assert found.y is None
@@ -71,7 +71,7 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
     values = np.array([[0.5, 10, 1], [0.25, 20, 2]], np.float16)
     edges = np.array([[0, 1], [1, 0]], np.uint16)
     record = GraphRecord(key="a", num_nodes=2, columns={"node/x": values}, edge_index=edges)
-    found = drawing_of(ShardStore(write_build(tmp_path / "build", [record], schema)), 0)
+    found = drawing_of(ShardedDataset(write_build(tmp_path / "build", [record], schema)), 0)
     np.testing.assert_array_equal(found.pos, [[1, -10], [2, -20]])
     assert found.place == ""
 
@@ -79,12 +79,12 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
 def test_records_without_positions_get_places_and_large_ones_are_refused(tmp_path):
     schema = Schema(columns=(), edges="none", max_nodes=100_000)
     records = [GraphRecord(key=key, num_nodes=nodes) for key, nodes in (("a", 3), ("b", 30_000))]
-    store = ShardStore(write_build(tmp_path / "b", records, schema, dataset="own"))
-    found = drawing_of(store, 0)
+    dataset = ShardedDataset(write_build(tmp_path / "b", records, schema, dataset="own"))
+    found = drawing_of(dataset, 0)
     assert len(np.unique(found.pos, axis=0)) == 3
     assert "not of the data" in found.place
     with pytest.raises(UsageError, match="cannot be drawn"):
-        drawing_of(store, 1)
+        drawing_of(dataset, 1)
 
 
 def test_many_edges_are_drawn_as_a_fixed_subset():

@@ -15,7 +15,6 @@ from kmip_data.drawing.maps.layers import (
     Prediction,
     Scale,
     city_layers,
-    class_colors,
     prediction_layers,
 )
 from kmip_data.errors import UsageError
@@ -78,7 +77,7 @@ def test_one_hot_columns_say_what_they_stand_for(city):
 
 def test_what_is_no_city_is_refused(tmp_path):
     build = write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4))
-    with pytest.raises(UsageError, match="no city"):
+    with pytest.raises(UsageError, match="not a city"):
         read_city_map(build)
 
 
@@ -95,7 +94,7 @@ def test_layers_of_a_city(city):
     assert spatial.labels == ("train", "val", "test", "dropped by the buffer")
     assert len(set(spatial.colors)) == 4
     assert spatial.counts[3] == (city.splits[spatial.note] == 3).sum() > 0
-    assert len(set(class_colors(10))) == 10
+    assert len(set(classes.colors)) == 10
 
 
 def test_right_and_wrong(city):

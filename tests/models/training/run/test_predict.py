@@ -65,7 +65,7 @@ def test_a_run_on_many_graphs_has_no_map(home, tmp_path):
     assert kmip("build", *args, "--jobs", "1", "-q").code == 0
     outcome = kmip("preview", *args, "--run", "mine")
     assert outcome.code == 2
-    assert "no city" in outcome.err
+    assert "not a city" in outcome.err
     build = open_target("s3dis", Home(Path(tmp_path)), {"limit": 6}, sample=True)
     with pytest.raises(UsageError, match="do not fit"):
         predict_nodes("mine", build, home=home)

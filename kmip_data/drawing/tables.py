@@ -1,0 +1,131 @@
+"""What a build is in numbers: sizes, degrees and classes, and the columns of a city, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kmip_data.builds.home import Build
+from kmip_data.datasets.city_columns import is_city
+from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
+from kmip_data.drawing.maps.summary import class_eccentricity, column_spreads
+from kmip_data.format.card import Card
+from kmip_data.format.parts import in_order
+from kmip_data.graphs.splits import largest_deviation
+
+SPREADS = {
+    "nodes_per_graph": "nodes per graph",
+    "edges_per_graph": "edges per graph",
+    "in_degree": "in-degree",
+    "out_degree": "out-degree",
+}
+
+
+class Table(NamedTuple):
+    """Headings, and rows of numbers and text; ``note`` stands below."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+
+
+def tables_of(build: Build) -> list[Table]:
+    """Return the tables of a build that have rows.
+
+    Raises
+    ------
+    DamagedInput
+        A shard or split of a city is missing or damaged.
+    """
+    card = build.card
+    tables = [_sizes(card), _spreads(card), _classes(card), _deviations(card)]
+    if is_city(card):
+        tables += _of_city(build)
+    return [table for table in tables if table.rows]
+
+
+def class_deviations(card: Card) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return for each part of each split the class whose share differs most from its share in all records."""
+    counted = card.statistics.get("classes") or {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, parts in counted.get("splits", {}).items():
+        for part in in_order(parts):
+            if largest := largest_deviation(parts[part], counted.get("total") or []):
+                number, difference = largest
+                label = card.class_names[number] if number < len(card.class_names) else str(number)
+                found.setdefault(name, {})[part] = {"class": label, "difference": difference}
+    return found
+
+
+def _sizes(card: Card) -> Table:
+    """How many graphs, nodes and edges there are, in all and in each part of each split."""
+    whole, edges = card.counts["nodes"], card.counts["edges"]
+    rows: list[list[Any]] = [["", "all", card.counts["graphs"], whole, edges]]
+    for name, split in card.splits.items():
+        parts = [(part, split.parts[part]) for part in in_order(split.parts)]
+        # Where nodes are split, each part has the whole graph around its nodes.
+        of_nodes = len(parts) > 1 and all(counts.edges == edges for _, counts in parts)
+        for part, counts in parts:
+            rows.append([name, part, counts.graphs, counts.nodes, None if of_nodes else counts.edges])
+        if of_nodes and (left := whole - sum(counts.nodes for _, counts in parts)):
+            rows.append([name, "in none", 1, left, None])
+    for row in rows:
+        row.append(f"{row[3] / whole:.1%}" if whole else None)
+        row.append(f"{row[4] / row[3]:.2f}" if row[3] and row[4] is not None else None)
+    return Table(["split", "part", "graphs", "nodes", "edges", "of all nodes", "edges/node"], rows)
+
+
+def _spreads(card: Card) -> Table:
+    """Least, mean and most nodes and edges per graph, and degrees."""
+    found = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
+    rows = [[title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in found if of]
+    return Table(["", "least", "mean", "most"], rows)
+
+
+def _classes(card: Card) -> Table:
+    """Count of each class, its share in all records and in each part."""
+    counted = card.statistics.get("classes") or {}
+    columns = {"all": counted.get("total") or []}
+    for name, parts in counted.get("splits", {}).items():
+        columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+    rows = [
+        [
+            number,
+            card.class_names[number] if number < len(card.class_names) else "",
+            count,
+            *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()),
+        ]
+        for number, count in enumerate(columns["all"])
+    ]
+    return Table(["class", "name", "count", *columns], rows)
+
+
+def _deviations(card: Card) -> Table:
+    """How far the classes of each part are from those of all records."""
+    rows = [
+        [name, part, f"{100 * entry['difference']:+.2f}", entry["class"]]
+        for name, parts in class_deviations(card).items()
+        for part, entry in parts.items()
+    ]
+    return Table(["split", "part", "largest deviation of a share, percentage points", "class"], rows)
+
+
+def _of_city(build: Build) -> Iterator[Table]:
+    """Eccentricity of each class, and the columns."""
+    city = read_city_map(build)
+    unit = f"[{city.unit}]"
+    yield Table(
+        ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"],
+        [
+            [c, count, *(f"{value:,.1f}" for value in spread)]
+            for c, count, *spread in class_eccentricity(city)
+        ],
+    )
+    yield Table(
+        ["column", "least", "mean", "most", "deviation", "not zero"],
+        [
+            [name, *(f"{value:,.4g}" for value in spread), f"{share:.1%}"]
+            for name, *spread, share in column_spreads(city)
+        ],
+        ATTRIBUTION,
+    )

@@ -1,0 +1,176 @@
+"""What a build is drawn as: some of its records, or the map of a city."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.home import Build
+from kmip_data.datasets.city_columns import is_city
+from kmip_data.drawing.html import draw_html
+from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
+from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
+from kmip_data.drawing.maps.page import draw_page
+from kmip_data.drawing.maps.picture import draw_map
+from kmip_data.drawing.pictures import draw_png, drawing_of
+from kmip_data.errors import UsageError
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.wording import as_options
+
+SHOWN: Final = 3  #: records drawn unless told which
+MOST: Final = 16  #: records in one picture
+
+
+@dataclass(frozen=True)
+class View:
+    """What can be drawn.
+
+    Attributes
+    ----------
+    draw
+        Called with a path and ``html=``: write the picture, or an interactive page.
+    folder, stem
+        Where the picture goes, and its name without suffix, unless the user says so.
+    facts
+        What is on it, as JSON.
+    """
+
+    draw: Callable[..., None]
+    folder: Path
+    stem: str
+    facts: dict[str, Any]
+
+
+def view_of(
+    build: Build,
+    *,
+    records: str | None = None,
+    part: str | None = None,
+    predict: Callable[[], Prediction] | None = None,
+    pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None = None,
+) -> View:
+    """Return the map of a city, or chosen records of any other build.
+
+    Parameters
+    ----------
+    records, part
+        Positions such as ``0,3,10..12`` in one part of the default split, or in the whole build; by default
+        three, evenly spread. Not for cities.
+    predict
+        What a run says about the city; only for cities.
+    pictures
+        Key of each record -> the picture it was made from, (H, W, 3) uint8, which is drawn below its nodes.
+
+    Raises
+    ------
+    UsageError
+        An argument has no meaning for this build, or names no records.
+    """
+    if is_city(build.card):
+        _refuse("A city is one graph, drawn whole", {"--records": records, "--part": part})
+        return _map_view(build, predict)
+    _refuse(f"{build.card.dataset} is not a city: there is no map to draw a run on", {"--run": predict})
+    return _records_view(build, records, part, pictures)
+
+
+def _refuse(why: str, given: Mapping[str, object]) -> None:
+    if found := [option for option, value in given.items() if value is not None]:
+        raise UsageError(
+            f"{why}.",
+            expected=f"none of {', '.join(given)}",
+            found=", ".join(found),
+            left="nothing was changed",
+            next="kmip-data preview --help",
+        )
+
+
+def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> View:
+    city = read_city_map(build)
+    layers = city_layers(city)
+    folder, stem = None, "preview"
+    if predict is not None:
+        prediction = predict()
+        layers += prediction_layers(city, prediction)
+        folder, stem = prediction.folder, "map"
+
+    def draw(path: Path, *, html: bool) -> None:
+        (draw_page if html else draw_map)(city, layers, path)
+
+    facts = {"run": folder, "maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
+    return View(draw, folder or build.path, stem, facts)
+
+
+def _records_view(
+    build: Build,
+    records: str | None,
+    part: str | None,
+    pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None,
+) -> View:
+    card, dataset = build.card, ShardedDataset(build, part)
+    where = "the build" if part is None else f"the {part} part"
+    if not len(dataset):
+        raise UsageError(
+            f"There is nothing to draw: {where} has no records.",
+            expected="at least one record",
+            found="none",
+            left="nothing was changed",
+            next=f"kmip-data stats {build.path}",
+        )
+    chosen = positions(records, len(dataset), where)
+
+    def draw(path: Path, *, html: bool) -> None:
+        drawings = [drawing_of(dataset, position) for position in chosen]
+        if pictures is not None:
+            below = pictures([drawing.key for drawing in drawings])
+            drawings = [replace(drawing, picture=below.get(drawing.key)) for drawing in drawings]
+        (draw_html if html else draw_png)(
+            drawings,
+            path,
+            title=f"{card.heading}   {as_options(card.parameters)}",
+            footer=str(card.license.get("notice", "")),
+            class_names=card.class_names,
+            up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
+        )
+
+    found, keys = dataset.records.tolist(), dataset.keys
+    facts = {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
+    return View(draw, build.path, "preview", facts)
+
+
+def positions(text: str | None, count: int, where: str) -> list[int]:
+    """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
+
+    Raises
+    ------
+    UsageError
+        It names no positions below ``count`` in ``where``, or more than :data:`MOST`.
+    """
+    if text is None:
+        shown = min(SHOWN, count)
+        return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
+    found: dict[int, None] = {}
+    wrong = ""
+    for item in text.split(","):
+        ends = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
+        if not first <= last < count:
+            wrong = repr(item)
+            break
+        # One more than may be drawn is enough to refuse a long range.
+        found |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
+    if wrong or len(found) > MOST:
+        raise UsageError(
+            f"--records {text} does not name records of {where}.",
+            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+            found=wrong or f"more than {MOST} positions",
+            left="nothing was changed",
+            next="kmip-data preview --help",
+        )
+    return list(found)
