@@ -54,7 +54,7 @@ def transfer(job: Download, mirror: Mirror) -> None:
     MirrorFailed
         The mirror did not deliver the rest; what came is kept where it can be continued.
     """
-    from kmip_data.pipelines.download.http_client import Watch, body, open_response
+    from kmip_data.pipelines.download.http_client import body, open_response
 
     partial, patience = job.partial, job.patience
     headers = {"Accept-Encoding": "identity"}
@@ -63,11 +63,8 @@ def transfer(job: Download, mirror: Mirror) -> None:
         headers["Range"] = f"bytes={offset}-"
         if partial.state.url == mirror.address and partial.state.validator:
             headers["If-Range"] = partial.state.validator
-    with (
-        Watch(patience) as watch,
-        open_response(mirror.url, headers, watch, patience) as response,
-    ):
-        pieces = body(response, watch, patience)
+    with open_response(mirror.url, headers, patience) as response:
+        pieces = body(response, patience)
         if response.status_code == 206 and offset:
             _check_range(response, partial, mirror, offset)
         elif response.status_code == 200:
@@ -144,7 +141,7 @@ def declared_length(response: Response) -> int | None:
     if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
         return None
     if not _LENGTH.fullmatch(text):
-        raise MirrorFailed("declares a length that is no number of bytes")
+        raise MirrorFailed("declares a length that is not a number of bytes")
     return int(text)
 
 
