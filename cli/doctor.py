@@ -206,7 +206,7 @@ def _filters() -> Iterator[Finding]:
 
 def _home(home: Home) -> Iterator[Finding]:
     from kmip_data.builds.home import list_builds
-    from kmip_data.pipelines.raw.licences import accepted_licences
+    from kmip_data.pipelines.raw.license import accepted_licenses
 
     existing = home.root
     while not existing.exists():
@@ -221,7 +221,7 @@ def _home(home: Home) -> Iterator[Finding]:
     yield Finding(
         "Home", "disk", "ok", f"{human_bytes(free)} free{' (little for a full dataset)' if few else ''}"
     )
-    accepted = accepted_licences(home)
+    accepted = accepted_licenses(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in accepted.items())
     yield Finding(
         "Home", "licences", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kmip_data.strict import Strict
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,10 +25,8 @@ if TYPE_CHECKING:
 EDGE_WORK, EDGE_HOLES = 1, 3  #: (edges, d) tensors of message passing: see :class:`Footprint` (ADR 0226)
 
 
-class Section(BaseModel):
+class Section(Strict):
     """Keys of a configuration: no others, not changed once made, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,7 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
             if not wait:
                 raise _in_use(folder, describe_owner(owner)) from None
             timeout = MESSAGE_SECONDS
-            if not quiet:
-                say(f"waiting for {folder.name}: {describe_owner(owner)} has it")
+            say(f"waiting for {folder.name}: {describe_owner(owner)} has it", quiet=quiet)
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise

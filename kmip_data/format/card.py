@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import AfterValidator, FailFast, Field, ValidationError, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.digests import sealed_json
 from kmip_data.files.small import first_fault, read_small
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
 from kmip_data.format.schema import Schema
+from kmip_data.strict import Strict
 
 CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
@@ -29,11 +30,7 @@ def remark(sample: bool, complete: bool | None) -> str:
     return f" ({PART})" if complete is False else ""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class FileEntry(_Strict):
+class FileEntry(Strict):
     """One file with the records of a shard, in the folder that is meant."""
 
     file: Name
@@ -50,7 +47,7 @@ class ShardEntry(FileEntry):
     file: ShardFile
 
 
-class SplitPart(_Strict):
+class SplitPart(Strict):
     """One part (train, val or test) of a split: counts and the digest of its keys in order."""
 
     graphs: Count
@@ -59,7 +56,7 @@ class SplitPart(_Strict):
     digest: str
 
 
-class SplitEntry(_Strict):
+class SplitEntry(Strict):
     """One split file beside the shards."""
 
     file: SplitFile
@@ -70,7 +67,7 @@ class SplitEntry(_Strict):
     note: str = ""
 
 
-class Receipt(_Strict):
+class Receipt(Strict):
     """Where a raw file came from. No time stamp: equal inputs give equal cards."""
 
     name: str
@@ -79,7 +76,7 @@ class Receipt(_Strict):
     bytes: int
 
 
-class Card(_Strict):
+class Card(Strict, frozen=False):
     """What a build is, how it was made and what is in it."""
 
     version: Literal[1] = CARD_VERSION
@@ -119,14 +116,11 @@ class Card(_Strict):
     def _agree(self) -> Self:
         parse_schema(json.dumps(self.data_schema))
         if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
-            msg = f"counts has no {min(missing)}"
-            raise ValueError(msg)
+            raise ValueError(f"counts has no {min(missing)}")
         if self.default_split and self.default_split not in self.splits:
-            msg = "default_split is not one of splits"
-            raise ValueError(msg)
+            raise ValueError("default_split is not one of splits")
         if self.license.get("url") and "name" not in self.license:
-            msg = "license has no name"
-            raise ValueError(msg)
+            raise ValueError("license has no name")
         return self
 
     @property
@@ -153,15 +147,8 @@ class Card(_Strict):
         return parse_schema(json.dumps(self.data_schema))[0]
 
     def to_json(self) -> str:
-        """Stable, readable JSON: equal cards give equal text.
-
-        ``digest`` is made anew from all other fields, so the text of a card that was changed on
-        disk, even where it parses to the same values, differs from what its content gives here.
-        """
-        content = self.model_dump(mode="json", exclude={"digest"})
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        content["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
-        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        """Stable, readable JSON: equal cards give equal text. ``digest`` is made anew."""
+        return sealed_json(self.model_dump(mode="json"))
 
 
 def read_card(folder: Path) -> Card:

@@ -102,11 +102,9 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
         schema = Schema.from_json(text)
         return schema, expected_datasets(schema)
     except UsageError as error:
-        msg = f"{error.what} ({error.parts['found']})"
-        raise ValueError(msg) from error
+        raise ValueError(f"{error.what} ({error.parts['found']})") from error
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        msg = f"no schema: {type(error).__name__}: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"no schema: {type(error).__name__}: {error}") from error
 
 
 def bytes_per(schema: Schema) -> tuple[int, int, int]:

@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from kmip_data.files.digests import canonical_json
+
 FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
 
@@ -142,7 +144,7 @@ class Schema:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Schema:

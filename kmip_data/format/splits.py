@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5.file import canonical_json, file_bytes, memory_file, put_text
+from kmip_data.files.digests import canonical_json
+from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
 from kmip_data.format.parts import in_order
 from kmip_data.format.refusals import check_version, refuse
 

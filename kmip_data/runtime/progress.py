@@ -12,9 +12,10 @@ from kmip_data.wording import without_controls
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 
 
-def say(text: str) -> None:
-    """Print a line on stderr."""
-    print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
+def say(text: str, *, quiet: bool = False) -> None:
+    """Print a line on stderr, unless ``quiet``."""
+    if not quiet:
+        print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:

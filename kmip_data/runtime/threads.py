@@ -34,8 +34,7 @@ def set_num_threads(count: int | None) -> None:
     """Limit compiled kernels to ``count`` threads; ``None`` goes back to all available cores."""
     global _limit
     if count is not None and count < 1:
-        msg = f"count must be at least 1, got {count}"
-        raise ValueError(msg)
+        raise ValueError(f"count must be at least 1, got {count}")
     _limit = count
 
 

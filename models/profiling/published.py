@@ -7,17 +7,13 @@ import tomllib
 from importlib import resources
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from kmip_data.strict import Strict
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PublishedCurve(_Strict):
+class PublishedCurve(Strict):
     """One method in one setting, at several numbers of nodes."""
 
     method: str
@@ -28,7 +24,7 @@ class PublishedCurve(_Strict):
     megabytes: tuple[float, ...] = ()
 
 
-class Published(_Strict):
+class Published(Strict):
     """The paper's efficiency tables. Never ours."""
 
     source: str

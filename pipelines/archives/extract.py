@@ -11,8 +11,10 @@ from tarfile import TarError, TarInfo
 from typing import BinaryIO
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import remove_scratch
-from kmip_data.files.disk import require_room, sha256_file, unreadable, write_all, writing
+from kmip_data.files.changes import remove_scratch, write_all
+from kmip_data.files.digests import content_digest, sha256_file
+from kmip_data.files.disk import require_room
+from kmip_data.files.errors import unreadable, writing
 from kmip_data.manifest import Content
 from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
 from kmip_data.pipelines.archives.entries import Archive, Entry
@@ -166,8 +168,6 @@ def fingerprint(plan: Plan) -> tuple[str, int]:
     """
     if not isinstance(plan.archive, FolderArchive):
         return sha256_file(plan.archive.path)
-    from kmip_data.pipelines.finishing.identity import content_digest
-
     digests, total = {}, 0
     for entry, pieces in plan.archive.contents(plan.members.values()):
         digest = hashlib.sha256()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, Self
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import unreadable
+from kmip_data.files.errors import unreadable
 from kmip_data.pipelines.archives.decompression import ERRORS, PIECE, DecompressedFile
 from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal

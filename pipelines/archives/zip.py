@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import unreadable
+from kmip_data.files.errors import unreadable
 from kmip_data.pipelines.archives.decompression import ERRORS, PIECE, Inflater
 from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal

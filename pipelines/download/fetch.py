@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.disk import fsync_path, git_blob, human_bytes, md5_file, write_json, writing
+from kmip_data.files.changes import fsync_path, write_json
+from kmip_data.files.digests import git_blob, md5_file
+from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
@@ -18,6 +21,8 @@ from kmip_data.pipelines.download.http_errors import MirrorFailed
 from kmip_data.pipelines.download.partial import Partial
 from kmip_data.pipelines.download.receipts import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.pipelines.download.transfer import Download, transfer
+from kmip_data.runtime.progress import say
+from kmip_data.wording import timestamp
 
 if TYPE_CHECKING:
     from kmip_data.pipelines.download.http_client import Patience
@@ -109,7 +114,7 @@ def fetch_source(
                 return _from_mirror(job, mirror)
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
-                job.say(f"{_host(mirror)} {failure.reason}")
+                say(f"{_host(mirror)} {failure.reason}", quiet=quiet)
         raise SourceUnavailable(
             f"No mirror gave {source.name}.",
             expected="one whole copy from one of its mirrors",
@@ -140,7 +145,7 @@ def _from_mirror(job: Download, mirror: Mirror) -> Receipt:
             wait = failure.wait
             if wait is None:
                 wait = job.patience.pause * 2 ** max(0, fruitless - 1)
-            job.say(f"{_host(mirror)} {failure.reason}; it is asked again in {wait:g} s")
+            say(f"{_host(mirror)} {failure.reason}; it is asked again in {wait:g} s", quiet=job.quiet)
             time.sleep(wait)
             continue
         reason = _reject(job, mirror)
@@ -184,7 +189,7 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
         url=state.url if state else mirror.address,  # another one, if both have the same pinned digest
         sha256=partial.sha256,
         bytes=partial.size,
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        time=timestamp(),
         etag=state.etag if state else None,
         last_modified=state.last_modified if state else None,
     )
@@ -193,5 +198,6 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
     partial.finish(job.target)
     with writing(job.target):
         fsync_path(job.target.parent)
-    job.say(f"fetched {job.source.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}")
+    text = f"fetched {job.source.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}"
+    say(text, quiet=job.quiet)
     return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)

@@ -14,7 +14,7 @@ from kmip_data.pipelines.archives.extract import HEAD, compression_of, is_tar
 from kmip_data.pipelines.archives.zip import is_zip
 from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.download.partial import Partial, PartialState
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress
 
 # The HTTP client is imported where it is used: importing it opens a socket (urllib3 looks for IPv6).
 if TYPE_CHECKING:
@@ -39,11 +39,6 @@ class Download:
     quiet: bool
     max_bytes: int | None
     check: Callable[[Path], object] | None
-
-    def say(self, text: str) -> None:
-        """Print a line on stderr."""
-        if not self.quiet:
-            say(text)
 
 
 def transfer(job: Download, mirror: Mirror) -> None:

@@ -142,9 +142,10 @@ class DaskWorkers(Executor):
             ) from error
         self._client = self._stack.enter_context(client)
         if not self._client.nthreads():
-            self._say("waiting for the first worker …")
+            say("waiting for the first worker …", quiet=self._quiet)
             self._client.wait_for_workers(1)
-        self._say(f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}")
+        text = f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}"
+        say(text, quiet=self._quiet)
 
     def _check_workers(self) -> None:
         """Refuse a cluster of which a worker does not see the folders, or has other versions."""
@@ -186,10 +187,6 @@ class DaskWorkers(Executor):
             wait(futures, timeout=GRACE_SECONDS)
         with contextlib.suppress(Exception):
             self._client.cancel(futures, force=True)
-
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            say(text)
 
 
 @contextlib.contextmanager

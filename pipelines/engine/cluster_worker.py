@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.engine.executors import Job
+from kmip_data.pipelines.finishing.identity import versions_of_bytes
 
 T = TypeVar("T", bound=Job)
 R = TypeVar("R")
@@ -41,9 +42,7 @@ class Sight:
 
 def own_versions() -> tuple[tuple[str, str], ...]:
     """Versions here of what has a say in the bytes."""
-    from kmip_data.pipelines.finishing.finish import versions
-
-    return tuple((name, version) for name, version in versions().items() if name != "python")
+    return tuple((name, version) for name, version in versions_of_bytes().items() if name != "python")
 
 
 def look(sight: Sight) -> str:

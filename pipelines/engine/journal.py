@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 
 JOURNAL_VERSION = 1

@@ -13,22 +13,22 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.engine.executors import (
     EXECUTOR_FILES,
     EngineName,
     Executor,
     WorkerDiedError,
-    open_executor,
     worker_died,
 )
 from kmip_data.pipelines.engine.journal import Journal, journal_entries
+from kmip_data.pipelines.engine.opening import open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import (
     SHARD_FILE,
-    Compression,
     Task,
     UnitResult,
     build_unit,
@@ -79,7 +79,7 @@ def run_build(
     compression
         ``None`` (contiguous, can be mapped), ``"gzip"`` or ``"zstd"``.
     engine, scheduler
-        What runs the units: see :func:`~kmip_data.pipelines.engine.executors.open_executor`.
+        What runs the units: see :func:`~kmip_data.pipelines.engine.opening.open_executor`.
 
     Raises
     ------
@@ -96,10 +96,8 @@ def run_build(
         return finished
     with writing(folder):
         files.remove_file(folder / CARD_NAME)
-    opened = _run(
-        pipeline, params, raw, folder, key, compression, jobs, engine=engine, scheduler=scheduler, quiet=quiet
-    )
-    with opened as run:
+    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
+    with run.opened(engine, scheduler):
         units = run.units()
         if not units:
             raise nothing_to_build()
@@ -112,9 +110,8 @@ def run_build(
         pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression, about=about
     )
     remove_work(folder)
-    if not quiet:
-        text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
-        say(text)
+    text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
+    say(text, quiet=quiet)
     return card
 
 
@@ -135,7 +132,8 @@ def rebuild_units(
         return {}
     files.refuse_links(folder)
     remove_work(folder)
-    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
+    with run.opened("processes", None):
         return run.build([unit for unit in run.units() if unit.index in chosen])
 
 
@@ -224,7 +222,7 @@ def remove_partials(folder: Path) -> None:
 
 @dataclass
 class _Run:
-    """One run of the engine over a build folder, with its journal and executor open."""
+    """One run of the engine over a build folder; inside :meth:`opened` with its journal and executor."""
 
     pipeline: Pipeline[Any, Any]
     params: Params
@@ -234,17 +232,39 @@ class _Run:
     compression: Compression
     jobs: int
     quiet: bool
-    journal: Journal
-    executor: Executor
+    journal: Journal = field(init=False)
+    executor: Executor = field(init=False)
     prepared: Prepared = field(init=False)
+
+    @contextlib.contextmanager
+    def opened(self, engine: EngineName, scheduler: str | None) -> Iterator[None]:
+        """Make the folders, open journal and executor, and leave nothing half-written in the end."""
+        folder, work = self.folder, self.folder / WORK
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for place in (work, folder / "shards", folder / "splits"):
+                files.make_folder(place, root=folder)
+            remove_partials(folder)
+        small = self.pipeline.is_small(self.raw)
+        try:
+            self.executor = open_executor(
+                engine, scheduler, work, jobs=self.jobs, needs=[self.raw.path], quiet=self.quiet, here=small
+            )
+            with Journal(work / JOURNAL, self.key) as self.journal, self.executor:
+                yield
+        except BaseException:
+            remove_partials(folder)  # of workers that were ended while they wrote
+            if (entries := journal_entries(work / JOURNAL, self.key)) is not None:
+                _remove_begun(work, entries)
+            raise
+        remove_partials(folder)  # of workers that died and whose unit was built by another
 
     def units(self) -> list[Unit]:
         """Deal the records to units; the pipeline's ``prepare`` runs before, once, in a worker."""
         self.prepared = self._prepare()
         units = self.pipeline.units(self.prepared, self.params)
         if [unit.index for unit in units] != list(range(len(units))):
-            message = "a pipeline must number its units 0, 1, 2, …"
-            raise ValueError(message)
+            raise ValueError("a pipeline must number its units 0, 1, 2, …")
         return units
 
     def _prepare(self) -> Prepared:
@@ -306,44 +326,3 @@ class _Run:
             description=f"build {self.pipeline.manifest.name}",
             quiet=self.quiet,
         )
-
-
-@contextlib.contextmanager
-def _run(
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    raw: RawFolder,
-    folder: Path,
-    key: str,
-    compression: Compression,
-    jobs: int | None,
-    *,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool,
-) -> Iterator[_Run]:
-    jobs = count_jobs(jobs)
-    work = folder / WORK
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for place in (work, folder / "shards", folder / "splits"):
-            files.make_folder(place, root=folder)
-        remove_partials(folder)
-    try:
-        executor = open_executor(
-            engine,
-            scheduler,
-            work,
-            jobs=jobs,
-            needs=[raw.path],
-            quiet=quiet,
-            here=pipeline.is_small(raw),
-        )
-        with Journal(work / JOURNAL, key) as journal, executor:
-            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
-    except BaseException:
-        remove_partials(folder)  # of workers that were ended while they wrote
-        if (entries := journal_entries(work / JOURNAL, key)) is not None:
-            _remove_begun(work, entries)
-        raise
-    remove_partials(folder)  # of workers that died and whose unit was built by another

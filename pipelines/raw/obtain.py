@@ -9,7 +9,7 @@ from typing import Any
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import write_members
@@ -18,7 +18,7 @@ from kmip_data.pipelines.download.receipts import discard_download
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
-from kmip_data.pipelines.raw.licences import show_licence
+from kmip_data.pipelines.raw.license import show_license
 from kmip_data.pipelines.raw.package_files import is_packaged
 from kmip_data.pipelines.raw.samples import obtain_sample
 from kmip_data.wording import counted
@@ -45,7 +45,7 @@ def obtain_raw(
     offline
         Open no socket.
     accept_license
-        See :func:`kmip_data.pipelines.raw.licences.require_agreement`.
+        See :func:`kmip_data.pipelines.raw.license.require_agreement`.
     sample, sample_limit
         Generate a miniature in the upstream layout instead.
 
@@ -92,7 +92,7 @@ def fetch_dataset(
 
 def _obtain(request: Request, *, whole: bool) -> RawCopy:
     if not request.quiet:
-        show_licence(request.manifest)
+        show_license(request.manifest)
     if not request.archives:
         if copy := _reuse(request, whole=whole):
             return copy

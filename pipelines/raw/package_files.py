@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from kmip_data.errors import SourceUnavailable
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
 

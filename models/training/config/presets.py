@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.datasets.city_columns import is_city
@@ -18,16 +18,13 @@ from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 from kmip_data.models.config import merged
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
+from kmip_data.strict import Strict
 
 #: ``code``, ``text``, or another variant that the preset names.
 Variant = str
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Difference(_Strict):
+class Difference(Strict):
     """One key in which the paper's text and code disagree."""
 
     key: str
@@ -36,14 +33,14 @@ class Difference(_Strict):
     code: str = Field(description="what the code does")
 
 
-class Note(_Strict):
+class Note(Strict):
     """Something that both presets treat alike, and why."""
 
     topic: str
     text: str
 
 
-class PaperResult(_Strict):
+class PaperResult(Strict):
     """The result that the paper reports. Never one of ours."""
 
     metric: str
@@ -55,7 +52,7 @@ class PaperResult(_Strict):
     source: str
 
 
-class Preset(_Strict):
+class Preset(Strict):
     """One file of ``manifests/experiments``."""
 
     dataset: str

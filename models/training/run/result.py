@@ -6,22 +6,19 @@ import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small import first_fault, read_small
 from kmip_data.format.parts import PARTS
 from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.strict import Strict
 
 RESULT_NAME = "result.json"
 PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class SplitUsed(_Strict):
+class SplitUsed(Strict):
     """The split of the build that the run learned from."""
 
     name: str
@@ -30,21 +27,21 @@ class SplitUsed(_Strict):
     digests: dict[str, str] = Field(description="part -> digest of its keys in order")
 
 
-class Seconds(_Strict):
+class Seconds(Strict):
     """Wall-clock time."""
 
     train_epoch: float = Field(description="mean over epochs, evaluation not counted")
     total: float = Field(description="all epochs with their evaluations, over every resumption")
 
 
-class Memory(_Strict):
+class Memory(Strict):
     """Peaks of the (first) process in bytes."""
 
     device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
     host: int = Field(description="resident set of the whole process")
 
 
-class RunResult(_Strict):
+class RunResult(Strict):
     """One run. Metrics are of the best epoch's weights, by one pass in eval mode over each part."""
 
     version: Literal[1] = 1
