@@ -202,7 +202,7 @@ def no_recipe(manifest: Manifest) -> Manifest:
     """
     if manifest.recipe and manifest.name == manifest.file:
         raise UsageError(
-            f"{manifest.name!r} is no dataset but makes one.",
+            f"{manifest.name!r} is not a dataset: it makes one.",
             expected="the name that a build was given",
             found=manifest.name,
             left="nothing was changed",

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
+from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, load_manifest, named
@@ -242,7 +243,7 @@ class Pipeline(ABC, Generic[P, S]):
     @property
     def stratified_parts(self) -> tuple[str, ...]:
         """The parts that the stratified rule deals anew; the others stay as the default rule has them."""
-        return ("train", "val", "test")
+        return PARTS
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""

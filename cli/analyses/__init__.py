@@ -14,6 +14,7 @@ from kmip_data.cli.shared.options import home_option, json_option, quiet_option
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
+from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--part",
-        type=click.Choice(["train", "val", "test"]),
+        type=click.Choice(PARTS),
         default="test",
         show_default=True,
         help="With RUN: the part whose graphs are taken.",

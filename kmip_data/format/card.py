@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, FailFast, Field, ValidationError, model_validator
+from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.digests import sealed_json
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.small import read_model, read_small
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
 from kmip_data.format.schema import Schema
@@ -164,10 +165,13 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        text = read_small(path)
-        # First of all: the card of a newer version is not a damaged one of this version.
-        if not _is_newer(text):
-            return Card.model_validate_json(text)
+        return read_model(
+            path,
+            Card,
+            "cannot be read as a card",
+            expected=f"a JSON card of version {CARD_VERSION}",
+            next="the kmip-data build command that made it, once more: it writes the card anew",
+        )
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build.",
@@ -175,24 +179,22 @@ def read_card(folder: Path) -> Card:
             found="no such file",
             next="kmip-data build NAME (an unfinished build goes on where it stopped)",
         ) from error
-    except (ValidationError, ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(
-            f"{path} cannot be read as a card.",
-            expected=f"a JSON card of version {CARD_VERSION}",
-            found=first_fault(error),
-            left="the file is as it was",
-            next="the kmip-data build command that made it, once more: it writes the card anew",
+    except DamagedInput as error:
+        version = _version(path)
+        if version <= CARD_VERSION:
+            raise
+        raise UsageError(
+            f"{folder} was written by a newer kmip-data.",
+            expected=f"a card of version {CARD_VERSION}",
+            found=f"version {version}",
+            left="nothing was changed",
+            next="upgrade kmip-data, or give another --home (or --output) to this version",
         ) from error
-    raise UsageError(
-        f"{folder} was written by a newer kmip-data.",
-        expected=f"a card of version {CARD_VERSION}",
-        found=f"version {json.loads(text)['version']}",
-        left="nothing was changed",
-        next="upgrade kmip-data, or give another --home (or --output) to this version",
-    )
 
 
-def _is_newer(text: bytes) -> bool:
-    content = json.loads(text)
-    version = content.get("version") if isinstance(content, dict) else None
-    return isinstance(version, int) and version > CARD_VERSION
+def _version(path: Path) -> int:
+    """Return the version that a card says it has; 0 where it says none."""
+    with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
+        version = json.loads(read_small(path))["version"]
+        return version if isinstance(version, int) else 0
+    return 0

@@ -34,7 +34,7 @@ class Expected:
     Attributes
     ----------
     per
-        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row a graph
+        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row per graph
         and one more.
     row
         Shape of one row.
@@ -96,7 +96,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     Raises
     ------
     ValueError
-        It is no schema, or one that cannot be stored.
+        It is not a schema, or one that cannot be stored.
     """
     try:
         schema = Schema.from_json(text)
@@ -104,7 +104,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     except UsageError as error:
         raise ValueError(f"{error.what} ({error.parts['found']})") from error
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"no schema: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not a schema: {type(error).__name__}: {error}") from error
 
 
 def bytes_per(schema: Schema) -> tuple[int, int, int]:

@@ -21,7 +21,7 @@ EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; ab
 KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits a node
+LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits per node
 
 ATTR_FORMAT: Final = "format"  #: str, always FORMAT
 ATTR_VERSION: Final = "format_version"  #: int64
@@ -42,7 +42,7 @@ class Column:
     ----------
     key
         HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part
-        before the slash is the level: one row a node, graph or edge.
+        before the slash is the level: one row per node, graph or edge.
     attribute
         Name on the :class:`torch_geometric.data.Data` item.
     stored, presented

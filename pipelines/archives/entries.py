@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
+
+from kmip_data.errors import DamagedInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,16 @@ class Archive(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def damaged(self, why: str) -> NoReturn:
+        """Raise DamagedInput: the archive itself is not whole."""
+        raise DamagedInput(
+            f"{self.path.name} is not a whole {self.kind} archive: {why}.",
+            expected=f"a complete {self.kind} of plain files and folders, in one volume",
+            found=str(self.path),
+            left="nothing of it was kept",
+            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
+        )
 
     @abstractmethod
     def files(self, limits: Limits) -> list[Entry]:

@@ -105,23 +105,27 @@ def fetch_source(
 
         partial = Partial(target)
         stack.callback(partial.close)
-        job = Download(
-            source, target, partial, patience or Patience.from_environment(), quiet, max_bytes, check
-        )
-        failures = []
-        for mirror in sorted(source.mirrors, key=lambda mirror: not partial.belongs_to(mirror)):
-            try:
-                return _from_mirror(job, mirror)
-            except MirrorFailed as failure:
-                failures.append(f"\n    {mirror.address}: {failure.reason}")
-                say(f"{_host(mirror)} {failure.reason}", quiet=quiet)
-        raise SourceUnavailable(
-            f"No mirror gave {source.name}.",
-            expected="one whole copy from one of its mirrors",
-            found="".join(failures) or "no mirror is known",
-            left=partial.left,
-            next=archive_hint(dataset, anchor, command),
-        )
+        patience = patience or Patience.from_environment()
+        job = Download(source, target, partial, patience, quiet, max_bytes, check)
+        return _ask_mirrors(job, archive_hint(dataset, anchor, command))
+
+
+def _ask_mirrors(job: Download, hint: str) -> Receipt:
+    """Ask one mirror after the other; ``hint`` is the way on where none gives the file."""
+    partial, failures = job.partial, []
+    for mirror in sorted(job.source.mirrors, key=lambda mirror: not partial.belongs_to(mirror)):
+        try:
+            return _from_mirror(job, mirror)
+        except MirrorFailed as failure:
+            failures.append(f"\n    {mirror.address}: {failure.reason}")
+            say(f"{_host(mirror)} {failure.reason}", quiet=job.quiet)
+    raise SourceUnavailable(
+        f"No mirror gave {job.source.name}.",
+        expected="one whole copy from one of its mirrors",
+        found="".join(failures) or "no mirror is known",
+        left=partial.left,
+        next=hint,
+    )
 
 
 def _host(mirror: Mirror) -> str:
@@ -165,14 +169,13 @@ def _reject(job: Download, mirror: Mirror) -> str | None:
     partial = job.partial
     if mirror.bytes is not None and partial.size != mirror.bytes:
         return f"sent {partial.size} bytes, expected {mirror.bytes}"
-    if mirror.sha256 is not None and partial.sha256 != mirror.sha256:
-        return f"sent a file with SHA-256 {partial.sha256[:12]}…, expected {mirror.sha256[:12]}…"
-    if mirror.md5 is not None and (found := md5_file(partial.path)) != mirror.md5:
-        return f"sent a file with MD5 {found[:12]}…, expected {mirror.md5[:12]}…"
-    if mirror.git_blob is not None and (found := git_blob(partial.path)) != mirror.git_blob:
-        return (
-            f"sent git blob {found[:12]}…, expected {mirror.git_blob[:12]}…: another generation of this path"
-        )
+    for kind, pinned, digest, remark in (
+        ("a file with SHA-256", mirror.sha256, lambda _: partial.sha256, ""),
+        ("a file with MD5", mirror.md5, md5_file, ""),
+        ("git blob", mirror.git_blob, git_blob, ": another generation of this path"),
+    ):
+        if pinned is not None and (found := digest(partial.path)) != pinned:
+            return f"sent {kind} {found[:12]}…, expected {pinned[:12]}…{remark}"
     if job.check is not None:
         try:
             job.check(partial.path)

@@ -160,5 +160,5 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
 
 
 def _stalled(patience: Patience) -> MirrorFailed:
-    reason = f"sent less than {patience.rate / 1000:.0f} kB a second for {patience.stall:g} s"
+    reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
     return MirrorFailed(reason, again=True, stalled=True)

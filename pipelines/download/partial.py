@@ -47,7 +47,7 @@ class Partial:
     Raises
     ------
     UsageError
-        A link, or something that is no plain file of its own, lies at ``NAME.partial``.
+        A link, or something that is not a regular file of its own, lies at ``NAME.partial``.
     """
 
     def __init__(self, target: Path) -> None:
@@ -79,7 +79,7 @@ class Partial:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             self.close()
             raise UsageError(
-                f"{self.path} is not a plain file of its own.",
+                f"{self.path} is not a regular file of its own.",
                 expected="the beginning of a download, or nothing",
                 found="a hard link or a special file",
                 left="the file as it is",

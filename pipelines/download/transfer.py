@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -116,12 +117,7 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
             total=total,
         )
     )
-
-    def all_pieces() -> Iterator[bytes]:
-        yield head
-        yield from pieces
-
-    return all_pieces()
+    return itertools.chain([head], pieces)
 
 
 def content_range(response: Response) -> tuple[int, int, int | None] | None:

@@ -67,11 +67,11 @@ class DaskWorkers(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with signals.shielded(), contextlib.suppress(OSError):
-            if error is not None:
-                self.stop.touch()
-                self._abandon()
         with signals.shielded():
+            if error is not None:
+                with contextlib.suppress(OSError):
+                    self.stop.touch()
+                self._abandon()
             self._stack.close()
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
@@ -103,7 +103,7 @@ class DaskWorkers(Executor):
         finished = as_completed(loop=self._client.loop)
         with self._connected():
             while waiting or self._running:
-                # One more a worker than it runs at a time: it never waits for the next to arrive.
+                # One more per worker than it runs at a time: it never waits for the next to arrive.
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
@@ -152,13 +152,12 @@ class DaskWorkers(Executor):
         try:
             answers: Mapping[str, Any] = self._client.run(look, self._sight, on_error="return")
         except Exception as error:
-            raise _unlike("Workers could not be asked.", f"{type(error).__name__}: {error}") from error
+            raise _unlike("Workers could not be asked.", error) from error
         for address, answer in answers.items():
             if isinstance(answer, KmipDataError):
                 raise answer
             if isinstance(answer, BaseException):
-                found = f"{type(answer).__name__}: {answer}"
-                raise _unlike(f"The worker {address} could not be asked.", found) from answer
+                raise _unlike(f"The worker {address} could not be asked.", answer) from answer
 
     @contextlib.contextmanager
     def _connected(self) -> Any:
@@ -209,11 +208,11 @@ def _local_cluster(jobs: int) -> Any:
         yield cluster.scheduler_address
 
 
-def _unlike(what: str, found: str) -> UsageError:
+def _unlike(what: str, error: BaseException) -> UsageError:
     return UsageError(
         what,
         expected="the same kmip-data in the environment of every worker",
-        found=found,
+        found=f"{type(error).__name__}: {error}",
         left="what was finished before is kept",
         next="pip install 'kmip-data[distributed]' on every worker, then start it again",
     )

@@ -24,7 +24,7 @@ from kmip_data.pipelines.engine.executors import (
     WorkerDiedError,
     worker_died,
 )
-from kmip_data.pipelines.engine.journal import Journal, journal_entries
+from kmip_data.pipelines.engine.journal import Journal, journal_entries, planned_units
 from kmip_data.pipelines.engine.opening import open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import (
@@ -66,20 +66,12 @@ def run_build(
 
     Parameters
     ----------
-    pipeline, params, raw
-        What to build from.
     split_params
         The splits to write, each once; the first becomes the card's default.
     folder
         The build folder. A finished build is returned as it is; an unfinished one goes on.
-    key
-        Build key (12 hex digits).
-    jobs
-        Worker processes; ``None``: the cores this process may use.
-    compression
-        ``None`` (contiguous, can be mapped), ``"gzip"`` or ``"zstd"``.
-    engine, scheduler
-        What runs the units: see :func:`~kmip_data.pipelines.engine.opening.open_executor`.
+    jobs, compression, engine, scheduler, quiet
+        See :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
@@ -164,12 +156,12 @@ def count_jobs(jobs: int | None) -> int:
     UsageError
         ``jobs`` is less than 1.
     """
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
     if jobs is None:
         import loky
 
-        return int(loky.cpu_count())
-    if jobs < 1:
-        raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
+        jobs = int(loky.cpu_count())
     return jobs
 
 
@@ -193,11 +185,11 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
     The folder stays, and so does a finished build.
     """
-    entries = journal_entries(folder / WORK / JOURNAL, key)
-    if entries is None or (folder / CARD_NAME).exists():
+    journal = folder / WORK / JOURNAL
+    if journal_entries(journal, key) is None or (folder / CARD_NAME).exists():
         return False
     remove_partials(folder)
-    units = max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=0)
+    units = planned_units(journal, key) or 0
     numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
     names = [f"shards/{number}.h5" for number in numbers if int(number) < units]
     files.remove_files(folder, names, folders=("shards", "splits"))
@@ -301,21 +293,14 @@ class _Run:
         results = finished_units(self.journal, self.folder, names)
         missing = [unit for unit in units if unit.index not in results]
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
-        count = max(1, self.jobs // max(1, len(missing)))
-        tasks = [
-            Task(
-                pipeline=self.pipeline,
-                params=self.params,
-                prepared=self.prepared,
-                unit=unit,
-                folder=self.folder,
-                stop=self.executor.stop,
-                key=self.key,
-                compression=self.compression,
-                threads=count,
-            )
-            for unit in missing
-        ]
+        common: dict[str, Any] = {
+            "folder": self.folder,
+            "stop": self.executor.stop,
+            "key": self.key,
+            "compression": self.compression,
+            "threads": max(1, self.jobs // max(1, len(missing))),
+        }
+        tasks = [Task(self.pipeline, self.params, self.prepared, unit, **common) for unit in missing]
         return run_units(
             self.executor,
             build_unit,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import fsync_path
@@ -63,15 +63,12 @@ class Task:
         """The shard, relative to the build folder."""
         return shard_name(self.unit)
 
+    memory: ClassVar[int] = UNIT_MEMORY  #: bytes a worker needs: one shard and what becomes it
+
     @property
     def name(self) -> str:
         """The unit's."""
         return self.unit.name
-
-    @property
-    def memory(self) -> int:
-        """Bytes a worker needs: one shard and what becomes it."""
-        return UNIT_MEMORY
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def shard_name(unit: Unit) -> str:
 
 def start_worker(parent: int) -> None:
     """Set a new worker process up: signals, one thread, and an end with its parent."""
-    signals.leave_to_parent()
+    signals.ignore_ends()
     threads.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
 

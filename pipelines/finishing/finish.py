@@ -183,7 +183,7 @@ def finish_build(
         usual = params == type(params)()
         differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
     complete = None if manifest.expected.graphs is None else not raw.sample and not differing
-    finish(
+    finish(  # this function is long because a card has this many fields
         folder,
         schema,
         [ShardEntry(file=unit.file, **unit.facts) for unit in units],
@@ -208,22 +208,23 @@ def finish_build(
         notes=[
             *manifest.notes,
             *about.notes,
-            *_notes(raw.sample, statistics["graphs"], differing),
-            *_skipped_note(skipped),
+            *_notes(raw.sample, statistics["graphs"], differing, skipped),
         ],
     )
     return read_card(folder)
 
 
-def _notes(sample: bool, graphs: int, differing: Sequence[str]) -> list[str]:
+def _notes(
+    sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
+) -> list[str]:
+    """Say what this build is not, and which records it lacks."""
+    notes = []
     if sample:
-        return [f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."]
-    return [f"Partial, not the counts of the complete set: {'; '.join(differing)}."] if differing else []
-
-
-def _skipped_note(skipped: Sequence[Sequence[str]]) -> list[str]:
-    if not skipped:
-        return []
-    shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
-    more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
-    return [f"Skipped {len(skipped):,} records that could not be built: {shown}{more}"]
+        notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
+    elif differing:
+        notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
+    if skipped:
+        shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
+        more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
+        notes.append(f"Skipped {len(skipped):,} records that could not be built: {shown}{more}")
+    return notes

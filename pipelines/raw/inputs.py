@@ -170,9 +170,11 @@ def _recognise_sources(
     errors: list[KmipDataError] = []
     for source in sources:
         try:
-            inputs.append(_input(source, _plan(archive, source, request)))
+            plan = _plan(archive, source, request)
         except (DamagedInput, UsageError) as error:
             errors.append(error)
+        else:
+            inputs.append(_input(source, plan))
     return inputs, errors
 
 

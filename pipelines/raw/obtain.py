@@ -36,18 +36,9 @@ def obtain_raw(
     sample_limit: int | None = None,
     quiet: bool = False,
 ) -> RawFolder:
-    """Return a folder with verified raw members; bring them in first where they are missing.
+    """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
-    Parameters
-    ----------
-    archives
-        Local copies of the sources: zip, tar or folder, recognised by content.
-    offline
-        Open no socket.
-    accept_license
-        See :func:`kmip_data.pipelines.raw.license.require_agreement`.
-    sample, sample_limit
-        Generate a miniature in the upstream layout instead.
+    Parameters are those of :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
@@ -64,9 +55,7 @@ def obtain_raw(
     """
     if sample:
         return obtain_sample(home, pipeline, sample_limit, quiet=quiet).raw_folder()
-    request = Request(
-        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="build"
-    )
+    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "build")
     return _obtain(request, whole=False).raw_folder()
 
 
@@ -84,9 +73,7 @@ def fetch_dataset(
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
     """
-    request = Request(
-        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="fetch"
-    )
+    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "fetch")
     return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
 
 
@@ -116,8 +103,7 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
     best = best or [copy for copy in copies if copy.downloaded]
     if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
         return None
-    choice = best or copies
-    choice = [copy for copy in choice if copy.downloaded] or choice
+    choice = [copy for copy in best if copy.downloaded] or best or copies
     if not choice:
         return None
     if len(choice) > 1:

@@ -10,7 +10,7 @@ from typing import Final
 from kmip_data.errors import SourceUnavailable
 from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source
+from kmip_data.manifest import Source
 
 SCHEME: Final = "package:"
 
@@ -42,7 +42,7 @@ def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | Non
             continue
         digest, size = sha256_file(path)
         origin = f"{package} {importlib.metadata.version(package)}, {member}"
-        if _is_pinned(mirror, digest):
+        if mirror.sha256 in {None, digest}:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
         failures.append(f"{origin} has SHA-256 {digest[:12]}…")
     pinned = mirrors[0]
@@ -54,10 +54,6 @@ def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | Non
         left="nothing was changed",
         next=f"python -m pip install --force-reinstall {pinned.note or package}",
     )
-
-
-def _is_pinned(mirror: Mirror, digest: str) -> bool:
-    return mirror.sha256 is None or mirror.sha256 == digest
 
 
 def _locate(package: str, member: str) -> Path | None:

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Build
 from kmip_data.datasets.city_columns import city_inputs, input_names, is_city
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import Column
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
@@ -18,7 +19,7 @@ from kmip_data.models.training.data.run_data import Batches, Pass, RunData, colu
 from kmip_data.models.training.memory.machine import Size
 from kmip_data.reading.dataset import ShardedDataset
 
-MASKS = {part: f"{part}_mask" for part in ("train", "val", "test")}  #: part -> attribute of a batch
+MASKS = {part: f"{part}_mask" for part in PARTS}  #: part -> attribute of a batch
 
 
 class OneGraph(RunData):

@@ -24,7 +24,7 @@ from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines.finishing import encode
 from kmip_data.reading.store import open_store
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 COLUMN = f"columns/{ENCODING}/00000.h5"
 
 
