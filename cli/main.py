@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -19,6 +18,7 @@ import kmip_data
 from kmip_data.cli.shared.lazy import LazyGroup
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import KmipDataError, OutOfResources, PartialBuildWarning, UsageError
+from kmip_data.files.errors import FULL
 from kmip_data.runtime.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
@@ -150,7 +150,7 @@ def explain(error: Exception) -> KmipDataError | None:
             left="what was finished before is kept",
             next="the same command with --jobs 1, or smaller batches",
         )
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+    if isinstance(error, OSError) and error.errno in FULL:
         return OutOfResources(
             "The disk or its quota is full.",
             found=str(error),

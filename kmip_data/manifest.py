@@ -16,6 +16,7 @@ from kmip_data.wording import without_secrets
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
@@ -93,6 +94,11 @@ class Source(Strict):
     content: Content | None = Field(
         default=None, description="what this source holds, where a dataset has several; else the manifest's"
     )
+
+    @property
+    def packaged(self) -> bool:
+        """Whether an installed Python package ships it."""
+        return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 
 
 class Expected(Strict):

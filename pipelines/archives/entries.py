@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -70,3 +70,29 @@ class Archive(ABC):
         The order is the archive's own. The pieces of one entry must be used up, or left, before
         the next entry is asked for.
         """
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an archive is asked for.
+
+    Attributes
+    ----------
+    root
+        Path inside the archive below which the data lie (``""`` or ending in ``/``).
+    members
+        Path below ``root``, sorted, to the entry of the archive.
+    """
+
+    archive: Archive
+    root: str
+    members: Mapping[str, Entry]
+
+    @property
+    def bytes(self) -> int:
+        """Declared size of all members."""
+        return sum(entry.size for entry in self.members.values())
+
+    def name_of(self, entry: Entry) -> str:
+        """Path of a member below the root."""
+        return entry.name[len(self.root) :]

@@ -16,12 +16,11 @@ from kmip_data.files.digests import content_digest, sha256_file
 from kmip_data.files.disk import require_room
 from kmip_data.files.errors import unreadable, writing
 from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
-from kmip_data.pipelines.archives.entries import Archive, Entry
+from kmip_data.pipelines.archives.entries import Archive, Entry, Plan
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.archives.names import refusal
 from kmip_data.pipelines.archives.tar import TarArchive
 from kmip_data.pipelines.archives.zip import ZipArchive, is_zip
-from kmip_data.pipelines.raw.recognition import Plan
 from kmip_data.runtime.progress import Progress
 
 HEAD = 512  #: bytes from which the kind of a file is told

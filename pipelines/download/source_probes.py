@@ -11,7 +11,6 @@ from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.download.http_client import Patience, open_response
 from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.download.transfer import content_range, declared_length, kind_of
-from kmip_data.pipelines.raw.package_files import is_packaged
 
 PROBES_AT_ONCE = 16
 PATIENCE = Patience(connect=5.0, stall=10.0)
@@ -49,7 +48,7 @@ def probe_sources(manifests: Iterable[Manifest], patience: Patience = PATIENCE) 
         (manifest.name, source, mirror)
         for manifest in manifests
         for source in manifest.sources
-        if not is_packaged(source)
+        if not source.packaged
         for mirror in source.mirrors
     ]
     with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions, run_here
+from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
 from kmip_data.runtime.progress import say
 
@@ -107,7 +107,9 @@ class DaskWorkers(Executor):
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    future = self._client.submit(run_here, self._sight, function, task, pure=False)
+                    future = self._client.submit(
+                        call_here, self._sight, task.memory, function, (task,), pure=False
+                    )
                     self._running[future] = task
                     finished.add(future)
                 future = next(finished)
@@ -124,8 +126,7 @@ class DaskWorkers(Executor):
         from distributed import Client
 
         if self._scheduler is None:
-            address = self._stack.enter_context(_local_cluster(self._jobs))
-            found = {"address": address}
+            found = {"address": self._stack.enter_context(_local_cluster(self._jobs)).scheduler_address}
         elif Path(self._scheduler).is_file():
             found = {"scheduler_file": self._scheduler}
         else:
@@ -188,15 +189,14 @@ class DaskWorkers(Executor):
             self._client.cancel(futures, force=True)
 
 
-@contextlib.contextmanager
 def _local_cluster(jobs: int) -> Any:
-    """Start a scheduler and ``jobs`` worker processes of one thread on this machine; give the address."""
+    """Start a scheduler and ``jobs`` worker processes of one thread on this machine, until it is left."""
     import logging
 
     from distributed import LocalCluster
 
     # A free port for the dashboard, and no port that another machine can reach.
-    cluster = LocalCluster(
+    return LocalCluster(
         n_workers=jobs,
         threads_per_worker=1,
         processes=True,
@@ -204,8 +204,6 @@ def _local_cluster(jobs: int) -> Any:
         dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
     )
-    with cluster:
-        yield cluster.scheduler_address
 
 
 def _unlike(what: str, error: BaseException) -> UsageError:

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.reader import Shard
 from kmip_data.pipelines.engine.journal import journal_entries
 from kmip_data.pipelines.engine.run import JOURNAL, WORK, finished_card
 
@@ -39,8 +40,6 @@ def check_output(folder: Path, key: str) -> None:
 
 def _is_of(folder: Path, key: str) -> bool:
     """Whether a shard of a folder whose card is damaged carries this build key."""
-    from kmip_data.format.reader import Shard
-
     for path in (folder / "shards").glob("*.h5"):
         with contextlib.suppress(DamagedInput):
             return Shard(path).build_key == key

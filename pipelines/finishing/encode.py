@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,12 @@ from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
+from kmip_data.format import writer
 from kmip_data.format.build_files import protect, versions
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.contents import check_edges
 from kmip_data.format.layout import bytes_per
+from kmip_data.format.reader import Shard
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
@@ -44,9 +47,6 @@ from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, U
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import threads
 from kmip_data.runtime.progress import say
-
-if TYPE_CHECKING:
-    from kmip_data.format.reader import Shard
 
 #: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.
 OWN_MEMORY, COPIES, EDGE_BYTES = 2**28, 4, 64
@@ -316,10 +316,6 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         As for :func:`~kmip_data.pipelines.engine.workers.build_unit`.
     """
     from threadpoolctl import threadpool_limits
-
-    from kmip_data.format import writer
-    from kmip_data.format.contents import check_edges
-    from kmip_data.format.reader import Shard
 
     threads.set_num_threads(task.threads)
     with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):

@@ -14,7 +14,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.digests import content_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.format.contents import column_faults, refuse_faults
+from kmip_data.format.reader import Shard
 from kmip_data.format.schema import Schema
+from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
@@ -31,9 +34,6 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     DamagedInput
         Two records have the same key, or a label is out of range.
     """
-    from kmip_data.format.contents import column_faults, refuse_faults
-    from kmip_data.format.reader import Shard
-
     label = schema.labels
     keys: list[str] = []
     nodes, edges, classes = [], [], []
@@ -74,8 +74,6 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
 
 def _read_column(paths: Sequence[Path], key: str) -> NDArray[Any]:
     """Read a column of all records."""
-    from kmip_data.format.reader import Shard
-
     level = key.partition("/")[0]
     shards = [Shard(path) for path in paths]
     rows = [{"node": s.nodes, "edge": s.edges, "graph": s.graphs}[level] for s in shards]
@@ -114,8 +112,6 @@ def write_split(
     DamagedInput
         A record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
-    from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
-
     parameters = {**asked, **split.parameters}
     sizes: dict[str, tuple[int, int, int]] = {}
     classes: dict[str, list[int]] = {}

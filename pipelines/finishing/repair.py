@@ -6,10 +6,11 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.verify import NOT_PART, VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.digests import sha256_file
@@ -18,6 +19,7 @@ from kmip_data.files.small import read_small
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.engine import run as engine
@@ -27,11 +29,8 @@ from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime.progress import say
-
-if TYPE_CHECKING:
-    from kmip_data.builds.verify import VerifyReport
-
 
 _STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
 
@@ -68,8 +67,6 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     path = Path(path).absolute()
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
@@ -104,8 +101,6 @@ def _repair_records(
     quiet: bool,
 ) -> list[str]:
     """Repair card, shards and splits from the raw files."""
-    from kmip_data.pipelines.raw.obtain import obtain_raw
-
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
     compression = card.parameters.get("compression")
@@ -157,8 +152,6 @@ def _repair_records(
 
 def _remove_strays(path: Path, *, quiet: bool) -> None:
     """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     with build_lock(path, quiet=quiet):
         files.refuse_links(path)
         for problem in verify_build(path).problems:  # another process may have built there meanwhile
@@ -223,8 +216,6 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
 
 def _stored_key(path: Path, card: Card) -> str:
     """Return the build key that the shards themselves carry; the card's where none can be read."""
-    from kmip_data.format.reader import Shard
-
     for entry in card.shards:
         with contextlib.suppress(DamagedInput):
             return Shard(path / entry.file).build_key

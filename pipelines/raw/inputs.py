@@ -11,7 +11,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Manifest, Source
-from kmip_data.pipelines.archives.entries import Archive
+from kmip_data.pipelines.archives.entries import Archive, Plan
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.download.fetch import fetch_source, unavailable
@@ -19,7 +19,7 @@ from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
 from kmip_data.pipelines.raw.license import require_agreement, show_license
 from kmip_data.pipelines.raw.package_files import find_packaged
-from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.pipelines.raw.recognition import recognise
 from kmip_data.runtime.progress import say
 
 _MAX_INNER = 64  #: files of a given folder that are looked into for an archive

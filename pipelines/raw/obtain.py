@@ -19,7 +19,6 @@ from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw.license import show_license
-from kmip_data.pipelines.raw.package_files import is_packaged
 from kmip_data.pipelines.raw.samples import obtain_sample
 from kmip_data.wording import counted
 
@@ -83,7 +82,7 @@ def _obtain(request: Request, *, whole: bool) -> RawCopy:
     if not request.archives:
         if copy := _reuse(request, whole=whole):
             return copy
-        needed = [source for source in request.sources if not is_packaged(source)]
+        needed = [source for source in request.sources if not source.packaged]
         if request.offline and needed and not request.folder.exists():
             raise not_here(request, request.sources)
     with locked(request.folder, quiet=request.quiet):

@@ -10,10 +10,11 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
+from kmip_data.pipelines.archives.entries import Plan
 from kmip_data.pipelines.archives.folder import FolderArchive
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
-from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.pipelines.raw.recognition import recognise
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
