@@ -7,20 +7,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import kmip_data
 from kmip_data.files.changes import write_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.card_page import PAGE_NAME, render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Versions of kmip-data and of these packages."""
-    return {"kmip-data": kmip_data.__version__, **{name: metadata.version(name) for name in packages}}
 
 
 def write_split_file(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
+from kmip_data import __version__
 from kmip_data.files.digests import json_digest
-from kmip_data.format.build_files import finish, versions
+from kmip_data.format.build_files import finish
 from kmip_data.format.card import Card, ShardEntry
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, bytes_per, encode_shard, write_file
@@ -88,7 +90,10 @@ def write_build(
         receipts=[],
         content_digest=content,
         class_names=list(class_names),
-        versions=versions("numpy", "h5py", "torch-geometric"),
+        versions={
+            "kmip-data": __version__,
+            **{package: metadata.version(package) for package in ("numpy", "h5py", "torch-geometric")},
+        },
         notes=["Written by kmip_data.save."],
     )
 

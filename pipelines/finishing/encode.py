@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
 from kmip_data.format import writer
-from kmip_data.format.build_files import protect, versions
+from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.format.contents import check_edges
 from kmip_data.format.layout import bytes_per
@@ -285,7 +286,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         shards_digest=shards_digest(build.card),
         data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
         files=entries,
-        versions={**versions_of_bytes(), **versions("scipy")},
+        versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
     )
     for entry in entries:
         protect(folder / entry.file)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
+from importlib import metadata
 from typing import Any
 
+from kmip_data import __version__
 from kmip_data.files.digests import json_digest
-from kmip_data.format.build_files import versions
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
@@ -18,8 +19,12 @@ def versions_of_bytes() -> dict[str, str]:
     """Versions of what has a say in the bytes of a build."""
     import h5py
 
-    hdf5 = h5py.version.hdf5_version
-    return {**versions("numpy", "h5py", "numba"), "python": platform.python_version(), "hdf5": hdf5}
+    return {
+        "kmip-data": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
+        "hdf5": h5py.version.hdf5_version,
+    }
 
 
 def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
