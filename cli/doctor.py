@@ -193,7 +193,7 @@ def _filters() -> Iterator[Found]:
 
 def _home(home: Home) -> Iterator[Found]:
     from kmip_data.builds.home import list_builds
-    from kmip_data.pipelines.raw.licences import accepted_licences
+    from kmip_data.pipelines.raw.license import accepted_licenses
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     where = str(home.root) + ("" if home.root.exists() else " (made when first written to)")
@@ -204,7 +204,7 @@ def _home(home: Home) -> Iterator[Found]:
     free = shutil.disk_usage(existing).free
     few = " (little for a full dataset)" if free < LOW_DISK else ""
     yield "disk", "ok", f"{human_bytes(free)} free{few}"
-    agreed = accepted_licences(home)
+    agreed = accepted_licenses(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items())
     yield "licenses", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"
     builds = list_builds(home)

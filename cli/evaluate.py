@@ -12,6 +12,7 @@ from kmip_data.cli.shared.dataset_command import complete_dataset
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--dump-part",
-    type=click.Choice(["train", "val", "test"]),
+    type=click.Choice(PARTS),
     default="test",
     show_default=True,
     help="With --dump-qk: of which part.",

@@ -26,6 +26,7 @@ from kmip_data.errors import (
     PartialBuildWarning,
     UsageError,
 )
+from kmip_data.files.errors import FULL
 from kmip_data.runtime.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
@@ -133,8 +134,6 @@ def _run(args: list[str]) -> int:
 
 def explain(error: Exception) -> KmipDataError | None:
     """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
-    from kmip_data.files.errors import FULL
-
     if isinstance(error, KmipDataError):
         return error
     if isinstance(error, click.ClickException):

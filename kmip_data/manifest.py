@@ -7,21 +7,19 @@ import tomllib
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.strict import Strict
 from kmip_data.wording import nearest, without_secrets
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class License(_Strict):
+class License(Strict):
     """Terms under which the owner gives the data out."""
 
     name: str
@@ -30,7 +28,7 @@ class License(_Strict):
     agreement: bool = Field(default=False, description="ask before downloading")
 
 
-class Mirror(_Strict):
+class Mirror(Strict):
     """One place that holds a source; its own size and digest, because mirrors repack."""
 
     url: str = Field(description="asked for as it is; shown and kept as `address`")
@@ -48,7 +46,7 @@ class Mirror(_Strict):
         return without_secrets(self.url)
 
 
-class Member(_Strict):
+class Member(Strict):
     """Members of the archive that the pipeline reads, by the end of their path.
 
     ``pattern`` is a :func:`fnmatch.fnmatchcase` pattern applied to the path below the folder that
@@ -61,7 +59,7 @@ class Member(_Strict):
     max_count: int = 1
 
 
-class Content(_Strict):
+class Content(Strict):
     """How a local archive or folder is recognised, and the limits its members must keep."""
 
     anchor: str = Field(description="path, or pattern, of a file that lies in the root of the data")
@@ -76,7 +74,7 @@ class Content(_Strict):
     )
 
 
-class LinePatch(_Strict):
+class LinePatch(Strict):
     """A known broken line of a raw file, and what mends it; applied in memory only."""
 
     file: str = Field(description="regular expression for the whole member path")
@@ -86,7 +84,7 @@ class LinePatch(_Strict):
     note: str = ""
 
 
-class Source(_Strict):
+class Source(Strict):
     """One raw file and its mirrors, best first."""
 
     name: str = Field(description="file name under raw/<dataset>/")
@@ -96,8 +94,13 @@ class Source(_Strict):
         default=None, description="what this source holds, where a dataset has several; else the manifest's"
     )
 
+    @property
+    def packaged(self) -> bool:
+        """Whether an installed Python package ships it."""
+        return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 
-class Expected(_Strict):
+
+class Expected(Strict):
     """Counts of the complete published set, where there is one; a build that has them is called complete."""
 
     graphs: int | None = None
@@ -108,14 +111,14 @@ class Expected(_Strict):
     avg_edges: float | None = None
 
 
-class Standardisation(_Strict):
+class Standardisation(Strict):
     """Mean and standard deviation of each component of a column, as published."""
 
     mean: tuple[float, ...]
     std: tuple[Annotated[float, Field(gt=0)], ...]
 
 
-class Manifest(_Strict):
+class Manifest(Strict):
     """A dataset: identity, licence, sources, content, expected counts, defaults."""
 
     name: str
@@ -204,7 +207,7 @@ def no_recipe(manifest: Manifest) -> Manifest:
     """
     if manifest.recipe and manifest.name == manifest.file:
         raise UsageError(
-            f"{manifest.name!r} is no dataset but makes one.",
+            f"{manifest.name!r} is not a dataset: it makes one.",
             expected="the name that a build was given",
             found=manifest.name,
             left="nothing was changed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,11 @@ def without_secrets(text: str) -> str:
     'https://host/a.zip?dl=1&token=***'
     """
     return _SECRET.sub(r"\1***", _USER.sub("", text))
+
+
+def timestamp() -> str:
+    """Return the time in UTC, to the second, as records keep it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def counted(count: int, noun: str) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kmip_data.strict import Strict
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
 EDGE_WORK = 4  #: (edges, d) tensors of message passing while it goes back: see :class:`Footprint`
 
 
-class Section(BaseModel):
+class Section(Strict):
     """Keys of a configuration: no others, not changed once made, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
+from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, load_manifest, named
+from kmip_data.strict import Strict
 
 
-class Params(BaseModel):
+class Params(Strict):
     """Parameters that change records. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
@@ -40,13 +40,11 @@ class Params(BaseModel):
         return [i * total // self.limit for i in range(self.limit)]
 
 
-class SplitParams(BaseModel):
+class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's (:meth:`Pipeline.apply_split`).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
 
@@ -245,7 +243,7 @@ class Pipeline(ABC, Generic[P, S]):
     @property
     def stratified_parts(self) -> tuple[str, ...]:
         """The parts that the stratified rule deals anew; the others stay as the default rule has them."""
-        return ("train", "val", "test")
+        return PARTS
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""

@@ -10,10 +10,13 @@ from typing import Any
 from kmip_data.builds.home import Build, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
+from kmip_data.files.digests import content_digest
 from kmip_data.files.disk import left_in
 from kmip_data.files.locking import build_lock
+from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.format.writer import Compression
 from kmip_data.manifest import load_manifest, no_recipe
 from kmip_data.pipelines.base import (
     Params,
@@ -36,13 +39,11 @@ from kmip_data.pipelines.engine.run import (
     remove_work,
     run_build,
 )
-from kmip_data.pipelines.engine.workers import Compression
-from kmip_data.pipelines.finishing.finish import read_records, write_card, write_split
+from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import (
     build_folder_name,
     build_key,
     card_parameters,
-    content_digest,
 )
 from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.parameters import check_params, check_sample

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
@@ -23,6 +23,7 @@ from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, nor
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
+from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
 KEY_LENGTH: Final = 160
@@ -30,10 +31,8 @@ MOST_CLASSES: Final = 65_536
 _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
-class PointSource(BaseModel):
+class PointSource(Strict):
     """What graphs of points are built from. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"

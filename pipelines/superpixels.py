@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
@@ -22,6 +22,7 @@ from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
+from kmip_data.strict import Strict
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
@@ -30,10 +31,8 @@ LARGEST_UNIT: Final = 256  #: pictures in a shard
 UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
 
-class SuperpixelSource(BaseModel):
+class SuperpixelSource(Strict):
     """What superpixels are built from. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")

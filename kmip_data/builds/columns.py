@@ -9,27 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, FailFast, ValidationError, model_validator
+from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.digests import json_digest, sealed_json
+from kmip_data.files.small import read_model
 from kmip_data.format.card import CARD_NAME, Card, FileEntry
 from kmip_data.format.card_fields import Name
-from kmip_data.format.hdf5.file import canonical_json
 from kmip_data.format.layout import parse_schema
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encodings import Encoding
 from kmip_data.manifest import unknown_name
+from kmip_data.strict import Strict
 
 COLUMNS: Final = "columns"  #: folder beside ``shards``
 COLUMNS_VERSION: Final = 1
 
 
-class ColumnsCard(BaseModel):
+class ColumnsCard(Strict):
     """What an added column is and which shards it goes with."""
-
-    model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = COLUMNS_VERSION
     name: Name
@@ -58,9 +57,7 @@ class ColumnsCard(BaseModel):
 
     def to_json(self) -> str:
         """Stable JSON; ``digest`` is over all other fields, as on the card of a build."""
-        content = self.model_dump(mode="json", exclude={"digest"})
-        content["digest"] = hashlib.sha256(canonical_json(content).encode()).hexdigest()
-        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return sealed_json(self.model_dump(mode="json"))
 
 
 def shards_digest(card: Card) -> str:
@@ -83,7 +80,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
         "build_key": card.key,
         "shards": shards_digest(card),
     }
-    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
+    return json_digest(identity)[:12]
 
 
 def added_names(folder: Path) -> list[str]:
@@ -104,18 +101,16 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
-        card = ColumnsCard.model_validate_json(read_small(path))
+        card = read_model(
+            path,
+            ColumnsCard,
+            "cannot be read as the card of an added column",
+            expected=f"a JSON card of version {COLUMNS_VERSION}",
+            next=again,
+        )
     except FileNotFoundError as error:
         raise unknown_name(
             "added column", name, added_names(build.path), command="kmip-data encode TARGET --help"
-        ) from error
-    except (ValidationError, ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(
-            f"{path} cannot be read as the card of an added column.",
-            expected=f"a JSON card of version {COLUMNS_VERSION}",
-            found=first_fault(error),
-            left="the file is as it was",
-            next=again,
         ) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(

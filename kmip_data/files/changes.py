@@ -18,10 +18,13 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import UsageError
+from kmip_data.files.digests import readable_json
+from kmip_data.files.errors import disk_error
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``
@@ -30,21 +33,6 @@ _DAY = 86_400.0  #: seconds after which the partial file of another machine coun
 _LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-# The place itself is wrong; anything else that fails a write is a disk that cannot take the file.
-_WRONG_PLACE = frozenset(
-    {
-        errno.EACCES,
-        errno.EEXIST,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-    }
-)
 
 
 def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
@@ -75,7 +63,29 @@ def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
             _write_new(partial, data, folder, path.name)
             _sync(folder)
     except OSError as error:
-        raise _refusal(path, data, error) from error
+        left = "files that were finished before, and nothing of this one"
+        raise disk_error(error, path, left=left, needed=len(data)) from error
+
+
+def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
+    """Write ``value`` as readable JSON, whole or not at all; ``root`` as for :func:`write_file`."""
+    write_file(path, readable_json(value).encode(), root=root)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``, whatever the kernel takes at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_output(path: Path, data: bytes) -> None:
@@ -117,7 +127,7 @@ def remove_file(path: Path, *, root: Path | None = None) -> None:
 def remove_files(root: Path, names: Iterable[str], *, folders: Iterable[str] = ()) -> None:
     """Remove these files below ``root``, then ``folders`` and those they lay in, where they are empty.
 
-    What is no plain file, lies behind a link or elsewhere was not written by this package: it stays.
+    What is not a regular file, lies behind a link or elsewhere was not written by this package: it stays.
     """
     emptied = {PurePosixPath(folder) for folder in folders}
     for name in map(PurePosixPath, names):
@@ -196,9 +206,7 @@ def _write_new(partial: str, data: bytes, folder: int, name: str) -> None:
     descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -301,28 +309,5 @@ def _is_a_link(path: Path) -> UsageError:
         expected="files and folders of its own in a folder of kmip-data",
         found="a symbolic link",
         left="what it leads to, as it was",
-        next=f"put what it leads to in its place, or remove the link {path}",
-    )
-
-
-def _refusal(path: Path, data: bytes, error: OSError) -> KmipDataError:
-    reason = error.strerror or str(error)
-    if error.errno in _WRONG_PLACE:
-        return UsageError(
-            f"{path} cannot be written.",
-            expected="a folder that exists and may be written to",
-            found=reason,
-            left="nothing was written",
-            next="choose another place with --output or --home",
-        )
-    try:
-        free = f"{shutil.disk_usage(path.parent).free:,} bytes free"
-    except OSError:
-        free = "free space unknown"
-    return OutOfResources(
-        f"The disk did not take {path}.",
-        expected=f"room for {len(data):,} bytes",
-        found=f"{reason}; {free}",
-        left="files that were finished before, and nothing of this one",
-        next="free some space (or raise the quota or file size limit), then run the same command again",
+        next=f"replace the link {path} by what it leads to, or remove it",
     )

@@ -4,50 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from kmip_data.errors import KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FORBIDDEN = (".", "a folder this user may write to")
+_IN_THE_WAY = (": something else is in the way.", "a folder, or nothing, at that place")
+_A_LINK = (": it is a symbolic link, and is not followed.", "a regular file, or none")
+#: The place itself is wrong: how the message goes on, and what is expected. All else is the disk's fault.
+_WRONG_PLACE = {
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+    errno.ENAMETOOLONG: (": its name is too long for this file system.", "a shorter path"),
+    errno.ELOOP: _A_LINK,
+    errno.EMLINK: _A_LINK,
+    errno.ENOENT: (".", "a folder that exists"),
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+}
 
 
-def disk_error(error: OSError, path: Path, *, left: str = "nothing was left behind") -> KmipDataError:
-    """Return our error for ``error``, met while ``path`` was written."""
+def disk_error(
+    error: OSError, path: Path, *, left: str = "nothing was left behind", needed: int | None = None
+) -> KmipDataError:
+    """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
     reason = error.strerror or str(error)
-    if error.errno in FULL:
-        return OutOfResources(
-            f"There is no room to write {path}.",
-            expected=f"free space on the disk of {path.parent}",
+    if error.errno in _WRONG_PLACE:
+        why, expected = _WRONG_PLACE[error.errno]
+        return UsageError(
+            f"{path} cannot be written{why}",
+            expected=expected,
             found=reason,
             left=left,
-            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+            next="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
         )
-    if error.errno in FORBIDDEN:
-        what, expected = f"{path} cannot be written.", "a folder this user may write to"
-    elif error.errno == errno.ENAMETOOLONG:
-        what, expected = f"The name {path} is too long for this file system.", "a shorter path"
-    elif error.errno in {errno.ELOOP, errno.EMLINK}:
-        what, expected = f"{path} is a symbolic link, and is not followed.", "a plain file, or none"
-    elif error.errno == errno.ENOENT:
-        what, expected = f"{path} cannot be made.", "a folder that can hold it"
-    elif error.errno in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
-        what, expected = f"Something else is in the way of {path}.", "a folder, or nothing, at that place"
-    else:
-        return OutOfResources(
-            f"{path} could not be written.",
-            expected="a working disk",
-            found=reason,
-            left=left,
-            next="check the disk, or choose another one with --home DIR (or KMIP_DATA_HOME)",
-        )
-    return UsageError(
-        what,
-        expected=expected,
+    full = error.errno in FULL
+    with contextlib.suppress(OSError):
+        reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
+    room = "free space" if needed is None else f"room for {needed:,} bytes"
+    return OutOfResources(
+        f"There is no room to write {path}." if full else f"{path} could not be written.",
+        expected=f"{room} on {'the' if full else 'a working'} disk of {path.parent}",
         found=reason,
         left=left,
-        next="choose another folder with --home DIR (or KMIP_DATA_HOME)",
+        next=f"{'free some space' if full else 'check the disk'} (or raise the quota or the limit on file "
+        "sizes), or choose another disk with --home DIR (or KMIP_DATA_HOME); then the same command again",
     )
 
 
@@ -58,3 +64,14 @@ def writing(path: Path, *, left: str = "nothing was left behind") -> Iterator[No
         yield
     except OSError as error:
         raise disk_error(error, path, left=left) from error
+
+
+def unreadable(path: Path, error: OSError) -> DamagedInput:
+    """Return our error for a file that is there but cannot be read."""
+    return DamagedInput(
+        f"{path} cannot be read.",
+        expected="a file this user may read, on a working disk",
+        found=error.strerror or str(error),
+        left="nothing was changed",
+        next="check its permissions and the disk",
+    )

@@ -1,8 +1,8 @@
-"""One writer a folder: a lock file beside it, its owner in a side file, and a message while waiting.
+"""One writer per folder: a lock file beside it, its owner in a side file, and a message while waiting.
 
 The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
 killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
-(:class:`filelock.SoftFileLease`) takes its place: a file that its holder touches every ten seconds
+(:class:`filelock.SoftFileLease`) is used instead: a file that its holder touches every ten seconds
 and that others may take over after thirty seconds of silence. A lease can be lost by a holder that
 was only stopped, so nothing relies on the lock for correctness: every file of a build is renamed in
 complete, and two builders of one key write the same bytes.
@@ -113,26 +113,21 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
             continue  # another process removed the empty folder of locks in between
         except filelock.Timeout:
             if not wait:
-                raise _in_use(folder, describe_owner(owner)) from None
+                raise UsageError(
+                    f"{folder} is in use.",
+                    expected="a folder that no other process writes to",
+                    found=f"{describe_owner(owner)} has it",
+                    left="nothing was changed",
+                    next="the same command when that process has ended",
+                ) from None
             timeout = MESSAGE_SECONDS
-            if not quiet:
-                say(f"waiting for {folder.name}: {describe_owner(owner)} has it")
+            say(f"waiting for {folder.name}: {describe_owner(owner)} has it", quiet=quiet)
         except OSError as error:
             if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
                 raise
             lock = filelock.SoftFileLease(f"{path}.lease", lease_duration=LEASE_SECONDS)
         else:
             return lock
-
-
-def _in_use(folder: Path, owner: str) -> UsageError:
-    return UsageError(
-        f"{folder} is in use.",
-        expected="a folder that no other process writes to",
-        found=f"{owner} has it",
-        left="nothing was changed",
-        next="the same command when that process has ended",
-    )
 
 
 def describe_owner(owner: Path) -> str:

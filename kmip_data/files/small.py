@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import stat
-from typing import Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+
+from kmip_data.errors import DamagedInput
+
+M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES: Final = 2**24  #: of a card, a configuration, a result
 _LISTED: Final = 1_000  #: faults up to which they are looked at one by one
+
+
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
+    """Open a regular file to read, unbuffered; what else lies there is an ``OSError``, and never waited for.
+
+    Parameters
+    ----------
+    follow
+        Whether ``path`` may be a link.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"not a regular file: {stat.filemode(mode)}")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
@@ -20,21 +50,48 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     OSError
         It cannot be opened, is a folder, device, pipe or socket, or is larger: nothing of it was read.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            msg = f"not a regular file: {stat.filemode(status.st_mode)}"
-            raise OSError(msg)
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(most + 1) if status.st_size <= most else b""
-    finally:
-        os.close(descriptor)
-    if (size := max(status.st_size, len(data))) > most:
-        msg = f"{size:,} bytes, which is more than the {most:,} that are read"
-        raise OSError(msg)
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = io.BufferedReader(file).read(most + 1) if size <= most else b""
+    if (size := max(size, len(data))) > most:
+        raise OSError(f"{size:,} bytes, which is more than the {most:,} that are read")
     return data
+
+
+def read_model(
+    path: Path,
+    model: type[M],
+    what: str,
+    *,
+    expected: str,
+    next: str,  # noqa: A002 -- as in the errors
+) -> M:
+    """Read a file of JSON that follows ``model``.
+
+    Parameters
+    ----------
+    what
+        What it is otherwise; goes on after the path.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    DamagedInput
+        It cannot be read, or does not follow the model.
+    """
+    try:
+        return model.model_validate_json(read_small(path))
+    except FileNotFoundError:
+        raise
+    except (ValueError, RecursionError, OSError) as error:
+        raise DamagedInput(
+            f"{path} {what}.",
+            expected=expected,
+            found=first_fault(error),
+            left="the file is as it was",
+            next=next,
+        ) from error
 
 
 def first_fault(error: Exception) -> str:

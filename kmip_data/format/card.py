@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.digests import sealed_json
+from kmip_data.files.small import read_model, read_small
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
 from kmip_data.format.schema import Schema
+from kmip_data.strict import Strict
 
 CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
@@ -29,11 +31,7 @@ def remark(sample: bool, complete: bool | None) -> str:
     return f" ({PART})" if complete is False else ""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class FileEntry(_Strict):
+class FileEntry(Strict):
     """One file with the records of a shard, in the folder that is meant."""
 
     file: Name
@@ -50,7 +48,7 @@ class ShardEntry(FileEntry):
     file: ShardFile
 
 
-class SplitPart(_Strict):
+class SplitPart(Strict):
     """One part (train, val or test) of a split: counts and the digest of its keys in order."""
 
     graphs: Count
@@ -59,7 +57,7 @@ class SplitPart(_Strict):
     digest: str
 
 
-class SplitEntry(_Strict):
+class SplitEntry(Strict):
     """One split file beside the shards."""
 
     file: SplitFile
@@ -70,7 +68,7 @@ class SplitEntry(_Strict):
     note: str = ""
 
 
-class Receipt(_Strict):
+class Receipt(Strict):
     """Where a raw file came from. No time stamp: equal inputs give equal cards."""
 
     name: str
@@ -79,7 +77,7 @@ class Receipt(_Strict):
     bytes: int
 
 
-class Card(_Strict):
+class Card(Strict, frozen=False):
     """What a build is, how it was made and what is in it."""
 
     version: Literal[1] = CARD_VERSION
@@ -119,14 +117,11 @@ class Card(_Strict):
     def _agree(self) -> Self:
         parse_schema(json.dumps(self.data_schema))
         if missing := {"graphs", "nodes", "edges"} - self.counts.keys():
-            msg = f"counts has no {min(missing)}"
-            raise ValueError(msg)
+            raise ValueError(f"counts has no {min(missing)}")
         if self.default_split and self.default_split not in self.splits:
-            msg = "default_split is not one of splits"
-            raise ValueError(msg)
+            raise ValueError("default_split is not one of splits")
         if self.license.get("url") and "name" not in self.license:
-            msg = "license has no name"
-            raise ValueError(msg)
+            raise ValueError("license has no name")
         return self
 
     @property
@@ -153,15 +148,8 @@ class Card(_Strict):
         return parse_schema(json.dumps(self.data_schema))[0]
 
     def to_json(self) -> str:
-        """Stable, readable JSON: equal cards give equal text.
-
-        ``digest`` is made anew from all other fields, so the text of a card that was changed on
-        disk, even where it parses to the same values, differs from what its content gives here.
-        """
-        content = self.model_dump(mode="json", exclude={"digest"})
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        content["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
-        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        """Stable, readable JSON: equal cards give equal text. ``digest`` is made anew."""
+        return sealed_json(self.model_dump(mode="json"))
 
 
 def read_card(folder: Path) -> Card:
@@ -177,10 +165,13 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        text = read_small(path)
-        # First of all: the card of a newer version is not a damaged one of this version.
-        if not _is_newer(text):
-            return Card.model_validate_json(text)
+        return read_model(
+            path,
+            Card,
+            "cannot be read as a card",
+            expected=f"a JSON card of version {CARD_VERSION}",
+            next="the kmip-data build command that made it, once more: it writes the card anew",
+        )
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build.",
@@ -188,24 +179,22 @@ def read_card(folder: Path) -> Card:
             found="no such file",
             next="kmip-data build NAME (an unfinished build goes on where it stopped)",
         ) from error
-    except (ValidationError, ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(
-            f"{path} cannot be read as a card.",
-            expected=f"a JSON card of version {CARD_VERSION}",
-            found=first_fault(error),
-            left="the file is as it was",
-            next="the kmip-data build command that made it, once more: it writes the card anew",
+    except DamagedInput as error:
+        version = _version(path)
+        if version <= CARD_VERSION:
+            raise
+        raise UsageError(
+            f"{folder} was written by a newer kmip-data.",
+            expected=f"a card of version {CARD_VERSION}",
+            found=f"version {version}",
+            left="nothing was changed",
+            next="upgrade kmip-data, or give another --home (or --output) to this version",
         ) from error
-    raise UsageError(
-        f"{folder} was written by a newer kmip-data.",
-        expected=f"a card of version {CARD_VERSION}",
-        found=f"version {json.loads(text)['version']}",
-        left="nothing was changed",
-        next="upgrade kmip-data, or give another --home (or --output) to this version",
-    )
 
 
-def _is_newer(text: bytes) -> bool:
-    content = json.loads(text)
-    version = content.get("version") if isinstance(content, dict) else None
-    return isinstance(version, int) and version > CARD_VERSION
+def _version(path: Path) -> int:
+    """Return the version that a card says it has; 0 where it says none."""
+    with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
+        version = json.loads(read_small(path))["version"]
+        return version if isinstance(version, int) else 0
+    return 0

@@ -44,8 +44,7 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            msg = f"{name} is of another type"
-            raise ValueError(msg)
+            raise ValueError(f"{name} is of another type")
     return parameters
 
 
@@ -66,8 +65,7 @@ class _Histogram(_Open):
     @model_validator(mode="after")
     def _agree(self) -> _Histogram:
         if not len(self.low) == len(self.high) == len(self.count) > 0:
-            msg = "low, high and count are not of one length"
-            raise ValueError(msg)
+            raise ValueError("low, high and count are not of one length")
         return self
 
 
@@ -86,8 +84,7 @@ class _Classes(_Open):
     def _agree(self) -> _Classes:
         rows = (row for parts in self.splits.values() for row in parts.values())
         if self.total and any(len(row) != len(self.total) for row in rows):
-            msg = "a part has other classes than all records"
-            raise ValueError(msg)
+            raise ValueError("a part has other classes than all records")
         return self
 
 

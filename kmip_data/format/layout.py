@@ -34,7 +34,7 @@ class Expected:
     Attributes
     ----------
     per
-        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row a graph
+        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row per graph
         and one more.
     row
         Shape of one row.
@@ -96,17 +96,15 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     Raises
     ------
     ValueError
-        It is no schema, or one that cannot be stored.
+        It is not a schema, or one that cannot be stored.
     """
     try:
         schema = Schema.from_json(text)
         return schema, expected_datasets(schema)
     except UsageError as error:
-        msg = f"{error.what} ({error.parts['found']})"
-        raise ValueError(msg) from error
+        raise ValueError(f"{error.what} ({error.parts['found']})") from error
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        msg = f"no schema: {type(error).__name__}: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"not a schema: {type(error).__name__}: {error}") from error
 
 
 def bytes_per(schema: Schema) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-PARTS: Final = ("train", "val", "test")
+PARTS: Final[tuple[str, ...]] = ("train", "val", "test")
 
 
 def in_order(parts: Iterable[str]) -> list[str]:

@@ -87,9 +87,8 @@ class Shard:
     def _read_attributes(self, file: h5py.File) -> None:
         found = _attribute(self.path, file, ATTR_FORMAT, str)
         if found != FORMAT:
-            refuse(
-                self.path, "is HDF5, but not a shard", f"the attribute format = {FORMAT!r}", repr(found)[:40]
-            )
+            wanted = f"the attribute format = {FORMAT!r}"
+            refuse(self.path, "is HDF5, but not a shard", wanted, repr(found)[:40])
         check_version(self.path, _attribute(self.path, file, ATTR_VERSION, int), FORMAT_VERSION)
         self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
         self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
@@ -111,12 +110,8 @@ class Shard:
         for key, entry in self.layout.items():
             wanted = entry.shape(self.graphs, self.nodes, self.edges)
             if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
-                refuse(
-                    self.path,
-                    "does not follow its schema",
-                    f"{key} as {entry.dtype} {wanted}",
-                    f"{stored[key].dtype} {stored[key].shape}",
-                )
+                found = f"{stored[key].dtype} {stored[key].shape}"
+                refuse(self.path, "does not follow its schema", f"{key} as {entry.dtype} {wanted}", found)
             if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
                 refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
             self._offsets[key] = stored[key].offset
@@ -124,7 +119,7 @@ class Shard:
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
-                expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} a node)"
+                expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} per node)"
                 refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
         elif self.schema.edges == "index":
             self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
@@ -132,22 +127,15 @@ class Shard:
             self.edge_ptr = np.zeros_like(self.node_ptr)
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
-            refuse(
-                self.path,
-                "holds a graph that is too large",
-                f"{self.schema.max_nodes:,} nodes",
-                f"{largest:,}",
-            )
+            expected = f"{self.schema.max_nodes:,} nodes"
+            refuse(self.path, "holds a graph that is too large", expected, f"{largest:,}")
 
     def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
         pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            refuse(
-                self.path,
-                f"has row pointers that are not in order ({key})",
-                f"0, then never less, up to {total:,}",
-                f"{pointers[0]:,} to {pointers[-1]:,}",
-            )
+            found = f"{pointers[0]:,} to {pointers[-1]:,}"
+            what = f"has row pointers that are not in order ({key})"
+            refuse(self.path, what, f"0, then never less, up to {total:,}", found)
         pointers.setflags(write=False)
         return pointers
 
@@ -177,10 +165,8 @@ class Shard:
 
         The view must be copied before anyone may change it; it cannot be made writable.
         """
-        try:
+        if key in self._views:
             return self._views[key]
-        except KeyError:
-            pass
         entry, offset = self._entry(key), self._offsets[key]
         view = None
         if offset is not None:
@@ -229,9 +215,8 @@ class Shard:
             try:
                 size = os.fstat(descriptor).st_size
                 if size != self._size:  # beyond the end of a shorter file a map would kill the process
-                    refuse(
-                        self.path, "changed since it was opened", f"{self._size:,} bytes", f"{size:,} bytes"
-                    )
+                    expected = f"{self._size:,} bytes"
+                    refuse(self.path, "changed since it was opened", expected, f"{size:,} bytes")
                 return map_file(descriptor, size)
             finally:
                 os.close(descriptor)

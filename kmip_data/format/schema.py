@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from kmip_data.files.digests import canonical_json
+
 FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
 
@@ -19,7 +21,7 @@ EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; ab
 KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits a node
+LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits per node
 
 ATTR_FORMAT: Final = "format"  #: str, always FORMAT
 ATTR_VERSION: Final = "format_version"  #: int64
@@ -40,7 +42,7 @@ class Column:
     ----------
     key
         HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part
-        before the slash is the level: one row a node, graph or edge.
+        before the slash is the level: one row per node, graph or edge.
     attribute
         Name on the :class:`torch_geometric.data.Data` item.
     stored, presented
@@ -142,7 +144,7 @@ class Schema:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Schema:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5.file import canonical_json, file_bytes, memory_file, put_text
-from kmip_data.format.parts import in_order
+from kmip_data.files.digests import canonical_json
+from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
+from kmip_data.format.parts import PARTS, in_order
 from kmip_data.format.refusals import check_version, refuse
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION: Final = 1
 NODE_CODE: Final = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
-NODE_PARTS: Final = {"train": 0, "val": 1, "test": 2}
+NODE_PARTS: Final = {part: code for code, part in enumerate(PARTS)}
 NO_PART: Final = 255
 MAX_DECLARED_BYTES: Final = 2**33
 

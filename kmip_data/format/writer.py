@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.format.hdf5.file import canonical_json, file_bytes, memory_file, put_text
+from kmip_data.files.digests import canonical_json
+from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
 from kmip_data.format.layout import Expected, bytes_per, expected_datasets
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import (
@@ -39,7 +40,7 @@ __all__ = ["MAX_SHARD_BYTES", "Compression", "EncodedShard", "bytes_per", "encod
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target of dealing records to shards; one larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
 
-Compression = Literal["gzip", "zstd"]
+Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class EncodedShard:
     nodes: int
     edges: int
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a card says of the file: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``."""
+        counts = {"graphs": self.graphs, "nodes": self.nodes, "edges": self.edges}
+        return {"sha256": self.sha256, "bytes": len(self.data), **counts}
+
 
 def encode_shard(
     records: Iterable[GraphRecord],
@@ -59,7 +66,7 @@ def encode_shard(
     *,
     dataset: str,
     build_key: str,
-    compression: Compression | None = None,
+    compression: Compression = None,
 ) -> EncodedShard:
     """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
 
@@ -143,7 +150,7 @@ def _part(record: GraphRecord, entry: Expected) -> NDArray[Any]:
     return record.columns[entry.key]
 
 
-def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression | None) -> None:
+def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
         options["chunks"] = _chunks(entry, array.shape)

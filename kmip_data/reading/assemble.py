@@ -14,7 +14,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.reading import buffers, gather
 from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.reading.store import Rows, ShardStore
-from kmip_data.runtime.helpers import Helpers
+from kmip_data.runtime.helpers import HelperThreads
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -99,7 +99,7 @@ class Assembler:
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
-        helpers: Helpers | None = None,
+        helpers: HelperThreads | None = None,
     ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
         """Copy the rows of some graphs, one graph after the other.
 

@@ -17,7 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.fields import Field
-from kmip_data.runtime.helpers import Helpers
+from kmip_data.runtime.helpers import HelperThreads
 
 #: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -52,7 +52,7 @@ def make_batch(
     compact: bool = False,
     pin: bool = False,
     follow: Sequence[str] = (),
-    helpers: Helpers | None = None,
+    helpers: HelperThreads | None = None,
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 

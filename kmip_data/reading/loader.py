@@ -28,7 +28,7 @@ from kmip_data.reading.loader_arguments import (
 )
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.prefetch import ahead
-from kmip_data.runtime.helpers import Helpers
+from kmip_data.runtime.helpers import HelperThreads
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -257,7 +257,7 @@ class GraphLoader:
         batches = islice(self._batches(at.epoch), at.batches, None)
         # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
         whole = self._assembler is None
-        helpers = Helpers(0 if whole else self.num_threads - 1)
+        helpers = HelperThreads(0 if whole else self.num_threads - 1)
         make = partial(self._make, helpers)
         try:
             if self.prefetch:
@@ -299,7 +299,7 @@ class GraphLoader:
             if len(batch) == self.batch_size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, helpers: Helpers, positions: NDArray[np.int64]) -> Batch:
+    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,

@@ -15,7 +15,7 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
 
     The machine code is cached beside the source or in the user's cache folder. Where neither can be
     written to (a read-only install and no home folder) numba refuses to cache at all; then the function
-    is compiled once a process.
+    is compiled once per process.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 
-class Helpers:
+class HelperThreads:
     """Some threads that take parts of what the calling thread does; they end with :meth:`close`.
 
     Parameters

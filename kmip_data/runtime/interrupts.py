@@ -14,7 +14,7 @@ from typing import NoReturn
 
 AGAIN_AFTER = 0.05  #: seconds
 #: What asks a program to end, beside Ctrl-C: ``kill``, and a terminal or connection that closes.
-ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end(number: int, _frame: FrameType | None) -> NoReturn:
@@ -63,8 +63,8 @@ def _signal_of(error: BaseException | None) -> int | None:
 
 
 @contextlib.contextmanager
-def insisting() -> Iterator[None]:
-    """Have that hook inside the block; the old one is back afterwards."""
+def resend_swallowed() -> Iterator[None]:
+    """Have the hook of :func:`repeating` inside the block; the old one is back afterwards."""
     before = sys.unraisablehook
     sys.unraisablehook = repeating(before)
     try:

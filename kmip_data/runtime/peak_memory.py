@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +15,5 @@ def peak_host_memory() -> int:
         for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from kmip_data.wording import without_controls
@@ -12,9 +11,10 @@ from kmip_data.wording import without_controls
 INTERVAL = 10.0  #: seconds between lines where stderr is not a terminal
 
 
-def say(text: str) -> None:
-    """Print a line on stderr."""
-    print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
+def say(text: str, *, quiet: bool = False) -> None:
+    """Print a line on stderr, unless ``quiet``."""
+    if not quiet:
+        print(without_controls(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:
@@ -84,7 +84,5 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""One thread pool a process for compiled kernels that release the GIL.
+"""One thread pool per process for compiled kernels that release the GIL.
 
 The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
 data-loader worker. Kernels are ``numba.njit(nogil=True)`` over a range of rows, never
@@ -34,8 +34,7 @@ def set_num_threads(count: int | None) -> None:
     """Limit compiled kernels to ``count`` threads; ``None`` goes back to all available cores."""
     global _limit
     if count is not None and count < 1:
-        msg = f"count must be at least 1, got {count}"
-        raise ValueError(msg)
+        raise ValueError(f"count must be at least 1, got {count}")
     _limit = count
 
 
@@ -125,5 +124,4 @@ def _after_fork() -> None:
     _here.busy = False
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

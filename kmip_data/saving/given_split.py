@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
-from kmip_data.format.card import SplitEntry, SplitPart
+from kmip_data.format.build_files import write_split_file
+from kmip_data.format.card import SplitEntry
 from kmip_data.format.splits import NO_PART, NODE_PARTS, encode_node_split, encode_split
-from kmip_data.format.writer import write_file
 from kmip_data.saving.plain import PlainGraph
 
 Positions = Sequence[int] | NDArray[Any] | Any  #: indices or a boolean mask; a torch tensor too
@@ -45,9 +44,9 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
         if (code[rows] != NO_PART).any() or len(np.unique(rows)) != len(rows):
             raise UsageError("The split has a node twice.", expected="disjoint parts", found=f"in {part!r}")
         code[rows] = NODE_PARTS[part]
-    data, digests = encode_node_split(code, rule=RULE, parameters={})
+    encoded = encode_node_split(code, rule=RULE, parameters={})
     sizes = {part: (1, int((code == value).sum()), edges) for part, value in NODE_PARTS.items()}
-    return _write(folder, data, digests, sizes)
+    return write_split_file(folder, RULE, encoded, sizes, rule=RULE, parameters={})
 
 
 def write_split(
@@ -70,27 +69,9 @@ def write_split(
         A graph is in two parts.
     """
     parts = {part: _positions(chosen, len(keys), part) for part, chosen in split.items()}
-    data, digests = encode_split(parts, rule=RULE, parameters={}, keys=keys)
+    encoded = encode_split(parts, rule=RULE, parameters={}, keys=keys)
     counts = {part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in parts.items()}
-    return _write(folder, data, digests, counts)
-
-
-def _write(
-    folder: Path, data: bytes, digests: Mapping[str, str], counts: Mapping[str, tuple[int, int, int]]
-) -> SplitEntry:
-    (folder / "splits").mkdir()
-    file = f"splits/{RULE}.h5"
-    write_file(folder / file, data, root=folder)
-    return SplitEntry(
-        file=file,
-        sha256=hashlib.sha256(data).hexdigest(),
-        rule=RULE,
-        parameters={},
-        parts={
-            part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
-            for part, (graphs, nodes, edges) in counts.items()
-        },
-    )
+    return write_split_file(folder, RULE, encoded, counts, rule=RULE, parameters={})
 
 
 def _positions(chosen: Positions, count: int, part: str) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ def save(
     title: str = "",
     licence: str = "",
     citation: str = "",
-    compression: Compression | None = None,
+    compression: Compression = None,
 ) -> Build:
     """Write graphs as a build that :func:`kmip_data.open` gives back unchanged.
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-import kmip_data
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.hdf5.file import canonical_json
+from kmip_data import __version__
+from kmip_data.files.digests import json_digest
+from kmip_data.format.build_files import finish
+from kmip_data.format.card import Card, ShardEntry
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, bytes_per, encode_shard, write_file
 from kmip_data.graphs.statistics import UnitStatistics, summarise
@@ -33,7 +31,7 @@ def write_build(
     class_names: Sequence[str],
     licence: str,
     citation: str,
-    compression: Compression | None,
+    compression: Compression,
 ) -> Card:
     """Write a build of ``graphs``, which ``survey`` has seen all of, into an empty folder.
 
@@ -50,7 +48,7 @@ def write_build(
         "compression": compression,
         "format_version": FORMAT_VERSION,
     }
-    key = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
+    key = json_digest(identity)[:12]
     (folder / "shards").mkdir()
     shards: list[ShardEntry] = []
     keys: list[str] = []
@@ -61,20 +59,25 @@ def write_build(
         done = encode_shard(records, schema, dataset=name, build_key=key, compression=compression)
         file = f"shards/{len(shards):05d}.h5"
         write_file(folder / file, done.data)
-        counts = {"graphs": done.graphs, "nodes": done.nodes, "edges": done.edges}
-        shards.append(ShardEntry(file=file, sha256=done.sha256, bytes=len(done.data), **counts))
+        shards.append(ShardEntry(file=file, **done.facts))
         for record in records:
             counted.add(record)
             keys.append(record.key)
             sizes.append((record.num_nodes, record.num_edges))
     splits = {}
+    if masks or split:
+        (folder / "splits").mkdir()
     if survey.graphs == 1 and (masks or split):
         splits[RULE] = write_node_split(folder, masks or split or {}, *sizes[0])
     elif split:
         splits[RULE] = write_split(folder, split, keys, np.array(sizes, np.int64))
-    statistics = summarise([counted.to_json()])
-    statistics["classes"] = {"total": statistics["classes"], "splits": {}}
-    card = Card(
+    return finish(
+        folder,
+        schema,
+        shards,
+        splits,
+        summarise([counted.to_json()]),
+        {},
         dataset=name,
         title=title,
         key=key,
@@ -82,30 +85,17 @@ def write_build(
         complete=None,
         parameters={"k": schema.k, "limit": None, "compression": compression},
         pipeline_version=1,
-        format_version=FORMAT_VERSION,
         license={"name": licence, "url": "", "notice": ""},
         citation=citation,
         receipts=[],
         content_digest=content,
-        data_schema=json.loads(schema.to_json()),
-        default_split=next(iter(splits), ""),
         class_names=list(class_names),
-        shards=shards,
-        splits=splits,
-        counts={count: statistics.pop(count) for count in ("graphs", "nodes", "edges")},
-        statistics=statistics,
         versions={
-            "kmip-data": kmip_data.__version__,
+            "kmip-data": __version__,
             **{package: metadata.version(package) for package in ("numpy", "h5py", "torch-geometric")},
         },
         notes=["Written by kmip_data.save."],
     )
-    for shard in shards:  # readers map them and trust that they do not change
-        path = folder / shard.file
-        path.chmod(path.stat().st_mode & ~0o222)
-    write_file(folder / PAGE_NAME, render_card(card).encode())
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return card
 
 
 def _dealt(graphs: Iterable[PlainGraph], schema: Schema) -> Iterator[list[PlainGraph]]:

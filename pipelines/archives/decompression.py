@@ -103,8 +103,7 @@ class DecompressedFile(io.RawIOBase):
         if not data and self._stream.needs_input:
             data = self._file.read(PIECE)
             if not data:
-                msg = "the compressed data end early"
-                raise EOFError(msg)
+                raise EOFError("the compressed data end early")
         return self._stream.decompress(data, room)
 
     def _read_past_zeros(self) -> bytes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
+
+from kmip_data.errors import DamagedInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ class Archive(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def damaged(self, why: str) -> NoReturn:
+        """Raise DamagedInput: the archive itself is not whole."""
+        raise DamagedInput(
+            f"{self.path.name} is not a whole {self.kind} archive: {why}.",
+            expected=f"a complete {self.kind} of plain files and folders, in one volume",
+            found=str(self.path),
+            left="nothing of it was kept",
+            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
+        )
+
     @abstractmethod
     def files(self, limits: Limits) -> list[Entry]:
         """List the plain files; nothing is written.
@@ -58,3 +70,29 @@ class Archive(ABC):
         The order is the archive's own. The pieces of one entry must be used up, or left, before
         the next entry is asked for.
         """
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an archive is asked for.
+
+    Attributes
+    ----------
+    root
+        Path inside the archive below which the data lie (``""`` or ending in ``/``).
+    members
+        Path below ``root``, sorted, to the entry of the archive.
+    """
+
+    archive: Archive
+    root: str
+    members: Mapping[str, Entry]
+
+    @property
+    def bytes(self) -> int:
+        """Declared size of all members."""
+        return sum(entry.size for entry in self.members.values())
+
+    def name_of(self, entry: Entry) -> str:
+        """Path of a member below the root."""
+        return entry.name[len(self.root) :]

@@ -11,16 +11,16 @@ from tarfile import TarError, TarInfo
 from typing import BinaryIO
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import remove_scratch
-from kmip_data.files.disk import require_room, sha256_file, unreadable, write_all, writing
-from kmip_data.manifest import Content
+from kmip_data.files.changes import remove_scratch, write_all
+from kmip_data.files.digests import content_digest, sha256_file
+from kmip_data.files.disk import require_room
+from kmip_data.files.errors import unreadable, writing
 from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
-from kmip_data.pipelines.archives.entries import Archive, Entry
+from kmip_data.pipelines.archives.entries import Archive, Entry, Plan
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.archives.names import refusal
 from kmip_data.pipelines.archives.tar import TarArchive
 from kmip_data.pipelines.archives.zip import ZipArchive, is_zip
-from kmip_data.pipelines.raw.recognition import Plan, recognise
 from kmip_data.runtime.progress import Progress
 
 HEAD = 512  #: bytes from which the kind of a file is told
@@ -95,8 +95,8 @@ def _decompressed_head(file: BinaryIO, form: str) -> bytes:
     return head
 
 
-def extract(archive: Archive, content: Content, target: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the wanted members of ``archive`` below the new folder ``target``; all of them or nothing.
+def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the members of ``plan`` below the new folder ``target``; all of them or nothing.
 
     Returns
     -------
@@ -106,15 +106,10 @@ def extract(archive: Archive, content: Content, target: Path, *, quiet: bool = T
     Raises
     ------
     DamagedInput
-        The archive is hostile, damaged or not the data; ``target`` does not exist then.
+        The archive is hostile or damaged; ``target`` does not exist then.
     OutOfResources, UsageError
         The disk is full, or ``target`` is there or cannot be written.
     """
-    return write_members(recognise(archive, content), target, quiet=quiet)
-
-
-def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``plan`` below the new folder ``target`` (see :func:`extract`)."""
     with writing(target):
         require_room(target.parent, plan.bytes, f"Unpacking {plan.archive.path.name}")
         target.mkdir(mode=0o755)
@@ -166,8 +161,6 @@ def fingerprint(plan: Plan) -> tuple[str, int]:
     """
     if not isinstance(plan.archive, FolderArchive):
         return sha256_file(plan.archive.path)
-    from kmip_data.pipelines.finishing.identity import content_digest
-
     digests, total = {}, 0
     for entry, pieces in plan.archive.contents(plan.members.values()):
         digest = hashlib.sha256()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.errors import UsageError
-from kmip_data.files.disk import unreadable
+from kmip_data.files.errors import unreadable
 from kmip_data.pipelines.archives.decompression import PIECE
 from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
 from kmip_data.pipelines.archives.names import refusal

@@ -8,10 +8,9 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Self
+from typing import BinaryIO, Self
 
-from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import unreadable
+from kmip_data.files.errors import unreadable
 from kmip_data.pipelines.archives.decompression import ERRORS, PIECE, DecompressedFile
 from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
@@ -52,7 +51,8 @@ class TarArchive(Archive):
 
     def files(self, limits: Limits) -> list[Entry]:
         """List the plain files after reading the whole archive once."""
-        ledger, total, found = NameLedger(self.path), 0, []
+        ledger, total = NameLedger(self.path), 0
+        found: list[Entry] = []
         with self._open() as stream:
             for entry, folder in self._members(stream, limits.entries):
                 ledger.add(entry.name, folder=folder)
@@ -67,8 +67,8 @@ class TarArchive(Archive):
                     found.append(entry)
             # Compressed formats keep their check sum at the very end.
             if stream.skip_rest(_MAX_TRAILER) > _MAX_TRAILER:
-                self._damaged("it goes on after its end mark")
-        return list(found)
+                self.damaged("it goes on after its end mark")
+        return found
 
     def contents(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, Iterator[bytes]]]:
         """Yield wanted entries in the order of the archive."""
@@ -80,25 +80,16 @@ class TarArchive(Archive):
                 expected = chosen.pop(entry.index, None)
                 if expected is not None:
                     if entry != expected:
-                        self._damaged("it changed while it was read")
+                        self.damaged("it changed while it was read")
                     yield entry, stream.pieces(entry.size)
         if chosen:
-            self._damaged("it changed while it was read")
+            self.damaged("it changed while it was read")
 
     def _open(self) -> _Stream:
         try:
             return _Stream(self.path.open("rb"), self._compression, self)
         except OSError as error:
             raise unreadable(self.path, error) from error
-
-    def _damaged(self, why: str) -> NoReturn:
-        raise DamagedInput(
-            f"{self.path.name} is not a whole tar archive: {why}.",
-            expected="a complete tar of plain files and folders",
-            found=str(self.path),
-            left="nothing of it was kept",
-            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
-        )
 
     def _members(self, stream: _Stream, most: int) -> Iterator[tuple[TarEntry, bool]]:
         """Yield (entry, is a folder) with the stream at the entry's data."""
@@ -111,11 +102,11 @@ class TarArchive(Archive):
                 return
             headers += 1
             if index >= most or headers > 4 * most:
-                self._damaged(f"it has more than the {most} members that are allowed")
+                self.damaged(f"it has more than the {most} members that are allowed")
             try:
                 info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             except tarfile.HeaderError as error:
-                self._damaged(f"a header is damaged ({error})")
+                self.damaged(f"a header is damaged ({error})")
             if info.size < 0:
                 raise refusal(self.path, info.name, "has a negative size")
             if info.type in _PAX:
@@ -128,7 +119,7 @@ class TarArchive(Archive):
                 continue
             if info.type == tarfile.XGLTYPE:
                 if any(key in {"path", "size", "linkpath"} for key, _ in self._records(stream, info)):
-                    self._damaged("a global header names files")
+                    self.damaged("a global header names files")
                 continue
             if info.type == tarfile.GNUTYPE_LONGLINK:
                 raise refusal(self.path, info.name, "is a link")
@@ -150,7 +141,7 @@ class TarArchive(Archive):
 
     def _extended(self, stream: _Stream, info: tarfile.TarInfo) -> bytes:
         if info.size > _MAX_EXTENDED:
-            self._damaged(f"an extended header claims {info.size} bytes")
+            self.damaged(f"an extended header claims {info.size} bytes")
         return stream.exactly(-(-info.size // _BLOCK) * _BLOCK)[: info.size]
 
     def _records(self, stream: _Stream, info: tarfile.TarInfo) -> Iterator[tuple[str, str]]:
@@ -161,7 +152,7 @@ class TarArchive(Archive):
             length = int(digits) if digits.isdigit() and len(digits) < 8 else 0
             record = rest[len(digits) + 1 : length - 1]
             if length > len(rest) or b"=" not in record:
-                self._damaged("an extended header is damaged")
+                self.damaged("an extended header is damaged")
             key, _, value = record.decode("utf-8", "surrogateescape").partition("=")
             rest = rest[length:]
             yield key, value
@@ -175,7 +166,7 @@ class TarArchive(Archive):
                 name = value
             elif key == "size":
                 if not value.isdecimal() or len(value) > 18:
-                    self._damaged("an extended header is damaged")
+                    self.damaged("an extended header is damaged")
                 size = int(value)
             elif key.startswith("GNU.sparse"):
                 raise refusal(self.path, info.name, "is a sparse file")
@@ -203,7 +194,7 @@ class _Stream:
         try:
             data = self._bytes.read(count)
         except ERRORS as error:
-            self._archive._damaged(str(error))  # noqa: SLF001 -- one unit with the archive
+            self._archive.damaged(str(error))
         self.position += len(data)
         return data
 
@@ -211,7 +202,7 @@ class _Stream:
         """Return ``count`` bytes; a shorter rest is damage."""
         data = self._read(count)
         if len(data) < count:
-            self._archive._damaged("it ends early, as after a download that was cut")  # noqa: SLF001
+            self._archive.damaged("it ends early, as after a download that was cut")
         return data
 
     def pieces(self, count: int) -> Iterator[bytes]:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import unreadable
+from kmip_data.files.errors import unreadable
 from kmip_data.pipelines.archives.decompression import ERRORS, PIECE, Inflater
 from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
@@ -62,18 +61,14 @@ class ZipArchive(Archive):
             raise unreadable(self.path, error) from error
         try:
             start, directory = self._read_directory(descriptor, limits)
-            entries, ledger = [], NameLedger(self.path)
-            files: list[Entry] = []
+            members, ledger = [], NameLedger(self.path)
             for entry, folder in self._parse_directory(directory, limits):
-                name = entry.name
-                entries.append(entry)
-                ledger.add(name, folder=folder)
-                if not folder:
-                    files.append(entry)
-            self._check_local_headers(descriptor, entries, start)
+                ledger.add(entry.name, folder=folder)
+                members.append((entry, folder))
+            self._check_local_headers(descriptor, [entry for entry, _ in members], start)
         finally:
             os.close(descriptor)
-        return files
+        return [entry for entry, folder in members if not folder]
 
     def contents(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, Iterator[bytes]]]:
         """Yield wanted entries in the order of their data."""
@@ -82,15 +77,6 @@ class ZipArchive(Archive):
             for entry in sorted(chosen, key=lambda entry: entry.offset):
                 yield entry, self._pieces(file.fileno(), entry)
 
-    def _damaged(self, why: str) -> NoReturn:
-        raise DamagedInput(
-            f"{self.path.name} is not a whole zip archive: {why}.",
-            expected="a complete zip of one volume",
-            found=str(self.path),
-            left="nothing of it was kept",
-            next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
-        )
-
     def _read_directory(self, descriptor: int, limits: Limits) -> tuple[int, bytes]:
         """Return the central directory and where it starts."""
         size = os.fstat(descriptor).st_size
@@ -98,41 +84,41 @@ class ZipArchive(Archive):
         tail = os.pread(descriptor, size - tail_start, tail_start)
         at = tail.rfind(b"PK\5\6")
         if at < 0 or at + _END.size > len(tail):
-            self._damaged("its end record is missing, as after a download that was cut")
+            self.damaged("its end record is missing, as after a download that was cut")
         _, disk, first_disk, here, count, length, start, _ = _END.unpack_from(tail, at)
         end = tail_start + at
         if _UNKNOWN16 in {count, here} or _UNKNOWN32 in {length, start}:
             disk, first_disk, here, count, length, start, end = self._read_end64(descriptor, end)
         if disk or first_disk or here != count:
-            self._damaged("it is one volume of several")
+            self.damaged("it is one volume of several")
         if count > limits.entries:
             self._too_many(count, limits)
         if length > _MAX_DIRECTORY:
-            self._damaged(f"its directory claims {length} bytes")
+            self.damaged(f"its directory claims {length} bytes")
         if start + length != end:
-            self._damaged("its directory is not where its end record says")
+            self.damaged("its directory is not where its end record says")
         return start, os.pread(descriptor, length, start)
 
     def _read_end64(self, descriptor: int, end: int) -> tuple[int, int, int, int, int, int, int]:
         raw = os.pread(descriptor, _LOCATOR.size, end - _LOCATOR.size) if end >= _LOCATOR.size else b""
         if len(raw) < _LOCATOR.size or not raw.startswith(b"PK\6\7"):
-            self._damaged("its zip64 end record is missing")
+            self.damaged("its zip64 end record is missing")
         position = _LOCATOR.unpack(raw)[2]
         raw = os.pread(descriptor, _END64.size, position) if position < end else b""
         if len(raw) < _END64.size or not raw.startswith(b"PK\6\6"):
-            self._damaged("its zip64 end record is missing")
+            self.damaged("its zip64 end record is missing")
         _, _, _, _, disk, first_disk, here, count, length, start = _END64.unpack(raw)
         return disk, first_disk, here, count, length, start, position
 
     def _too_many(self, count: int, limits: Limits) -> NoReturn:
-        self._damaged(f"it has at least {count} members, and {limits.entries} are allowed")
+        self.damaged(f"it has at least {count} members, and {limits.entries} are allowed")
 
     def _parse_directory(self, directory: bytes, limits: Limits) -> Iterator[tuple[ZipEntry, bool]]:
         """Yield (entry, is a folder) for each central header."""
         at, count = 0, 0
         while at < len(directory):
             if at + _CENTRAL.size > len(directory) or directory[at : at + 4] != b"PK\1\2":
-                self._damaged("its directory is damaged")
+                self.damaged("its directory is damaged")
             fields = _CENTRAL.unpack_from(directory, at)
             flags, method = fields[5:7]
             crc, stored, size, name_length, extra_length, comment_length = fields[9:15]
@@ -143,7 +129,7 @@ class ZipArchive(Archive):
             at += name_length + extra_length + comment_length
             count += 1
             if at > len(directory):
-                self._damaged("its directory is damaged")
+                self.damaged("its directory is damaged")
             if count > limits.entries:
                 self._too_many(count, limits)
             size, stored, offset = self._widen(extra, size, stored, offset)

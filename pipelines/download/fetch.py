@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.disk import fsync_path, git_blob, human_bytes, md5_file, write_json, writing
+from kmip_data.files.changes import fsync_path, write_json
+from kmip_data.files.digests import git_blob, md5_file
+from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
@@ -18,6 +21,8 @@ from kmip_data.pipelines.download.http_errors import MirrorFailed
 from kmip_data.pipelines.download.partial import Partial
 from kmip_data.pipelines.download.receipts import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.pipelines.download.transfer import Download, transfer
+from kmip_data.runtime.progress import say
+from kmip_data.wording import timestamp
 
 if TYPE_CHECKING:
     from kmip_data.pipelines.download.http_client import Patience
@@ -100,23 +105,27 @@ def fetch_source(
 
         partial = Partial(target)
         stack.callback(partial.close)
-        job = Download(
-            source, target, partial, patience or Patience.from_environment(), quiet, max_bytes, check
-        )
-        failures = []
-        for mirror in sorted(source.mirrors, key=lambda mirror: not partial.belongs_to(mirror)):
-            try:
-                return _from_mirror(job, mirror)
-            except MirrorFailed as failure:
-                failures.append(f"\n    {mirror.address}: {failure.reason}")
-                job.say(f"{_host(mirror)} {failure.reason}")
-        raise SourceUnavailable(
-            f"No mirror gave {source.name}.",
-            expected="one whole copy from one of its mirrors",
-            found="".join(failures) or "no mirror is known",
-            left=partial.left,
-            next=archive_hint(dataset, anchor, command),
-        )
+        patience = patience or Patience.from_environment()
+        job = Download(source, target, partial, patience, quiet, max_bytes, check)
+        return _ask_mirrors(job, archive_hint(dataset, anchor, command))
+
+
+def _ask_mirrors(job: Download, hint: str) -> Receipt:
+    """Ask one mirror after the other; ``hint`` is the way on where none gives the file."""
+    partial, failures = job.partial, []
+    for mirror in sorted(job.source.mirrors, key=lambda mirror: not partial.belongs_to(mirror)):
+        try:
+            return _from_mirror(job, mirror)
+        except MirrorFailed as failure:
+            failures.append(f"\n    {mirror.address}: {failure.reason}")
+            say(f"{_host(mirror)} {failure.reason}", quiet=job.quiet)
+    raise SourceUnavailable(
+        f"No mirror gave {job.source.name}.",
+        expected="one whole copy from one of its mirrors",
+        found="".join(failures) or "no mirror is known",
+        left=partial.left,
+        next=hint,
+    )
 
 
 def _host(mirror: Mirror) -> str:
@@ -140,7 +149,7 @@ def _from_mirror(job: Download, mirror: Mirror) -> Receipt:
             wait = failure.wait
             if wait is None:
                 wait = job.patience.pause * 2 ** max(0, fruitless - 1)
-            job.say(f"{_host(mirror)} {failure.reason}; it is asked again in {wait:g} s")
+            say(f"{_host(mirror)} {failure.reason}; it is asked again in {wait:g} s", quiet=job.quiet)
             time.sleep(wait)
             continue
         reason = _reject(job, mirror)
@@ -160,14 +169,13 @@ def _reject(job: Download, mirror: Mirror) -> str | None:
     partial = job.partial
     if mirror.bytes is not None and partial.size != mirror.bytes:
         return f"sent {partial.size} bytes, expected {mirror.bytes}"
-    if mirror.sha256 is not None and partial.sha256 != mirror.sha256:
-        return f"sent a file with SHA-256 {partial.sha256[:12]}…, expected {mirror.sha256[:12]}…"
-    if mirror.md5 is not None and (found := md5_file(partial.path)) != mirror.md5:
-        return f"sent a file with MD5 {found[:12]}…, expected {mirror.md5[:12]}…"
-    if mirror.git_blob is not None and (found := git_blob(partial.path)) != mirror.git_blob:
-        return (
-            f"sent git blob {found[:12]}…, expected {mirror.git_blob[:12]}…: another generation of this path"
-        )
+    for kind, pinned, digest, remark in (
+        ("a file with SHA-256", mirror.sha256, lambda _: partial.sha256, ""),
+        ("a file with MD5", mirror.md5, md5_file, ""),
+        ("git blob", mirror.git_blob, git_blob, ": another generation of this path"),
+    ):
+        if pinned is not None and (found := digest(partial.path)) != pinned:
+            return f"sent {kind} {found[:12]}…, expected {pinned[:12]}…{remark}"
     if job.check is not None:
         try:
             job.check(partial.path)
@@ -184,7 +192,7 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
         url=state.url if state else mirror.address,  # another one, if both have the same pinned digest
         sha256=partial.sha256,
         bytes=partial.size,
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        time=timestamp(),
         etag=state.etag if state else None,
         last_modified=state.last_modified if state else None,
     )
@@ -193,5 +201,6 @@ def _finish(job: Download, mirror: Mirror) -> Receipt:
     partial.finish(job.target)
     with writing(job.target):
         fsync_path(job.target.parent)
-    job.say(f"fetched {job.source.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}")
+    text = f"fetched {job.source.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}"
+    say(text, quiet=job.quiet)
     return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)

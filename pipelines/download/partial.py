@@ -8,19 +8,19 @@ import os
 import stat
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import move, remove_file
-from kmip_data.files.disk import CHUNK, human_bytes, write_all, write_json, writing
+from kmip_data.files.changes import move, remove_file, write_all, write_json
+from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 from kmip_data.manifest import Mirror
+from kmip_data.strict import Strict
 
 
-class PartialState(BaseModel):
+class PartialState(Strict):
     """What the bytes in ``NAME.partial`` are the beginning of."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str  #: address of the mirror, before redirects
     sha256: str | None  #: that the manifest pins for this mirror
@@ -47,7 +47,7 @@ class Partial:
     Raises
     ------
     UsageError
-        A link, or something that is no plain file of its own, lies at ``NAME.partial``.
+        A link, or something that is not a regular file of its own, lies at ``NAME.partial``.
     """
 
     def __init__(self, target: Path) -> None:
@@ -79,7 +79,7 @@ class Partial:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             self.close()
             raise UsageError(
-                f"{self.path} is not a plain file of its own.",
+                f"{self.path} is not a regular file of its own.",
                 expected="the beginning of a download, or nothing",
                 found="a hard link or a special file",
                 left="the file as it is",
@@ -88,10 +88,9 @@ class Partial:
 
     def _hash(self) -> None:
         assert self._descriptor is not None
-        with writing(self.path):
-            while piece := os.read(self._descriptor, CHUNK):
-                self._digest.update(piece)
-                self.size += len(piece)
+        with writing(self.path), open(self._descriptor, "rb", buffering=0, closefd=False) as file:
+            self._digest = hashlib.file_digest(file, "sha256")
+            self.size = file.tell()
 
     @property
     def sha256(self) -> str:

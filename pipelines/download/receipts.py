@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from kmip_data.files.changes import remove_file
-from kmip_data.files.disk import sha256_file, writing
+from kmip_data.files.digests import sha256_file
+from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 from kmip_data.format.card import Receipt
+from kmip_data.strict import Strict
 from kmip_data.wording import without_secrets
 
 
-class DownloadReceipt(BaseModel):
+class DownloadReceipt(Strict):
     """``NAME.receipt.json`` beside a finished download."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     url: str

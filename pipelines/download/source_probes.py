@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from kmip_data.files.disk import human_bytes
 from kmip_data.manifest import Manifest, Mirror, Source
-from kmip_data.pipelines.download.http_client import Patience, Watch, open_response
+from kmip_data.pipelines.download.http_client import Patience, open_response
 from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.download.transfer import content_range, declared_length, kind_of
-from kmip_data.pipelines.raw.package_files import is_packaged
 
 PROBES_AT_ONCE = 16
 PATIENCE = Patience(connect=5.0, stall=10.0)
@@ -49,7 +48,7 @@ def probe_sources(manifests: Iterable[Manifest], patience: Patience = PATIENCE) 
         (manifest.name, source, mirror)
         for manifest in manifests
         for source in manifest.sources
-        if not is_packaged(source)
+        if not source.packaged
         for mirror in source.mirrors
     ]
     with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
@@ -60,8 +59,8 @@ def _probe(dataset: str, source: Source, mirror: Mirror, *, patience: Patience) 
     headers = {"Accept-Encoding": "identity", "Range": "bytes=0-0"}
     status: int | None = None
     try:
-        # What comes is not read: the connection is shut when the headers are here.
-        with Watch(patience) as watch, open_response(mirror.url, headers, watch, patience) as response:
+        # What comes is not read: the connection is closed when the headers are here.
+        with open_response(mirror.url, headers, patience) as response:
             status = response.status_code
             if status not in {200, 206}:
                 raise from_status(response, patience.longest_wait)

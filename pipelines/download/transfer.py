@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from kmip_data.pipelines.archives.extract import HEAD, compression_of, is_tar
 from kmip_data.pipelines.archives.zip import is_zip
 from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.download.partial import Partial, PartialState
-from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.progress import Progress
 
 # The HTTP client is imported where it is used: importing it opens a socket (urllib3 looks for IPv6).
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ class Download:
     max_bytes: int | None
     check: Callable[[Path], object] | None
 
-    def say(self, text: str) -> None:
-        """Print a line on stderr."""
-        if not self.quiet:
-            say(text)
-
 
 def transfer(job: Download, mirror: Mirror) -> None:
     """Make one request and append what comes to ``job.partial``, which is whole when this returns.
@@ -54,7 +50,7 @@ def transfer(job: Download, mirror: Mirror) -> None:
     MirrorFailed
         The mirror did not deliver the rest; what came is kept where it can be continued.
     """
-    from kmip_data.pipelines.download.http_client import Watch, body, open_response
+    from kmip_data.pipelines.download.http_client import body, open_response
 
     partial, patience = job.partial, job.patience
     headers = {"Accept-Encoding": "identity"}
@@ -63,11 +59,8 @@ def transfer(job: Download, mirror: Mirror) -> None:
         headers["Range"] = f"bytes={offset}-"
         if partial.state.url == mirror.address and partial.state.validator:
             headers["If-Range"] = partial.state.validator
-    with (
-        Watch(patience) as watch,
-        open_response(mirror.url, headers, watch, patience) as response,
-    ):
-        pieces = body(response, watch, patience)
+    with open_response(mirror.url, headers, patience) as response:
+        pieces = body(response, patience)
         if response.status_code == 206 and offset:
             _check_range(response, partial, mirror, offset)
         elif response.status_code == 200:
@@ -124,12 +117,7 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
             total=total,
         )
     )
-
-    def all_pieces() -> Iterator[bytes]:
-        yield head
-        yield from pieces
-
-    return all_pieces()
+    return itertools.chain([head], pieces)
 
 
 def content_range(response: Response) -> tuple[int, int, int | None] | None:
@@ -144,7 +132,7 @@ def declared_length(response: Response) -> int | None:
     if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
         return None
     if not _LENGTH.fullmatch(text):
-        raise MirrorFailed("declares a length that is no number of bytes")
+        raise MirrorFailed("declares a length that is not a number of bytes")
     return int(text)
 
 

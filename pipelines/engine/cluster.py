@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions, run_here
+from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
 from kmip_data.runtime.progress import say
 
@@ -67,11 +67,11 @@ class DaskWorkers(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with signals.shielded(), contextlib.suppress(OSError):
-            if error is not None:
-                self.stop.touch()
-                self._abandon()
         with signals.shielded():
+            if error is not None:
+                with contextlib.suppress(OSError):
+                    self.stop.touch()
+                self._abandon()
             self._stack.close()
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
@@ -103,11 +103,13 @@ class DaskWorkers(Executor):
         finished = as_completed(loop=self._client.loop)
         with self._connected():
             while waiting or self._running:
-                # One more a worker than it runs at a time: it never waits for the next to arrive.
+                # One more per worker than it runs at a time: it never waits for the next to arrive.
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    future = self._client.submit(run_here, self._sight, function, task, pure=False)
+                    future = self._client.submit(
+                        call_here, self._sight, task.memory, function, (task,), pure=False
+                    )
                     self._running[future] = task
                     finished.add(future)
                 future = next(finished)
@@ -124,8 +126,7 @@ class DaskWorkers(Executor):
         from distributed import Client
 
         if self._scheduler is None:
-            address = self._stack.enter_context(_local_cluster(self._jobs))
-            found = {"address": address}
+            found = {"address": self._stack.enter_context(_local_cluster(self._jobs)).scheduler_address}
         elif Path(self._scheduler).is_file():
             found = {"scheduler_file": self._scheduler}
         else:
@@ -142,22 +143,22 @@ class DaskWorkers(Executor):
             ) from error
         self._client = self._stack.enter_context(client)
         if not self._client.nthreads():
-            self._say("waiting for the first worker …")
+            say("waiting for the first worker …", quiet=self._quiet)
             self._client.wait_for_workers(1)
-        self._say(f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}")
+        text = f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}"
+        say(text, quiet=self._quiet)
 
     def _check_workers(self) -> None:
         """Refuse a cluster of which a worker does not see the folders, or has other versions."""
         try:
             answers: Mapping[str, Any] = self._client.run(look, self._sight, on_error="return")
         except Exception as error:
-            raise _unlike("Workers could not be asked.", f"{type(error).__name__}: {error}") from error
+            raise _unlike("Workers could not be asked.", error) from error
         for address, answer in answers.items():
             if isinstance(answer, KmipDataError):
                 raise answer
             if isinstance(answer, BaseException):
-                found = f"{type(answer).__name__}: {answer}"
-                raise _unlike(f"The worker {address} could not be asked.", found) from answer
+                raise _unlike(f"The worker {address} could not be asked.", answer) from answer
 
     @contextlib.contextmanager
     def _connected(self) -> Any:
@@ -187,20 +188,15 @@ class DaskWorkers(Executor):
         with contextlib.suppress(Exception):
             self._client.cancel(futures, force=True)
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            say(text)
 
-
-@contextlib.contextmanager
 def _local_cluster(jobs: int) -> Any:
-    """Start a scheduler and ``jobs`` worker processes of one thread on this machine; give the address."""
+    """Start a scheduler and ``jobs`` worker processes of one thread on this machine, until it is left."""
     import logging
 
     from distributed import LocalCluster
 
     # A free port for the dashboard, and no port that another machine can reach.
-    cluster = LocalCluster(
+    return LocalCluster(
         n_workers=jobs,
         threads_per_worker=1,
         processes=True,
@@ -208,15 +204,13 @@ def _local_cluster(jobs: int) -> Any:
         dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
     )
-    with cluster:
-        yield cluster.scheduler_address
 
 
-def _unlike(what: str, found: str) -> UsageError:
+def _unlike(what: str, error: BaseException) -> UsageError:
     return UsageError(
         what,
         expected="the same kmip-data in the environment of every worker",
-        found=found,
+        found=f"{type(error).__name__}: {error}",
         left="what was finished before is kept",
         next="pip install 'kmip-data[distributed]' on every worker, then start it again",
     )

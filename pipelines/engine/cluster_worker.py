@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.engine.executors import Job
+from kmip_data.pipelines.finishing.identity import versions_of_bytes
 
-T = TypeVar("T", bound=Job)
 R = TypeVar("R")
 
 
@@ -41,9 +40,7 @@ class Sight:
 
 def own_versions() -> tuple[tuple[str, str], ...]:
     """Versions here of what has a say in the bytes."""
-    from kmip_data.pipelines.finishing.finish import versions
-
-    return tuple((name, version) for name, version in versions().items() if name != "python")
+    return tuple((name, version) for name, version in versions_of_bytes().items() if name != "python")
 
 
 def look(sight: Sight) -> str:
@@ -90,15 +87,7 @@ def call_here(sight: Sight, memory: int, function: Callable[..., R], arguments: 
         return function(*arguments)
 
 
-def run_here(sight: Sight, function: Callable[[T], R], task: T) -> R:
-    """Run ``function(task)`` in this worker, when it has the memory for one more."""
-    return call_here(sight, task.memory, function, (task,))
-
-
-@functools.lru_cache(maxsize=8)
-def _look_once(sight: Sight) -> str:
-    return look(sight)
-
+_look_once = functools.lru_cache(maxsize=8)(look)  #: what was seen does not change while a worker lives
 
 _used = 0
 _room = threading.Condition()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from kmip_data.pipelines.engine.executors import Executor, Job
@@ -21,13 +20,7 @@ R = TypeVar("R")
 
 
 class InProcess(Executor):
-    """Calls the functions, one after the other; the thread limit that they set is put back.
-
-    Parameters
-    ----------
-    stop
-        Path of the stop file: an earlier run's is removed, and none is made.
-    """
+    """Calls the functions, one after the other; the thread limit that they set is put back."""
 
     def __init__(self, stop: Path) -> None:
         self.stop = stop
@@ -45,7 +38,5 @@ class InProcess(Executor):
             done(self.call(function, task))
         return [], []
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass

@@ -12,11 +12,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.disk import writing
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import write_all
+from kmip_data.files.digests import canonical_json
+from kmip_data.files.errors import disk_error, writing
 from kmip_data.files.small import read_small
 
 JOURNAL_VERSION = 1
@@ -25,14 +26,7 @@ MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 
 
 class Journal:
-    """Append-only JSON lines, opened (or begun) for one build key.
-
-    Parameters
-    ----------
-    path
-        The file; its folder exists.
-    key
-        Build key, written into the first line.
+    """Append-only JSON lines, opened (or begun) for one build key, which is in the first line.
 
     Attributes
     ----------
@@ -83,19 +77,12 @@ class Journal:
         self.entries.append(dict(entry))
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n"
         try:
-            while line:
-                line = line[os.write(self._fd, line) :]
+            write_all(self._fd, canonical_json(entry).encode() + b"\n")
             os.fsync(self._fd)
         except OSError as error:
-            raise OutOfResources(
-                f"The journal {self.path} could not be written.",
-                expected="room on the disk for a few hundred bytes",
-                found=str(error),
-                left="the shards that are finished; the next run goes on from them",
-                next="make room and run the same command again",
-            ) from error
+            left = "the shards that are finished; the next run goes on from them"
+            raise disk_error(error, self.path, left=left) from error
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -106,9 +93,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -121,6 +106,12 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
     if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
         return None
     return lines[1:]
+
+
+def planned_units(path: Path, key: str | None = None) -> int | None:
+    """Return how many units a build will have, by its journal; ``None`` where that is not known."""
+    entries = journal_entries(path, key) or []
+    return max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=None)
 
 
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:

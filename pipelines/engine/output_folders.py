@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.reader import Shard
 from kmip_data.pipelines.engine.journal import journal_entries
 from kmip_data.pipelines.engine.run import JOURNAL, WORK, finished_card
 
@@ -28,7 +29,10 @@ def check_output(folder: Path, key: str) -> None:
         raise other_build(folder, "a folder", "a file")
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
     journal = folder / WORK / JOURNAL
-    if names and journal_entries(journal, key) is None and not _is_of(folder, key) and not _is_begun(folder):
+    if names and journal_entries(journal, key) is None and not _is_of(folder, key):
+        # Nothing but the empty folders of a build: it was stopped before its journal was begun.
+        if {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*")):
+            return
         if journal_entries(journal) is not None:
             raise other_build(folder, f"build key {key}", "an unfinished build with other parameters")
         raise other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
@@ -36,17 +40,10 @@ def check_output(folder: Path, key: str) -> None:
 
 def _is_of(folder: Path, key: str) -> bool:
     """Whether a shard of a folder whose card is damaged carries this build key."""
-    from kmip_data.format.reader import Shard
-
     for path in (folder / "shards").glob("*.h5"):
         with contextlib.suppress(DamagedInput):
             return Shard(path).build_key == key
     return False
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether nothing but the empty folders of a build is there: it was stopped before its journal was."""
-    return {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*"))
 
 
 def other_build(folder: Path, expected: str, found: str) -> UsageError:

@@ -27,11 +27,6 @@ class Workers(Executor):
 
     Leaving the ``with`` block ends them: at once where all work is done, and after an exception
     when they have seen the stop file, or a second later.
-
-    Parameters
-    ----------
-    stop
-        Path of the stop file that tasks look for.
     """
 
     def __init__(self, stop: Path) -> None:
@@ -50,6 +45,8 @@ class Workers(Executor):
         UsageError
             The current folder was removed: no process can be started from it.
         """
+        from multiprocessing import resource_tracker
+
         from loky import ProcessPoolExecutor
 
         if self._executor is not None and self._size >= size:
@@ -66,12 +63,9 @@ class Workers(Executor):
                 left="what was finished before is kept",
                 next="cd, then the same command again",
             ) from error
-        if os.name == "posix":
-            from multiprocessing import resource_tracker
-
+        with signals.held():
             # Else loky starts it before the first worker, and that unblocks the signals that are held then.
-            with signals.held():
-                resource_tracker.ensure_running()
+            resource_tracker.ensure_running()
         with signals.held():
             self._executor = ProcessPoolExecutor(
                 max_workers=size, initializer=start_worker, initargs=(os.getpid(),), env=ENVIRONMENT

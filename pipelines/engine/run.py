@@ -13,22 +13,22 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.engine.executors import (
     EXECUTOR_FILES,
     EngineName,
     Executor,
     WorkerDiedError,
-    open_executor,
     worker_died,
 )
-from kmip_data.pipelines.engine.journal import Journal, journal_entries
+from kmip_data.pipelines.engine.journal import Journal, journal_entries, planned_units
+from kmip_data.pipelines.engine.opening import open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import (
     SHARD_FILE,
-    Compression,
     Task,
     UnitResult,
     build_unit,
@@ -66,20 +66,12 @@ def run_build(
 
     Parameters
     ----------
-    pipeline, params, raw
-        What to build from.
     split_params
         The splits to write, each once; the first becomes the card's default.
     folder
         The build folder. A finished build is returned as it is; an unfinished one goes on.
-    key
-        Build key (12 hex digits).
-    jobs
-        Worker processes; ``None``: the cores this process may use.
-    compression
-        ``None`` (contiguous, can be mapped), ``"gzip"`` or ``"zstd"``.
-    engine, scheduler
-        What runs the units: see :func:`~kmip_data.pipelines.engine.executors.open_executor`.
+    jobs, compression, engine, scheduler, quiet
+        See :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
@@ -96,10 +88,8 @@ def run_build(
         return finished
     with writing(folder):
         files.remove_file(folder / CARD_NAME)
-    opened = _run(
-        pipeline, params, raw, folder, key, compression, jobs, engine=engine, scheduler=scheduler, quiet=quiet
-    )
-    with opened as run:
+    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
+    with run.opened(engine, scheduler):
         units = run.units()
         if not units:
             raise nothing_to_build()
@@ -112,9 +102,8 @@ def run_build(
         pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression, about=about
     )
     remove_work(folder)
-    if not quiet:
-        text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
-        say(text)
+    text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
+    say(text, quiet=quiet)
     return card
 
 
@@ -135,7 +124,8 @@ def rebuild_units(
         return {}
     files.refuse_links(folder)
     remove_work(folder)
-    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
+    with run.opened("processes", None):
         return run.build([unit for unit in run.units() if unit.index in chosen])
 
 
@@ -166,12 +156,12 @@ def count_jobs(jobs: int | None) -> int:
     UsageError
         ``jobs`` is less than 1.
     """
+    if jobs is not None and jobs < 1:
+        raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
     if jobs is None:
         import loky
 
-        return int(loky.cpu_count())
-    if jobs < 1:
-        raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
+        jobs = int(loky.cpu_count())
     return jobs
 
 
@@ -195,11 +185,11 @@ def remove_unfinished(folder: Path, key: str) -> bool:
 
     The folder stays, and so does a finished build.
     """
-    entries = journal_entries(folder / WORK / JOURNAL, key)
-    if entries is None or (folder / CARD_NAME).exists():
+    journal = folder / WORK / JOURNAL
+    if journal_entries(journal, key) is None or (folder / CARD_NAME).exists():
         return False
     remove_partials(folder)
-    units = max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=0)
+    units = planned_units(journal, key) or 0
     numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
     names = [f"shards/{number}.h5" for number in numbers if int(number) < units]
     files.remove_files(folder, names, folders=("shards", "splits"))
@@ -224,7 +214,7 @@ def remove_partials(folder: Path) -> None:
 
 @dataclass
 class _Run:
-    """One run of the engine over a build folder, with its journal and executor open."""
+    """One run of the engine over a build folder; inside :meth:`opened` with its journal and executor."""
 
     pipeline: Pipeline[Any, Any]
     params: Params
@@ -234,17 +224,39 @@ class _Run:
     compression: Compression
     jobs: int
     quiet: bool
-    journal: Journal
-    executor: Executor
+    journal: Journal = field(init=False)
+    executor: Executor = field(init=False)
     prepared: Prepared = field(init=False)
+
+    @contextlib.contextmanager
+    def opened(self, engine: EngineName, scheduler: str | None) -> Iterator[None]:
+        """Make the folders, open journal and executor, and leave nothing half-written in the end."""
+        folder, work = self.folder, self.folder / WORK
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for place in (work, folder / "shards", folder / "splits"):
+                files.make_folder(place, root=folder)
+            remove_partials(folder)
+        small = self.pipeline.is_small(self.raw)
+        try:
+            self.executor = open_executor(
+                engine, scheduler, work, jobs=self.jobs, needs=[self.raw.path], quiet=self.quiet, here=small
+            )
+            with Journal(work / JOURNAL, self.key) as self.journal, self.executor:
+                yield
+        except BaseException:
+            remove_partials(folder)  # of workers that were ended while they wrote
+            if (entries := journal_entries(work / JOURNAL, self.key)) is not None:
+                _remove_begun(work, entries)
+            raise
+        remove_partials(folder)  # of workers that died and whose unit was built by another
 
     def units(self) -> list[Unit]:
         """Deal the records to units; the pipeline's ``prepare`` runs before, once, in a worker."""
         self.prepared = self._prepare()
         units = self.pipeline.units(self.prepared, self.params)
         if [unit.index for unit in units] != list(range(len(units))):
-            message = "a pipeline must number its units 0, 1, 2, …"
-            raise ValueError(message)
+            raise ValueError("a pipeline must number its units 0, 1, 2, …")
         return units
 
     def _prepare(self) -> Prepared:
@@ -281,21 +293,14 @@ class _Run:
         results = finished_units(self.journal, self.folder, names)
         missing = [unit for unit in units if unit.index not in results]
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
-        count = max(1, self.jobs // max(1, len(missing)))
-        tasks = [
-            Task(
-                pipeline=self.pipeline,
-                params=self.params,
-                prepared=self.prepared,
-                unit=unit,
-                folder=self.folder,
-                stop=self.executor.stop,
-                key=self.key,
-                compression=self.compression,
-                threads=count,
-            )
-            for unit in missing
-        ]
+        common: dict[str, Any] = {
+            "folder": self.folder,
+            "stop": self.executor.stop,
+            "key": self.key,
+            "compression": self.compression,
+            "threads": max(1, self.jobs // max(1, len(missing))),
+        }
+        tasks = [Task(self.pipeline, self.params, self.prepared, unit, **common) for unit in missing]
         return run_units(
             self.executor,
             build_unit,
@@ -306,44 +311,3 @@ class _Run:
             description=f"build {self.pipeline.manifest.name}",
             quiet=self.quiet,
         )
-
-
-@contextlib.contextmanager
-def _run(
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    raw: RawFolder,
-    folder: Path,
-    key: str,
-    compression: Compression,
-    jobs: int | None,
-    *,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool,
-) -> Iterator[_Run]:
-    jobs = count_jobs(jobs)
-    work = folder / WORK
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for place in (work, folder / "shards", folder / "splits"):
-            files.make_folder(place, root=folder)
-        remove_partials(folder)
-    try:
-        executor = open_executor(
-            engine,
-            scheduler,
-            work,
-            jobs=jobs,
-            needs=[raw.path],
-            quiet=quiet,
-            here=pipeline.is_small(raw),
-        )
-        with Journal(work / JOURNAL, key) as journal, executor:
-            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
-    except BaseException:
-        remove_partials(folder)  # of workers that were ended while they wrote
-        if (entries := journal_entries(work / JOURNAL, key)) is not None:
-            _remove_begun(work, entries)
-        raise
-    remove_partials(folder)  # of workers that died and whose unit was built by another

@@ -7,10 +7,9 @@ import signal
 import threading
 from collections.abc import Iterator
 
-from kmip_data.runtime.interrupts import ENDING, end, insisting
+from kmip_data.runtime.interrupts import ENDING, end, resend_swallowed
 
 _SIGNALS = (signal.SIGINT, *ENDING)
-_HAS_MASK = hasattr(signal, "pthread_sigmask")
 
 
 @contextlib.contextmanager
@@ -27,7 +26,7 @@ def terminable() -> Iterator[None]:
     for number in mine:
         signal.signal(number, end)
     try:
-        with insisting():
+        with resend_swallowed():
             yield
     finally:
         for number in mine:
@@ -60,7 +59,7 @@ def held() -> Iterator[None]:
     with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
     resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _HAS_MASK else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     # The mask is this thread's; the system may hand the signal to another one, whose C handler then
     # makes the main thread run the Python handler all the same: that one has to wait too.
     caught: list[int] = []
@@ -74,18 +73,16 @@ def held() -> Iterator[None]:
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for late in caught:
             signal.raise_signal(late)
 
 
-def leave_to_parent() -> None:
+def ignore_ends() -> None:
     """In a worker: ignore SIGINT, SIGTERM and SIGHUP; the parent stops its workers."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if _HAS_MASK:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _in_main_thread() -> bool:

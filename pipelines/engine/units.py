@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kmip_data.errors import KmipDataError
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.pipelines.engine.executors import Executor, Job, worker_died
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.workers import UnitResult

@@ -14,18 +14,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
-from kmip_data.files.disk import FULL, fsync_path
+from kmip_data.files.changes import fsync_path
+from kmip_data.files.errors import FULL
+from kmip_data.format import writer
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY
 from kmip_data.runtime import threads
-
-Compression = Literal["gzip", "zstd"] | None  #: as the shard writer takes it
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {
@@ -55,7 +55,7 @@ class Task:
     folder: Path  #: the build folder
     stop: Path  #: a file; the worker stops when it appears
     key: str
-    compression: Compression
+    compression: writer.Compression
     threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
 
     @property
@@ -63,15 +63,12 @@ class Task:
         """The shard, relative to the build folder."""
         return shard_name(self.unit)
 
+    memory: ClassVar[int] = UNIT_MEMORY  #: bytes a worker needs: one shard and what becomes it
+
     @property
     def name(self) -> str:
         """The unit's."""
         return self.unit.name
-
-    @property
-    def memory(self) -> int:
-        """Bytes a worker needs: one shard and what becomes it."""
-        return UNIT_MEMORY
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,11 @@ class UnitResult:
     statistics: dict[str, Any]
     skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a card says of the file, but for its name."""
+        return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
+
     def to_json(self) -> dict[str, Any]:
         """For the journal; ``UnitResult(**entry)`` reads it."""
         return asdict(self)
@@ -104,7 +106,7 @@ def shard_name(unit: Unit) -> str:
 
 def start_worker(parent: int) -> None:
     """Set a new worker process up: signals, one thread, and an end with its parent."""
-    signals.leave_to_parent()
+    signals.ignore_ends()
     threads.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
 
@@ -148,8 +150,6 @@ def build_unit(task: Task) -> UnitResult:
     StopRequestedError
         The stop file appeared.
     """
-    from kmip_data.format import writer
-
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
@@ -169,13 +169,9 @@ def build_unit(task: Task) -> UnitResult:
         index=task.unit.index,
         name=task.unit.name,
         file=task.file,
-        sha256=shard.sha256,
-        bytes=len(shard.data),
-        graphs=shard.graphs,
-        nodes=shard.nodes,
-        edges=shard.edges,
         statistics=statistics.to_json(),
         skipped=skipped,
+        **shard.facts,
     )
 
 

@@ -37,7 +37,7 @@ def differing_counts(
     for what, mean in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
         found = counts[what] / max(counts["graphs"], 1)
         if usual and mean is not None and abs(found - mean) > ROUNDED * mean:
-            yield f"{found:,.4f} {what} a graph, published are {mean:,.4f}"
+            yield f"{found:,.4f} {what} per graph, published are {mean:,.4f}"
     if len(classes) == len(manifest.class_names) and (missing := classes.count(0)):
         yield f"{len(classes) - missing} of the {len(classes)} classes"
     for name, sizes in expected.splits.items():

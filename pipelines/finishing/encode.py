@@ -6,8 +6,10 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,29 +25,30 @@ from kmip_data.builds.columns import (
 from kmip_data.builds.home import Build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.disk import sha256_file, writing
+from kmip_data.files.digests import sha256_file
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
+from kmip_data.format import writer
+from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.contents import check_edges
 from kmip_data.format.layout import bytes_per
+from kmip_data.format.reader import Shard
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, EngineName, check_engine, open_executor
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, EngineName, check_engine
 from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.run import count_jobs
+from kmip_data.pipelines.engine.opening import open_executor
+from kmip_data.pipelines.engine.run import JOURNAL, WORK, count_jobs
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
-from kmip_data.pipelines.finishing.finish import protect, versions
+from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import threads
 from kmip_data.runtime.progress import say
 
-if TYPE_CHECKING:
-    from kmip_data.format.reader import Shard
-
-WORK = "work"  #: folder inside ``columns/`` while columns are computed: journal and stop file
-JOURNAL = "journal.jsonl"
 #: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.
 OWN_MEMORY, COPIES, EDGE_BYTES = 2**28, 4, 64
 
@@ -71,18 +74,13 @@ class EncodeTask:
     @property
     def file(self) -> str:
         """The file that is written, relative to the build folder."""
-        return column_file(self.encoding.name, self.shard.file)
+        return f"{COLUMNS}/{self.encoding.name}/{Path(self.shard.file).name}"
 
     @property
     def memory(self) -> int:
         """Bytes a worker needs."""
         _, node, _ = bytes_per(Schema(columns=self.encoding.columns(), edges="none"))
         return OWN_MEMORY + COPIES * node * self.shard.nodes + EDGE_BYTES * self.shard.edges
-
-
-def column_file(name: str, shard: str) -> str:
-    """Return where the part of an added column that goes with a shard lies in the build folder."""
-    return f"{COLUMNS}/{name}/{Path(shard).name}"
 
 
 def encode_build(
@@ -122,8 +120,7 @@ def encode_build(
     """
     jobs = count_jobs(jobs)
     check_engine(engine, scheduler)
-    schema = build.card.schema_
-    if schema.edges == "none":
+    if build.card.schema_.edges == "none":
         raise UsageError(
             "Encodings are computed from edges.",
             expected="a build with edges",
@@ -131,53 +128,60 @@ def encode_build(
             left="nothing was changed",
         )
     encodings = list(dict.fromkeys(encodings))
-    if all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
-        return [read_columns(build, encoding.name) for encoding in encodings]
-    with signals.terminable(), build_lock(build.path, quiet=quiet):
-        build.read_again()
-        missing = [encoding for encoding in encodings if not _is_there(build, encoding, thorough=thorough)]
-        work = build.path / COLUMNS / WORK
-        with writing(work):
-            files.refuse_links(build.path)
-            files.make_folder(work, root=build.path)
-            kept = {encoding: _whole_files(build, encoding) for encoding in missing}
-            for encoding in missing:
-                folder = build.path / COLUMNS / encoding.name
-                files.make_folder(folder, root=build.path)
-                files.remove_file(folder / CARD_NAME, root=build.path)
-                files.remove_partials(folder, root=build.path)
-        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
-        with Journal(work / JOURNAL, build.card.key) as journal, executor:
-            tasks = _tasks(build, missing, executor.stop, jobs)
-            results = finished_units(
-                journal, build.path, {task.index: (task.name, task.file) for task in tasks}
-            )
-            for task in tasks:
-                if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
-                    results[task.index] = UnitResult(
-                        task.index, task.name, statistics={}, **{**entry.model_dump(), "file": task.file}
-                    )
-            results = run_units(
-                executor,
-                encode_shard_columns,
-                [task for task in tasks if task.index not in results],
-                results,
-                journal,
-                jobs=jobs,
-                description=f"encode {build.card.dataset}",
-                quiet=quiet,
-            )
-        count = len(build.card.shards)
-        for position, encoding in enumerate(missing):
-            units = [results[position * count + i] for i in range(count)]
-            _write_card(build, encoding, units)
-            if not quiet:
-                say(f"added {encoding.name} to {build.path}")
-        for folder in (work, *(build.path / COLUMNS / encoding.name for encoding in missing)):
-            files.remove_partials(folder, root=build.path)
-        files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))
-        files.remove_empty(work, root=build.path)
+    if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
+        with signals.terminable(), build_lock(build.path, quiet=quiet):
+            build.read_again()
+            missing = [one for one in encodings if not _is_there(build, one, thorough=thorough)]
+            _add(build, missing, jobs, engine, scheduler, quiet=quiet)
     return [read_columns(build, encoding.name) for encoding in encodings]
+
+
+def _add(
+    build: Build,
+    missing: Sequence[Encoding],
+    jobs: int,
+    engine: EngineName,
+    scheduler: str | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Compute the files that are not there, then write the cards; the caller holds the lock."""
+    folders = [build.path / COLUMNS / encoding.name for encoding in missing]
+    work = build.path / COLUMNS / WORK
+    with writing(work):
+        files.refuse_links(build.path)
+        files.make_folder(work, root=build.path)
+        kept = {encoding: _whole_files(build, encoding) for encoding in missing}
+        for folder in folders:
+            files.make_folder(folder, root=build.path)
+            files.remove_file(folder / CARD_NAME, root=build.path)
+            files.remove_partials(folder, root=build.path)
+    executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
+    with Journal(work / JOURNAL, build.card.key) as journal, executor:
+        tasks = _tasks(build, missing, executor.stop, jobs)
+        results = finished_units(journal, build.path, {task.index: (task.name, task.file) for task in tasks})
+        for task in tasks:
+            if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
+                facts = {**entry.model_dump(), "file": task.file}
+                results[task.index] = UnitResult(task.index, task.name, statistics={}, **facts)
+        results = run_units(
+            executor,
+            encode_shard_columns,
+            [task for task in tasks if task.index not in results],
+            results,
+            journal,
+            jobs=jobs,
+            description=f"encode {build.card.dataset}",
+            quiet=quiet,
+        )
+    units = iter(results[task.index] for task in tasks)
+    for encoding in missing:
+        _write_card(build, encoding, list(islice(units, len(build.card.shards))))
+        say(f"added {encoding.name} to {build.path}", quiet=quiet)
+    for folder in (work, *folders):
+        files.remove_partials(folder, root=build.path)
+    files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))
+    files.remove_empty(work, root=build.path)
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
@@ -199,42 +203,39 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     ]
 
 
-def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    """Whether the column is finished, of these shards and this version, with all files of their size."""
-    if thorough:
-        return len(_whole_files(build, encoding)) == len(build.card.shards)
+def _card_of_these_shards(build: Build, encoding: Encoding) -> ColumnsCard | None:
+    """Return the card of the column, if it is finished, of these shards and of this version."""
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
-        return False
-    if card.key != columns_key(encoding, build.card):
-        return False
-    paths = [(build.path / COLUMNS / encoding.name / entry.file, entry.bytes) for entry in card.files]
+        return None
+    return card if card.key == columns_key(encoding, build.card) else None
+
+
+def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
+    """Whether the column is finished, with all files of their size (``thorough``: of their digest)."""
+    if thorough:
+        return len(_whole_files(build, encoding)) == len(build.card.shards)
+    card = _card_of_these_shards(build, encoding)
+    folder = build.path / COLUMNS / encoding.name
+    paths = [(folder / entry.file, entry.bytes) for entry in card.files] if card else [(folder, -1)]
     return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
 
-def _promised(build: Build, encoding: Encoding) -> dict[str, str]:
-    """File to digest, as the card of the column has them; nothing where it does not vouch for them."""
+def _promised(build: Build, encoding: Encoding) -> list[FileEntry]:
+    """Return the files as the card of the column has them; none where it does not vouch for them."""
+    card = _card_of_these_shards(build, encoding)
     path = build.path / COLUMNS / encoding.name / CARD_NAME
-    try:
-        card = read_columns(build, encoding.name)
-    except (DamagedInput, UsageError):
-        return {}
-    if card.key != columns_key(encoding, build.card) or read_small(path) != card.to_json().encode():
-        return {}
-    return {entry.file: entry.sha256 for entry in card.files}
+    return card.files if card is not None and read_small(path) == card.to_json().encode() else []
 
 
 def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
     """Files of the column that have the digest on its card: what need not be computed again."""
-    promised = _promised(build, encoding)
-    if not promised:
-        return {}
     folder = build.path / COLUMNS / encoding.name
     return {
         entry.file: entry
-        for entry in read_columns(build, encoding.name).files
-        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == promised[entry.file]
+        for entry in _promised(build, encoding)
+        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == entry.sha256
     }
 
 
@@ -249,7 +250,11 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
     """
     encodings = [parse_encoding(name) for name in names]
     before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
-    wanted = {encoding.name: _promised(build, encoding) for encoding in encodings}
+    wanted = {
+        (encoding.name, entry.file): entry.sha256
+        for encoding in encodings
+        for entry in _promised(build, encoding)
+    }
     written = []
     for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
         for entry in card.files:
@@ -257,7 +262,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
             if entry.file in before[card.name]:
                 continue
             written.append(file)
-            digest = wanted[card.name].get(entry.file, entry.sha256)
+            digest = wanted.get((card.name, entry.file), entry.sha256)
             if digest != entry.sha256:
                 raise CheckFailed(
                     f"{file} was computed again, but not to the digest that its card had.",
@@ -271,17 +276,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
     folder = build.path / COLUMNS / encoding.name
-    entries = [
-        FileEntry(
-            file=Path(unit.file).name,
-            sha256=unit.sha256,
-            bytes=unit.bytes,
-            graphs=unit.graphs,
-            nodes=unit.nodes,
-            edges=unit.edges,
-        )
-        for unit in units
-    ]
+    entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
     card = ColumnsCard(
         name=encoding.name,
         definition=encoding.definition,
@@ -291,7 +286,7 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         shards_digest=shards_digest(build.card),
         data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
         files=entries,
-        versions={**versions(), "scipy": _scipy_version()},
+        versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
     )
     for entry in entries:
         protect(folder / entry.file)
@@ -300,12 +295,6 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
         if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
             files.remove_file(stray, root=build.path)
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
-
-
-def _scipy_version() -> str:
-    from importlib import metadata
-
-    return metadata.version("scipy")
 
 
 def _edges(shard: Shard) -> NDArray[Any]:
@@ -328,10 +317,6 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         As for :func:`~kmip_data.pipelines.engine.workers.build_unit`.
     """
     from threadpoolctl import threadpool_limits
-
-    from kmip_data.format import writer
-    from kmip_data.format.contents import check_edges
-    from kmip_data.format.reader import Shard
 
     threads.set_num_threads(task.threads)
     with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
@@ -362,10 +347,6 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         index=task.index,
         name=task.name,
         file=task.file,
-        sha256=done.sha256,
-        bytes=len(done.data),
-        graphs=done.graphs,
-        nodes=done.nodes,
-        edges=done.edges,
         statistics={},
+        **done.facts,
     )

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,16 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import kmip_data
 from kmip_data.errors import DamagedInput
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart, read_card
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.schema import FORMAT_VERSION, Schema
+from kmip_data.files.digests import content_digest
+from kmip_data.format.build_files import finish, write_split_file
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.format.contents import column_faults, refuse_faults
+from kmip_data.format.reader import Shard
+from kmip_data.format.schema import Schema
+from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
-from kmip_data.pipelines.engine.workers import Compression, UnitResult
+from kmip_data.pipelines.engine.workers import UnitResult
 from kmip_data.pipelines.finishing.completeness import differing_counts
-from kmip_data.pipelines.finishing.identity import card_parameters, content_digest
+from kmip_data.pipelines.finishing.identity import card_parameters, versions_of_bytes
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
@@ -36,9 +34,6 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     DamagedInput
         Two records have the same key, or a label is out of range.
     """
-    from kmip_data.format.contents import column_faults, refuse_faults
-    from kmip_data.format.reader import Shard
-
     label = schema.labels
     keys: list[str] = []
     nodes, edges, classes = [], [], []
@@ -79,8 +74,6 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
 
 def _read_column(paths: Sequence[Path], key: str) -> NDArray[Any]:
     """Read a column of all records."""
-    from kmip_data.format.reader import Shard
-
     level = key.partition("/")[0]
     shards = [Shard(path) for path in paths]
     rows = [{"node": s.nodes, "edge": s.edges, "graph": s.graphs}[level] for s in shards]
@@ -119,15 +112,12 @@ def write_split(
     DamagedInput
         A record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
-    from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
-    from kmip_data.format.writer import write_file
-
     parameters = {**asked, **split.parameters}
     sizes: dict[str, tuple[int, int, int]] = {}
     classes: dict[str, list[int]] = {}
     if split.node_code is None:
         parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
-        data, digests = encode_split(parts, rule=split.rule, parameters=parameters, keys=records.keys)
+        encoded = encode_split(parts, rule=split.rule, parameters=parameters, keys=records.keys)
         for name, rows in parts.items():
             sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
             classes[name] = records.classes[rows].sum(axis=0).tolist()
@@ -139,45 +129,17 @@ def write_split(
                 found=f"{len(split.node_code):,} codes",
                 left="the shards, without this split",
             )
-        data, digests = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
+        encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code
             # Nodes of all parts lie in the same graph and see all of its edges.
             sizes[name] = 1, int(chosen.sum()), int(records.edges.sum())
             labels = records.node_labels
             classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
-    file = f"splits/{split.name}.h5"
-    write_file(folder / file, data, root=folder)
-    entry = SplitEntry(
-        file=file,
-        sha256=hashlib.sha256(data).hexdigest(),
-        rule=split.rule,
-        parameters=parameters,
-        parts={
-            name: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[name])
-            for name, (graphs, nodes, edges) in sizes.items()
-        },
-        note=split.note,
+    entry = write_split_file(
+        folder, split.name, encoded, sizes, rule=split.rule, parameters=parameters, note=split.note
     )
     return entry, classes
-
-
-def protect(path: Path) -> None:
-    """Take the write permission off a finished shard: readers map it and trust that it does not change."""
-    with contextlib.suppress(OSError):  # some network file systems have no permissions
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.fchmod(descriptor, os.fstat(descriptor).st_mode & ~0o222)
-        finally:
-            os.close(descriptor)
-
-
-def write_card(folder: Path, card: Card) -> None:
-    """Write the README, then the card: from here on the build is finished."""
-    from kmip_data.format.writer import write_file
-
-    write_file(folder / PAGE_NAME, render_card(card).encode())
-    write_file(folder / CARD_NAME, card.to_json().encode())
 
 
 def finish_build(
@@ -205,23 +167,25 @@ def finish_build(
     statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
     if skipped := [entry for unit in units for entry in unit.skipped]:
         statistics["skipped"] = skipped
-    statistics["classes"] = {"total": statistics["classes"], "splits": {}}
     splits: dict[str, SplitEntry] = {}
+    split_classes: dict[str, dict[str, list[int]]] = {}
     for asked in split_params:
         split = pipeline.apply_split(records, asked, raw.path)
         if split.name in splits:
             continue
-        entry, classes = write_split(folder, split, records, asked.asked())
-        splits[split.name] = entry
-        statistics["classes"]["splits"][split.name] = classes
-    counts = {name: statistics.pop(name) for name in ("graphs", "nodes", "edges")}
+        splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
     differing: list[str] = []
     if manifest.expected.graphs is not None and not raw.sample:
-        total = statistics["classes"]["total"]
         usual = params == type(params)()
-        differing = list(differing_counts(manifest, counts, splits, total, usual=usual))
+        differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
     complete = None if manifest.expected.graphs is None else not raw.sample and not differing
-    card = Card(
+    finish(  # this function is long because a card has this many fields
+        folder,
+        schema,
+        [ShardEntry(file=unit.file, **unit.facts) for unit in units],
+        splits,
+        statistics,
+        split_classes,
         dataset=manifest.name,
         manifest=manifest.file,
         pipeline=manifest.pipeline,
@@ -231,65 +195,32 @@ def finish_build(
         complete=complete,
         parameters=card_parameters(params, compression),
         pipeline_version=pipeline.version,
-        format_version=FORMAT_VERSION,
         license=manifest.license.model_dump(mode="json"),
         citation=manifest.citation.strip(),
         receipts=list(raw.receipts),
         content_digest=content_digest(raw.members),
-        data_schema=json.loads(schema.to_json()),
-        default_split=next(iter(splits)),
         class_names=list(pipeline.class_names(params)),
-        shards=[
-            ShardEntry(
-                file=unit.file,
-                sha256=unit.sha256,
-                bytes=unit.bytes,
-                graphs=unit.graphs,
-                nodes=unit.nodes,
-                edges=unit.edges,
-            )
-            for unit in units
-        ],
-        splits=splits,
-        counts=counts,
-        statistics=statistics,
-        versions=versions(),
+        versions=versions_of_bytes(),
         notes=[
             *manifest.notes,
             *about.notes,
-            *_notes(raw.sample, counts["graphs"], differing),
-            *_skipped_note(skipped),
+            *_notes(raw.sample, statistics["graphs"], differing, skipped),
         ],
     )
-    for unit in units:
-        protect(folder / unit.file)
-    write_card(folder, card)
     return read_card(folder)
 
 
-def versions() -> dict[str, str]:
-    """Versions of what has a say in the bytes of a build."""
-    import h5py
-
-    return {
-        "kmip-data": kmip_data.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "h5py": h5py.__version__,
-        "hdf5": h5py.version.hdf5_version,
-        "numba": metadata.version("numba"),
-    }
-
-
-def _notes(sample: bool, graphs: int, differing: Sequence[str]) -> list[str]:
+def _notes(
+    sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
+) -> list[str]:
+    """Say what this build is not, and which records it lacks."""
+    notes = []
     if sample:
-        return [f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data."]
-    return [f"Partial, not the counts of the complete set: {'; '.join(differing)}."] if differing else []
-
-
-def _skipped_note(skipped: Sequence[Sequence[str]]) -> list[str]:
-    if not skipped:
-        return []
-    shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
-    more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
-    return [f"Skipped {len(skipped):,} records that could not be built: {shown}{more}"]
+        notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
+    elif differing:
+        notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
+    if skipped:
+        shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
+        more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
+        notes.append(f"Skipped {len(skipped):,} records that could not be built: {shown}{more}")
+    return notes

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import platform
+from importlib import metadata
 from typing import Any
 
-from kmip_data.format.hdf5.file import canonical_json
+from kmip_data import __version__
+from kmip_data.files.digests import json_digest
 from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
-from kmip_data.pipelines.engine.workers import Compression
 
 KEY_LENGTH = 12
 
 
-def content_digest(members: Mapping[str, str]) -> str:
-    """SHA-256 (hex) over the paths and digests of the raw members, whatever container they came in."""
-    return hashlib.sha256(canonical_json(dict(members)).encode()).hexdigest()
+def versions_of_bytes() -> dict[str, str]:
+    """Versions of what has a say in the bytes of a build."""
+    import h5py
+
+    return {
+        "kmip-data": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
+        "hdf5": h5py.version.hdf5_version,
+    }
 
 
 def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
@@ -41,7 +49,7 @@ def build_key(
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
     }
-    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:KEY_LENGTH]
+    return json_digest(identity)[:KEY_LENGTH]
 
 
 def build_folder_name(

@@ -6,31 +6,31 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.verify import NOT_PART, VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
+from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import Pipeline, pipeline_of
 from kmip_data.pipelines.engine import run as engine
 from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.finishing.encode import repair_columns
-from kmip_data.pipelines.finishing.finish import protect, read_records, write_split
+from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
+from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.runtime.progress import say
-
-if TYPE_CHECKING:
-    from kmip_data.builds.verify import VerifyReport
-
 
 _STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
 
@@ -67,8 +67,6 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     path = Path(path).absolute()
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
@@ -79,16 +77,8 @@ def repair_build(
     columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
     written = []
     if any(_column_of(problem.file) is None for problem in report.problems):
-        written = _repair_records(
-            path,
-            report,
-            home=home,
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
-            jobs=jobs,
-            quiet=quiet,
-        )
+        raw_options = {"archives": archives, "offline": offline, "accept_license": accept_license}
+        written = _repair_records(path, report, home or Home.locate(), raw_options, jobs=jobs, quiet=quiet)
     if columns:
         # They need no raw files: they are computed from the shards, which are sound by now.
         written += repair_columns(Build(path, read_card(path)), columns, jobs=jobs, quiet=quiet)
@@ -104,17 +94,13 @@ def _column_of(file: str) -> str | None:
 def _repair_records(
     path: Path,
     report: VerifyReport,
+    home: Home,
+    raw_options: Mapping[str, Any],
     *,
-    home: Home | None,
-    archives: Sequence[Path],
-    offline: bool,
-    accept_license: bool | None,
     jobs: int | None,
     quiet: bool,
 ) -> list[str]:
     """Repair card, shards and splits from the raw files."""
-    from kmip_data.pipelines.raw.obtain import obtain_raw
-
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
     compression = card.parameters.get("compression")
@@ -125,14 +111,13 @@ def _repair_records(
         raw = obtain_raw(
             pipeline.manifest,
             pipeline,
-            home or Home.locate(),
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
+            home,
             sample=card.sample,
             sample_limit=params.limit if card.sample else None,
             quiet=quiet,
+            **raw_options,
         )
+        built_as: dict[str, Any] = {"jobs": jobs, "compression": compression, "quiet": quiet}
         key = build_key(pipeline, params, raw, compression)
         if key != _stored_key(path, card):
             raise CheckFailed(
@@ -149,36 +134,16 @@ def _repair_records(
                 files.remove_file(path / CARD_NAME)
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name], path) for name in names]
-                card = engine.run_build(
-                    pipeline,
-                    params,
-                    asked,
-                    raw,
-                    path,
-                    key=key,
-                    jobs=jobs,
-                    compression=compression,
-                    quiet=quiet,
-                )
+                card = engine.run_build(pipeline, params, asked, raw, path, key=key, **built_as)
                 return [CARD_NAME, *(shard.file for shard in card.shards)]
             shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
             files.make_folder(path / "shards", root=path)
-            results = engine.rebuild_units(
-                pipeline,
-                params,
-                raw,
-                path,
-                shards,
-                key=key,
-                jobs=jobs,
-                compression=compression,
-                quiet=quiet,
-            )
+            results = engine.rebuild_units(pipeline, params, raw, path, shards, key=key, **built_as)
             for i, entry in shards.items():
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)
             # By digest, because verify leaves splits out where a shard cannot be read.
-            splits = [entry for entry in card.splits.values() if not _is_whole(path, entry)]
+            splits = [entry for entry in card.splits.values() if not _is_whole(path / entry.file, entry)]
             _repair_splits(pipeline, path, card, splits, raw.path)
             _repair_page(path, card)
             engine.remove_work(path)
@@ -187,16 +152,13 @@ def _repair_records(
 
 def _remove_strays(path: Path, *, quiet: bool) -> None:
     """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     with build_lock(path, quiet=quiet):
         files.refuse_links(path)
         for problem in verify_build(path).problems:  # another process may have built there meanwhile
             stray = path / problem.file
             if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
                 files.remove_file(stray, root=path)
-                if not quiet:
-                    say(f"removed {stray}: not part of the build")
+                say(f"removed {stray}: not part of the build", quiet=quiet)
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
@@ -229,8 +191,7 @@ def _repair_page(path: Path, card: Card) -> None:
         files.write_file(path / PAGE_NAME, page)
 
 
-def _is_whole(path: Path, entry: SplitEntry) -> bool:
-    file = path / entry.file
+def _is_whole(file: Path, entry: SplitEntry) -> bool:
     return file.is_file() and sha256_file(file)[0] == entry.sha256
 
 
@@ -255,8 +216,6 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
 
 def _stored_key(path: Path, card: Card) -> str:
     """Return the build key that the shards themselves carry; the card's where none can be read."""
-    from kmip_data.format.reader import Shard
-
     for entry in card.shards:
         with contextlib.suppress(DamagedInput):
             return Shard(path / entry.file).build_key

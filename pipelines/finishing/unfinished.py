@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.files.small import read_small
 from kmip_data.format.card import CARD_NAME
-from kmip_data.pipelines.engine.journal import MAX_JOURNAL_BYTES
+from kmip_data.pipelines.engine.journal import planned_units
 from kmip_data.pipelines.engine.run import JOURNAL, WORK
 
 
@@ -36,16 +33,7 @@ class UnfinishedBuild:
 def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
     """Return all unfinished builds under ``home``, by folder name."""
     return [
-        UnfinishedBuild(folder, len(list(folder.glob("shards/*.h5"))), _planned(folder))
+        UnfinishedBuild(folder, len(list(folder.glob("shards/*.h5"))), planned_units(folder / WORK / JOURNAL))
         for folder in sorted(home.built.glob("*"))
         if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file()
     ]
-
-
-def _planned(folder: Path) -> int | None:
-    """Read the number of units from the journal, which may be in the hands of a running build."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        for line in read_small(folder / WORK / JOURNAL, MAX_JOURNAL_BYTES).splitlines():
-            if b'"units"' in line:
-                return int(json.loads(line)["units"])
-    return None

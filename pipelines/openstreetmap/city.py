@@ -9,17 +9,17 @@ from typing import Any
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.disk import left_in
+from kmip_data.format.writer import Compression
 from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
 from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import EngineName, check_engine
-from kmip_data.pipelines.engine.workers import Compression
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.pipeline import OpenStreetMapPipeline
 from kmip_data.pipelines.openstreetmap.sources import obtain_city
 from kmip_data.pipelines.parameters import check_sample
 from kmip_data.pipelines.raw.copies import discard, remove_copy
-from kmip_data.pipelines.raw.licences import show_licence
+from kmip_data.pipelines.raw.license import show_license
 from kmip_data.pipelines.recipes import check_name
 
 
@@ -72,7 +72,7 @@ def build_city(
     check_engine(engine, scheduler)
     home = home or Home.locate()
     if not quiet:
-        show_licence(manifest)
+        show_license(manifest)
     with signals.terminable():
         copy, new = obtain_city(
             manifest, source, home, network_type=params.network_type, offline=offline, quiet=quiet

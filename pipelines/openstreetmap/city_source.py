@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kmip_data.errors import UsageError
+from kmip_data.strict import Strict
 
 
-class CitySource(BaseModel):
+class CitySource(Strict):
     """What a city is built from. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     osm_file: Path | None = Field(
         default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"

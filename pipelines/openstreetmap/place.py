@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, LAND_USE
 
 

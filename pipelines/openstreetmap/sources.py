@@ -8,7 +8,10 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home, open_target
 from kmip_data.errors import UsageError
-from kmip_data.files.disk import require_room, sha256_file, write_json, writing
+from kmip_data.files.changes import write_json
+from kmip_data.files.digests import sha256_file
+from kmip_data.files.disk import require_room
+from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import ValidationError, field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small import first_fault, read_small
+from kmip_data.strict import Strict
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
@@ -23,10 +24,8 @@ ONEWAY: Final = ("False", "True")
 REVERSED: Final = ("False", "True", "[False, True]")
 
 
-class Vocabulary(BaseModel):
+class Vocabulary(Strict):
     """The category of each one-hot column, in order; a city with fewer leaves the last columns zero."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     landuse: tuple[str, ...]
     lanes: tuple[str, ...]

@@ -10,26 +10,27 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.disk import CHUNK, fsync_path, write_json, writing
+from kmip_data.files.changes import fsync_path, write_json
+from kmip_data.files.digests import content_digest
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_small
+from kmip_data.files.small import open_regular, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.finishing.identity import content_digest
+from kmip_data.strict import Strict
+from kmip_data.wording import timestamp
 
 RECEIPT_NAME = "receipt.json"
 _PREFIX = "members-"
@@ -38,25 +39,21 @@ _STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
 _FLUSH_THREADS = 16
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class StoredMember(_Strict):
+class StoredMember(Strict):
     """Digest and size of one member."""
 
     sha256: str
     bytes: int
 
 
-class StoredSource(_Strict):
+class StoredSource(Strict):
     """Where the members of one source came from."""
 
     receipt: Receipt
     downloaded: bool = False
 
 
-class CopyReceipt(_Strict):
+class CopyReceipt(Strict):
     """``receipt.json`` of a copy."""
 
     version: Literal[1] = 1
@@ -118,6 +115,11 @@ def _name(digest: str) -> str:
     return _PREFIX + digest[:12]
 
 
+def local_source(name: str, origin: str, members: Mapping[str, str], size: int) -> StoredSource:
+    """Describe files of ``size`` bytes that were made or copied here, not downloaded."""
+    return StoredSource(receipt=Receipt(name=name, origin=origin, sha256=content_digest(members), bytes=size))
+
+
 def list_copies(folder: Path) -> list[RawCopy]:
     """All finished copies below ``folder``, by name; those without a valid receipt are left out."""
     copies = []
@@ -175,7 +177,7 @@ def store(
             name: StoredMember(sha256=digest, bytes=(staged / name).stat().st_size)
             for name, digest in members.items()
         },
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        time=timestamp(),
         sample=None if sample is None else dict(sample),
     )
     if RECEIPT_NAME in members:
@@ -202,6 +204,11 @@ def store(
     return RawCopy(target, receipt)
 
 
+def discard(folder: Path) -> None:
+    """Remove the raw folder of a dataset of the user's own if nothing is left in it."""
+    files.remove_empty(folder)
+
+
 def _make_way(target: Path, members: Collection[str]) -> None:
     """Remove a damaged copy, member by member; refuse one in which files of somebody else lie."""
     ours = {target / name for name in (*members, RECEIPT_NAME)}
@@ -223,11 +230,6 @@ def remove_copy(copy: RawFolder) -> None:
     files.remove_files(copy.path.parent, names, folders=[folder])
 
 
-def discard(folder: Path) -> None:
-    """Remove the raw folder of a dataset of the user's own if nothing is left in it."""
-    files.remove_empty(folder)
-
-
 def _flush(folder: Path, members: Collection[str]) -> None:
     """Make the members below ``folder`` and all folder names durable.
 
@@ -245,20 +247,11 @@ def _flush(folder: Path, members: Collection[str]) -> None:
 def _check(path: Path, member: StoredMember) -> str | None:
     """Return what is wrong with a member, if anything."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_regular(path, follow=False) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != member.bytes:
+                return f"{path.name}: {size} bytes instead of {member.bytes}"
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        return f"{path.name}: {error.strerror}"
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return f"{path.name}: not a plain file"
-        if status.st_size != member.bytes:
-            return f"{path.name}: {status.st_size} bytes instead of {member.bytes}"
-        digest = hashlib.sha256()
-        while piece := os.read(descriptor, CHUNK):
-            digest.update(piece)
-    except OSError as error:
-        return f"{path.name}: {error.strerror}"
-    finally:
-        os.close(descriptor)
-    return None if digest.hexdigest() == member.sha256 else f"{path.name}: another SHA-256"
+        return f"{path.name}: {error.strerror or error}"
+    return None if digest == member.sha256 else f"{path.name}: another SHA-256"

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import write_json
+from kmip_data.files.changes import write_json
+from kmip_data.files.digests import content_digest
+from kmip_data.files.small import read_model
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.finishing.identity import content_digest
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.runtime.progress import say
+from kmip_data.strict import Strict
+from kmip_data.wording import timestamp
 
 PIN_NAME = "pinned.json"
 
 
-class Pin(BaseModel):
+class Pin(Strict):
     """``raw/<dataset>/pinned.json``: the content, because mirrors pack the same members anew."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1] = 1
     content_digest: str
@@ -41,18 +40,15 @@ def read_pin(folder: Path) -> Pin | None:
         There is a pin that cannot be read: without it anything would be the first again.
     """
     path = folder / PIN_NAME
-    try:
-        return Pin.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError, ValueError) as error:
-        raise DamagedInput(
-            f"{path} is damaged.",
+    with contextlib.suppress(FileNotFoundError):
+        return read_model(
+            path,
+            Pin,
+            "is damaged",
             expected="the digest of the first complete download",
-            found=str(error).partition("\n")[0],
-            left="nothing was changed",
             next=f"rm {path} (the next complete download is pinned then)",
-        ) from error
+        )
+    return None
 
 
 def pin_first(manifest: Manifest, folder: Path, raw: RawFolder, *, quiet: bool) -> None:
@@ -66,11 +62,11 @@ def pin_first(manifest: Manifest, folder: Path, raw: RawFolder, *, quiet: bool) 
         content_digest=content_digest(raw.members),
         members=len(raw.members),
         sources={entry.name: f"{entry.origin}, sha256 {entry.sha256}" for entry in raw.receipts},
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        time=timestamp(),
     )
     write_json(folder / PIN_NAME, pin.model_dump())
-    if not quiet:
-        say(f"pinned {manifest.name}: content {pin.content_digest[:12]}…, which later downloads must have")
+    text = f"pinned {manifest.name}: content {pin.content_digest[:12]}…, which later downloads must have"
+    say(text, quiet=quiet)
 
 
 def compare_with_pin(folder: Path, members: Mapping[str, str], *, command: str) -> None:

@@ -9,18 +9,17 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
-from kmip_data.files.disk import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Manifest, Source
-from kmip_data.pipelines.archives.entries import Archive
+from kmip_data.pipelines.archives.entries import Archive, Plan
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.download.fetch import fetch_source, unavailable
-from kmip_data.pipelines.download.receipts import read_receipt
+from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
-from kmip_data.pipelines.raw.licences import require_agreement, show_licence
+from kmip_data.pipelines.raw.license import require_agreement, show_license
 from kmip_data.pipelines.raw.package_files import find_packaged
-from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.pipelines.raw.recognition import recognise
 from kmip_data.runtime.progress import say
 
 _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
@@ -49,9 +48,12 @@ class Request:
         return self.manifest.sources or (Source(name=self.manifest.name, mirrors=()),)
 
     def say(self, text: str) -> None:
-        """Print a line on stderr."""
-        if not self.quiet:
-            say(text)
+        """Print a line on stderr, unless quiet."""
+        say(text, quiet=self.quiet)
+
+    def content_of(self, source: Source) -> Content:
+        """What a source holds."""
+        return source.content or self.manifest.content
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,9 @@ def gather_inputs(request: Request) -> list[Input]:
     return [inputs[source.name] for source in request.sources]
 
 
-def _content(manifest: Manifest, source: Source) -> Content:
-    return source.content or manifest.content
-
-
-def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool = False) -> Plan:
+def _plan(archive: Archive, source: Source, request: Request, *, known: bool = False) -> Plan:
     """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
-    content = _content(manifest, source)
+    content = request.content_of(source)
     bare = source.container == "file" or archive.path.name == content.anchor
     if bare and not isinstance(archive, FolderArchive):
         # As it is, also where it could be opened: a .pt file is a zip.
@@ -88,7 +86,7 @@ def _plan(archive: Archive, source: Source, manifest: Manifest, *, known: bool =
     try:
         return recognise(archive, content)
     except DamagedInput:
-        for other in () if source.content else manifest.alternatives:
+        for other in () if source.content else request.manifest.alternatives:
             with contextlib.suppress(DamagedInput):
                 return recognise(archive, other)
         raise
@@ -108,7 +106,7 @@ def _given(request: Request) -> list[Input]:
             if any(entry.source == other.source for other in inputs):
                 raise UsageError(
                     f"Two of the given archives are {entry.source.name}.",
-                    expected="one --archive a source",
+                    expected="one --archive per source",
                     found=", ".join(map(str, request.archives)),
                     left="nothing was changed",
                     next="give one of them",
@@ -128,7 +126,7 @@ def _by_exclusion(
     if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
         raise error
     request.say(f"using {path} as {left[0].name}")
-    return _input(left[0], _plan(BareFile(path), left[0], request.manifest, known=True))
+    return _input(left[0], _plan(BareFile(path), left[0], request, known=True))
 
 
 def _recognise_path(path: Path, request: Request) -> list[Input]:
@@ -138,7 +136,8 @@ def _recognise_path(path: Path, request: Request) -> list[Input]:
     missing = [source for source in request.sources if all(source != e.source for e in found)]
     if isinstance(archive, FolderArchive) and missing:
         inner_errors: list[KmipDataError] = []
-        for inside in map(open_archive, _files_in(path)):
+        files = sorted(inner for inner in path.iterdir() if inner.is_file())
+        for inside in map(open_archive, files[:_MAX_INNER]):
             if not isinstance(inside, BareFile):
                 inputs, refused = _recognise_sources(inside, missing, request)
                 found += inputs
@@ -171,16 +170,12 @@ def _recognise_sources(
     errors: list[KmipDataError] = []
     for source in sources:
         try:
-            plan = _plan(archive, source, request.manifest)
+            plan = _plan(archive, source, request)
         except (DamagedInput, UsageError) as error:
             errors.append(error)
         else:
             inputs.append(_input(source, plan))
     return inputs, errors
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())[:_MAX_INNER]
 
 
 def _input(source: Source, plan: Plan) -> Input:
@@ -193,24 +188,22 @@ def _input(source: Source, plan: Plan) -> Input:
 def _download(request: Request, source: Source, missing: Sequence[Source]) -> Input:
     """Return a source from ``raw/<dataset>/``, downloaded first where it is missing."""
     manifest, target = request.manifest, request.folder / source.name
-    content = _content(manifest, source)
+    content = request.content_of(source)
+    receipt = read_receipt(target)
+    if target.is_file() and receipt is None:
+        request.say(f"{target} has no receipt: it is taken as a local archive")
+        return _input(source, _plan(open_archive(target), source, request, known=True))
+    if target.is_file() and (receipt := verified_receipt(target)):
+        return _downloaded(open_archive(target), receipt, source, request)
     if target.is_file():
-        receipt = read_receipt(target)
-        if receipt is None:
-            request.say(f"{target} has no receipt: it is taken as a local archive")
-            return _input(source, _plan(open_archive(target), source, manifest, known=True))
-        if sha256_file(target) == (receipt.sha256, receipt.bytes):
-            stored = StoredSource(receipt=receipt, downloaded=True)
-            return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
         request.say(f"{target} differs from its receipt and is downloaded again")
     if packaged := find_packaged(source, dataset=manifest.name):
         path, receipt = packaged
-        stored = StoredSource(receipt=receipt, downloaded=True)
-        return Input(source, _plan(BareFile(path), source, manifest, known=True), stored)
+        return _downloaded(BareFile(path), receipt, source, request)
     if request.offline:
         raise not_here(request, missing)
     if request.quiet:
-        show_licence(manifest)
+        show_license(manifest)
     require_agreement(manifest, request.home, request.accept_license)
 
     def check(path: Path) -> None:
@@ -227,11 +220,15 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
         max_bytes=content.max_total_bytes,
         check=check,
     )
-    stored = StoredSource(receipt=receipt, downloaded=True)
-    return Input(source, _plan(open_archive(target), source, manifest, known=True), stored)
+    return _downloaded(open_archive(target), receipt, source, request)
+
+
+def _downloaded(archive: Archive, receipt: Receipt, source: Source, request: Request) -> Input:
+    plan = _plan(archive, source, request, known=True)
+    return Input(source, plan, StoredSource(receipt=receipt, downloaded=True))
 
 
 def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
     """Return the error for sources that are missing while offline."""
-    anchor = _content(request.manifest, sources[0]).anchor
+    anchor = request.content_of(sources[0]).anchor
     return unavailable(request.manifest.name, sources, anchor=anchor, command=request.command)

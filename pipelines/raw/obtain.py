@@ -9,7 +9,7 @@ from typing import Any
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move
-from kmip_data.files.disk import writing
+from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import write_members
@@ -18,8 +18,7 @@ from kmip_data.pipelines.download.receipts import discard_download
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
-from kmip_data.pipelines.raw.licences import show_licence
-from kmip_data.pipelines.raw.package_files import is_packaged
+from kmip_data.pipelines.raw.license import show_license
 from kmip_data.pipelines.raw.samples import obtain_sample
 from kmip_data.wording import counted
 
@@ -36,18 +35,9 @@ def obtain_raw(
     sample_limit: int | None = None,
     quiet: bool = False,
 ) -> RawFolder:
-    """Return a folder with verified raw members; bring them in first where they are missing.
+    """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
-    Parameters
-    ----------
-    archives
-        Local copies of the sources: zip, tar or folder, recognised by content.
-    offline
-        Open no socket.
-    accept_license
-        See :func:`kmip_data.pipelines.raw.licences.require_agreement`.
-    sample, sample_limit
-        Generate a miniature in the upstream layout instead.
+    Parameters are those of :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
@@ -64,9 +54,7 @@ def obtain_raw(
     """
     if sample:
         return obtain_sample(home, pipeline, sample_limit, quiet=quiet).raw_folder()
-    request = Request(
-        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="build"
-    )
+    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "build")
     return _obtain(request, whole=False).raw_folder()
 
 
@@ -84,19 +72,17 @@ def fetch_dataset(
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
     """
-    request = Request(
-        manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, command="fetch"
-    )
+    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "fetch")
     return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
 
 
 def _obtain(request: Request, *, whole: bool) -> RawCopy:
     if not request.quiet:
-        show_licence(request.manifest)
+        show_license(request.manifest)
     if not request.archives:
         if copy := _reuse(request, whole=whole):
             return copy
-        needed = [source for source in request.sources if not is_packaged(source)]
+        needed = [source for source in request.sources if not source.packaged]
         if request.offline and needed and not request.folder.exists():
             raise not_here(request, request.sources)
     with locked(request.folder, quiet=request.quiet):
@@ -116,8 +102,7 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
     best = best or [copy for copy in copies if copy.downloaded]
     if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
         return None
-    choice = best or copies
-    choice = [copy for copy in choice if copy.downloaded] or choice
+    choice = [copy for copy in best if copy.downloaded] or best or copies
     if not choice:
         return None
     if len(choice) > 1:

@@ -11,10 +11,10 @@ from typing import Final
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.disk import CHUNK, require_room, writing
-from kmip_data.format.card import Receipt
-from kmip_data.pipelines.finishing.identity import content_digest
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
+from kmip_data.files.digests import CHUNK
+from kmip_data.files.disk import require_room
+from kmip_data.files.errors import writing
+from kmip_data.pipelines.raw.copies import RawCopy, discard, list_copies, local_source, locked, staging, store
 
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
 
@@ -22,40 +22,35 @@ _THREADS: Final = 8  #: files copied at a time; most are small and wait for the 
 def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
-    Hidden files and links to folders are left out; one file may be given in place of a folder.
+    Hidden files and links to folders are left out; one file may be given instead of a folder.
 
     Raises
     ------
     UsageError
         The folder is not given, not there, or has no such file.
     """
-    wanted = f"a folder of {', '.join(sorted(suffixes))} files, as {option} names it"
+    names = ", ".join(sorted(suffixes))
+
+    def refused(what: str, found: str, next_step: str = f"check the path given to {option}") -> UsageError:
+        wanted = f"a folder of {names} files, as {option} names it"
+        return UsageError(what, expected=wanted, found=found, left="nothing was changed", next=next_step)
+
     if folder is None:
-        raise UsageError(
-            f"{option} is missing.", expected=wanted, found="none", left="nothing was changed",
-            next=f"give {option} DIR",
-        )  # fmt: skip
+        raise refused(f"{option} is missing.", "none", f"give {option} DIR")
     folder = folder.expanduser().absolute()
     if folder.is_file() and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
     if not folder.is_dir():
-        found_there = "a file" if folder.is_file() else "nothing"
-        raise UsageError(
-            f"There is no folder {folder}.", expected=wanted, found=found_there,
-            left="nothing was changed", next=f"check the path given to {option}",
-        )  # fmt: skip
+        raise refused(f"There is no folder {folder}.", "a file" if folder.is_file() else "nothing")
     found: dict[str, Path] = {}
-    for place, inner, names in os.walk(folder):
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        for name in sorted(names):
+    for place, inner, files in os.walk(folder):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        for name in files:
             path = Path(place, name)
             if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
                 found[path.relative_to(folder).as_posix()] = path
     if not found:
-        raise UsageError(
-            f"{folder} has no file that can be used.", expected=wanted, found="none",
-            left="nothing was changed", next=f"check the path given to {option}",
-        )  # fmt: skip
+        raise refused(f"{folder} has no file that can be used.", "none")
     return dict(sorted(found.items()))
 
 
@@ -99,13 +94,9 @@ def copy_in(
                 with ThreadPoolExecutor(_THREADS) as pool:
                     digests = list(pool.map(_copy, files.values(), (target / name for name in files)))
             members = dict(zip(files, (digest for digest, _ in digests), strict=True))
-            receipt = Receipt(
-                name=dataset,
-                origin=origin,
-                sha256=content_digest(members),
-                bytes=sum(size for _, size in digests),
-            )
-            copy = store(folder, target, members, [StoredSource(receipt=receipt)], dataset=dataset)
+            size = sum(size for _, size in digests)
+            copied = local_source(dataset, origin, members, size)
+            copy = store(folder, target, members, [copied], dataset=dataset)
     except BaseException:
         discard(folder)
         raise

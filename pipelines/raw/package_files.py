@@ -5,19 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from kmip_data.errors import SourceUnavailable
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source
-
-SCHEME: Final = "package:"
-
-
-def is_packaged(source: Source) -> bool:
-    """Whether a package ships the source."""
-    return any(mirror.url.startswith(SCHEME) for mirror in source.mirrors)
+from kmip_data.manifest import PACKAGE, Source
 
 
 def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | None:
@@ -30,23 +22,23 @@ def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | Non
     SourceUnavailable
         The package is not installed, or its version ships another file.
     """
-    mirrors = [mirror for mirror in source.mirrors if mirror.url.startswith(SCHEME)]
+    mirrors = [mirror for mirror in source.mirrors if mirror.url.startswith(PACKAGE)]
     if not mirrors:
         return None
     failures = []
     for mirror in mirrors:
-        package, _, member = mirror.url.removeprefix(SCHEME).partition("/")
+        package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")
         path = _locate(package, member)
         if path is None:
             failures.append(f"{package} is not installed, or has no {member}")
             continue
         digest, size = sha256_file(path)
         origin = f"{package} {importlib.metadata.version(package)}, {member}"
-        if _is_pinned(mirror, digest):
+        if mirror.sha256 in {None, digest}:
             return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
         failures.append(f"{origin} has SHA-256 {digest[:12]}…")
     pinned = mirrors[0]
-    package = pinned.url.removeprefix(SCHEME).partition("/")[0]
+    package = pinned.url.removeprefix(PACKAGE).partition("/")[0]
     raise SourceUnavailable(
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(pinned.sha256 or '')[:12]}… ({pinned.note})",
@@ -54,10 +46,6 @@ def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | Non
         left="nothing was changed",
         next=f"python -m pip install --force-reinstall {pinned.note or package}",
     )
-
-
-def _is_pinned(mirror: Mirror, digest: str) -> bool:
-    return mirror.sha256 is None or mirror.sha256 == digest
 
 
 def _locate(package: str, member: str) -> Path | None:

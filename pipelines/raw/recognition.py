@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.archives.entries import Archive, Entry, Limits
+from kmip_data.pipelines.archives.entries import Archive, Entry, Limits, Plan
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
 
 _MAX_ROOTS = 16
 _MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
 _MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an archive is asked for.
-
-    Attributes
-    ----------
-    root
-        Path inside the archive below which the data lie (``""`` or ending in ``/``).
-    members
-        Path below ``root``, sorted, to the entry of the archive.
-    """
-
-    archive: Archive
-    root: str
-    members: Mapping[str, Entry]
-
-    @property
-    def bytes(self) -> int:
-        """Declared size of all members."""
-        return sum(entry.size for entry in self.members.values())
-
-    def name_of(self, entry: Entry) -> str:
-        """Path of a member below the root."""
-        return entry.name[len(self.root) :]
 
 
 def recognise(archive: Archive, content: Content) -> Plan:

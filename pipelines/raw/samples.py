@@ -8,13 +8,13 @@ from typing import Any
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import move
-from kmip_data.files.disk import sha256_file, writing
-from kmip_data.format.card import Receipt
+from kmip_data.files.digests import sha256_file
+from kmip_data.files.errors import writing
+from kmip_data.pipelines.archives.entries import Plan
 from kmip_data.pipelines.archives.folder import FolderArchive
 from kmip_data.pipelines.base import Pipeline
-from kmip_data.pipelines.finishing.identity import content_digest
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging, store
-from kmip_data.pipelines.raw.recognition import Plan, recognise
+from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
+from kmip_data.pipelines.raw.recognition import recognise
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
@@ -26,7 +26,7 @@ def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *
     Raises
     ------
     UsageError
-        So many records are no miniature, and would fill the disk before anything is built.
+        This many records are not a miniature, and would fill the disk before anything is built.
     """
     if limit is not None and limit > MOST:
         raise UsageError(
@@ -54,20 +54,8 @@ def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *
                 generated.mkdir()
                 pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
             members, size = _move_members(recognise(FolderArchive(generated), manifest.content), stage)
-            receipt = Receipt(
-                name=f"{manifest.name}-sample",
-                origin="generated sample",
-                sha256=content_digest(members),
-                bytes=size,
-            )
-            return store(
-                folder,
-                stage / "0",
-                members,
-                [StoredSource(receipt=receipt)],
-                dataset=manifest.name,
-                sample=made,
-            )
+            made_here = local_source(folder.name, "generated sample", members, size)
+            return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
 
 
 def _move_members(plan: Plan, stage: Path) -> tuple[dict[str, str], int]:

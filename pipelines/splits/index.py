@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.parts import PARTS
 from kmip_data.pipelines.base import Records
-
-PARTS: Final = ("train", "val", "test")
 
 
 def check_partition(lists: Any, rows: int, *, name: str) -> dict[str, NDArray[np.int64]]:

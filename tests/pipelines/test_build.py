@@ -21,12 +21,13 @@ from support.toy_pipeline import (
 from kmip_data.builds.home import Build, Home, find_build, list_builds, open_target
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.files.digests import content_digest
 from kmip_data.format.card import read_card
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split, repair_build
-from kmip_data.pipelines.finishing.identity import build_folder_name, build_key, content_digest
+from kmip_data.pipelines.finishing.identity import build_folder_name, build_key
 from kmip_data.pipelines.raw import obtain as raw_module
 
 

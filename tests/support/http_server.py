@@ -204,29 +204,6 @@ def drip(data: bytes, every: float = 0.05) -> Behaviour:
     return step
 
 
-def drip_header(every: float = 0.05) -> Behaviour:
-    """Send a header that never ends."""
-
-    def step(handler: Handler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        while not handler.server.held.wait(every):
-            handler.wfile.write(b"x")
-
-    return step
-
-
-def drip_chunk(every: float = 0.05) -> Behaviour:
-    """Send a good beginning, and then the size of a chunk that never ends."""
-
-    def step(handler: Handler) -> None:
-        handler.head(200, None, Transfer_Encoding="chunked", Content_Type="application/zip")
-        handler.wfile.write(b"400\r\nPK\3\4" + bytes(1020) + b"\r\n")
-        while not handler.server.held.wait(every):
-            handler.wfile.write(b"0")
-
-    return step
-
-
 @contextlib.contextmanager
 def dripping_handshake(every: float = 0.05) -> Iterator[str]:
     """Listen and drip a TLS record that never ends; gives an https address."""

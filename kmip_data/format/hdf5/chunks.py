@@ -35,13 +35,11 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
     """
     shape, chunks = dataset.shape, dataset.chunks
     if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):
-        msg = f"chunks {chunks} of {shape}, which are not whole rows"
-        raise ValueError(msg)
+        raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
     plan = dataset.id.get_create_plist()
     filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
     if filters not in _PIPELINES:
-        msg = f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)"
-        raise ValueError(msg)
+        raise ValueError(f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)")
     rows = chunks[axis]
     size = math.prod(chunks) * dataset.dtype.itemsize
     firsts = range(start // rows * rows, stop, rows)
@@ -49,8 +47,7 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
         for first in firsts:
             announced = _announced_size(_stored(dataset, axis, first))
             if announced != size:
-                msg = f"a zstd chunk that announces {announced} bytes, expected {size:,}"
-                raise ValueError(msg)
+                raise ValueError(f"a zstd chunk that announces {announced} bytes, expected {size:,}")
         part: NDArray[Any] = dataset[:, start:stop] if axis else dataset[start:stop]
         return part
     blocks = []
@@ -65,12 +62,10 @@ def _stored(dataset: h5py.Dataset, axis: int, first: int) -> bytes:
     """Compressed bytes of the chunk that starts with row ``first``."""
     offset = tuple(first if i == axis else 0 for i in range(len(dataset.shape)))
     if not dataset.id.get_chunk_info_by_coord(offset).size:
-        msg = f"no chunk at row {first:,}"
-        raise ValueError(msg)
+        raise ValueError(f"no chunk at row {first:,}")
     skipped, stored = dataset.id.read_direct_chunk(offset)
     if skipped:
-        msg = f"a chunk at row {first:,} that skips filters"
-        raise ValueError(msg)
+        raise ValueError(f"a chunk at row {first:,} that skips filters")
     return bytes(stored)
 
 
@@ -83,8 +78,7 @@ def inflate(stored: bytes, size: int) -> bytes:
         raise ValueError(str(error)) from error
     if len(data) != size or not inflater.eof:
         found = f"more than {size:,} bytes" if len(data) > size else f"{len(data):,} bytes or no end"
-        msg = f"a gzip chunk of {found}, expected {size:,}"
-        raise ValueError(msg)
+        raise ValueError(f"a gzip chunk of {found}, expected {size:,}")
     return data
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -62,8 +61,3 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
             found=f"{len(data):,} bytes",
         )
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
-
-
-def canonical_json(value: Mapping[str, Any] | str) -> str:
-    """JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

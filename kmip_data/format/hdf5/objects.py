@@ -92,11 +92,8 @@ class Survey:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
             kind = links.get_info(link).type
             if kind != h5l.TYPE_HARD:
-                _refuse(
-                    "holds a link",
-                    "groups and datasets only",
-                    f"{_LINK_NAMES.get(kind, 'a user-defined link')} at {child[:80]!r}",
-                )
+                found = _LINK_NAMES.get(kind, "a user-defined link")
+                _refuse("holds a link", "groups and datasets only", f"{found} at {child[:80]!r}")
             target = h5o.open(group, link)
             if isinstance(target, h5g.GroupID):
                 self.group(target, child, depth + 1)
@@ -110,28 +107,21 @@ class Survey:
         """Check what groups and datasets have in common: one name each, few and small attributes."""
         address = int(h5o.get_info(target).addr)
         if address in self.seen:
-            _refuse(
-                "holds an object twice", "one name for each object", f"a second hard link at {name[:80]!r}"
-            )
+            found = f"a second hard link at {name[:80]!r}"
+            _refuse("holds an object twice", "one name for each object", found)
         self.seen.add(address)
         if len(self.seen) > MAX_OBJECTS:
             _refuse("holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
         count = h5a.get_num_attrs(target)
         if count > MAX_ATTRIBUTES:
-            _refuse(
-                "has too many attributes",
-                f"at most {MAX_ATTRIBUTES} an object",
-                f"{count:,} at {name[:80]!r}",
-            )
+            found = f"{count:,} at {name[:80]!r}"
+            _refuse("has too many attributes", f"at most {MAX_ATTRIBUTES} per object", found)
         for index in range(count):
             attribute = h5a.open(target, index=index)
             size = attribute.get_storage_size()
             if size > MAX_ATTRIBUTE_BYTES:
-                _refuse(
-                    "has a huge attribute",
-                    f"at most {MAX_ATTRIBUTE_BYTES:,} bytes",
-                    f"{size:,} bytes at {name[:80]!r}",
-                )
+                found = f"{size:,} bytes at {name[:80]!r}"
+                _refuse("has a huge attribute", f"at most {MAX_ATTRIBUTE_BYTES:,} bytes", found)
             _ = attribute.dtype  # raises here, not while it is read, if the type makes no sense
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
@@ -150,12 +140,8 @@ class Survey:
             isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         ):
             code = kind.get_class()
-            found = TYPE_NAMES.get(code, f"type class {code}")
-            _refuse(
-                "holds data of a type that is not read",
-                "numbers and fixed-length text",
-                f"{found} at {shown}",
-            )
+            found = f"{TYPE_NAMES.get(code, f'type class {code}')} at {shown}"
+            _refuse("holds data of a type that is not read", "numbers and fixed-length text", found)
         space = dataset.get_space()
         if space.get_simple_extent_type() == h5s.NULL:
             _refuse("holds a dataset without data", "a shape", f"a null dataspace at {shown}")
@@ -170,11 +156,8 @@ class Survey:
         for index in range(plan.get_nfilters()):
             code = plan.get_filter(index)[0]
             if code not in self.allowed:
-                _refuse(
-                    "uses an unknown filter",
-                    f"no filter but {', '.join(sorted(self.allowed.values()))}",
-                    f"filter {code} at {shown}",
-                )
+                expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
+                _refuse("uses an unknown filter", expected, f"filter {code} at {shown}")
             self.needs_zstd |= code == FILTER_CODES["zstd"]
 
     def sizes(
@@ -190,11 +173,8 @@ class Survey:
         if layout == h5d.CONTIGUOUS and declared:
             end = (stored.offset or 0) + declared
             if stored.offset is None or kept != declared or end > self.size:
-                _refuse(
-                    what,
-                    f"data inside the file's {self.size:,} bytes",
-                    f"{declared:,} bytes declared at {shown}",
-                )
+                expected = f"data inside the file's {self.size:,} bytes"
+                _refuse(what, expected, f"{declared:,} bytes declared at {shown}")
             return
         if layout == h5d.CHUNKED:
             chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
@@ -202,8 +182,5 @@ class Survey:
                 _refuse(what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}")
         self.excess += max(0, declared - kept * MAX_RATIO)
         if kept > self.size or self.excess > FREE_BYTES:
-            _refuse(
-                what,
-                f"at most {MAX_RATIO:,} times what is stored",
-                f"{declared:,} bytes declared, {kept:,} stored at {shown}",
-            )
+            found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
+            _refuse(what, f"at most {MAX_RATIO:,} times what is stored", found)

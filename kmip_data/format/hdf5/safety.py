@@ -114,8 +114,7 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
         isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
     )
     if not fixed or attribute.shape != ():
-        msg = f"{TYPE_NAMES.get(kind.get_class(), 'a number')} of shape {attribute.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"{TYPE_NAMES.get(kind.get_class(), 'a number')} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)
     attribute.read(value)
     found = value.item()

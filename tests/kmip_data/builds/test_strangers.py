@@ -23,7 +23,7 @@ from kmip_data.format.hdf5.file import put_text
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines.finishing import encode
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 COLUMN = f"columns/{ENCODING}/00000.h5"
 
 

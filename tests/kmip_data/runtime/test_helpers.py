@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kmip_data.runtime.helpers import Helpers
+from kmip_data.runtime.helpers import HelperThreads
 
 
 def running():
@@ -16,7 +16,7 @@ def running():
 
 @pytest.fixture
 def helpers():
-    helpers = Helpers(3)
+    helpers = HelperThreads(3)
     yield helpers
     helpers.close()
 
@@ -58,7 +58,7 @@ def test_errors_are_raised_after_all_parts_ended(helpers, broken):
 
 
 def test_without_helpers():
-    helpers = Helpers(0)
+    helpers = HelperThreads(0)
     seen = []
     helpers.run(lambda start, stop: seen.append((start, stop, threading.current_thread())), [0, 3, 7])
     assert seen == [(0, 7, threading.current_thread())]

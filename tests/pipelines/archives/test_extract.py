@@ -21,10 +21,11 @@ from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, go
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.archives.entries import Limits
-from kmip_data.pipelines.archives.extract import extract, open_archive
+from kmip_data.pipelines.archives.extract import open_archive, write_members
+from kmip_data.pipelines.raw.recognition import recognise
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -37,7 +38,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def assert_unpacks(path: Path, target: Path) -> None:
-    digests = extract(open_archive(path), CONTENT, target)
+    digests = write_members(recognise(open_archive(path), CONTENT), target)
     assert list(digests) == sorted(WANTED)
     assert {p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()} == set(WANTED)
     for name, data in WANTED.items():
@@ -182,7 +183,7 @@ def test_mode_bits_are_not_taken_over(tmp_path):
     info = tar_info("toy/parts/1.bin", mode=0o6777)
     good_tar(tmp_path / "b", (info, GOOD["toy/parts/1.bin"]), members=members)
     for name in "ab":
-        extract(open_archive(tmp_path / name), CONTENT, tmp_path / f"target-{name}")
+        write_members(recognise(open_archive(tmp_path / name), CONTENT), tmp_path / f"target-{name}")
         for path in (tmp_path / f"target-{name}").rglob("*.bin"):
             assert path.stat().st_mode & 0o7777 & ~0o644 == 0
 
@@ -210,7 +211,7 @@ def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
     (store / "blob").rename(tmp_path / "outside")
     part.symlink_to(tmp_path / "outside")
     with pytest.raises(DamagedInput, match=r"is a link to .*outside, which is outside"):
-        extract(open_archive(tmp_path / "mine"), CONTENT, tmp_path / "second")
+        write_members(recognise(open_archive(tmp_path / "mine"), CONTENT), tmp_path / "second")
     assert not (tmp_path / "second").exists()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     part.unlink()
@@ -236,7 +237,9 @@ def test_a_folder_may_hold_anything_else(tmp_path):
 )
 def test_real_archives(tmp_path, dataset, file, count):
     path = shared_data(file)
-    digests = extract(open_archive(path), load_manifest(dataset).content, tmp_path / "target")
+    digests = write_members(
+        recognise(open_archive(path), load_manifest(dataset).content), tmp_path / "target"
+    )
     assert len(digests) == count
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -258,7 +261,7 @@ def test_a_hostile_archive_leaves_nothing(tmp_path, name):
     build(path)
     before = tree(tmp_path)
     with pytest.raises(DamagedInput) as caught:
-        extract(open_archive(path), CONTENT, tmp_path / "home" / "target")
+        write_members(recognise(open_archive(path), CONTENT), tmp_path / "home" / "target")
     assert message in str(caught.value)
     assert "archive.dat" in str(caught.value)
     assert caught.value.exit_code == 4
@@ -275,9 +278,10 @@ sys.path.insert(0, sys.argv[3])
 from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.archives.entries import Limits
-from kmip_data.pipelines.archives.extract import extract, open_archive
+from kmip_data.pipelines.archives.extract import open_archive, write_members
+from kmip_data.pipelines.raw.recognition import recognise
 try:
-    extract(open_archive(Path(sys.argv[1])), CONTENT, Path(sys.argv[2]))
+    write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
     end = "accepted"
 except DamagedInput:
     end = "refused"
@@ -292,7 +296,7 @@ HEAVY = [
 @pytest.mark.parametrize("name", HEAVY)
 def test_bombs_are_refused_in_little_memory(tmp_path, name):
     ATTACKS[name][0](tmp_path / "archive.dat")
-    tests = Path(__file__).resolve().parents[1]
+    tests = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", MEASURE, tmp_path / "archive.dat", tmp_path / "target", tests]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     end, peak, seconds = json.loads(done.stdout)
@@ -304,7 +308,7 @@ def test_bombs_are_refused_in_little_memory(tmp_path, name):
 def test_a_large_good_archive_needs_little_memory(tmp_path):
     members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
     good_tar(tmp_path / "archive.dat", members=members, mode="w:gz")
-    tests = Path(__file__).resolve().parents[1]
+    tests = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", MEASURE, tmp_path / "archive.dat", tmp_path / "target", tests]
     end, peak, _ = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert end == "accepted"
@@ -314,7 +318,7 @@ def test_a_large_good_archive_needs_little_memory(tmp_path):
 def test_data_of_another_kind_are_described(tmp_path):
     good_zip(tmp_path / "a.zip", members={"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"})
     with pytest.raises(DamagedInput) as caught:
-        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
     text = str(caught.value)
     assert "index.txt and beside it 1 × index.txt, 1 to 20 × parts/*.bin" in text
     assert "other/, top.txt" in text
@@ -324,19 +328,19 @@ def test_an_archive_in_an_archive_is_not_opened(tmp_path):
     good_zip(tmp_path / "inner.zip")
     good_zip(tmp_path / "a.zip", members={"inner.zip": (tmp_path / "inner.zip").read_bytes()})
     with pytest.raises(DamagedInput, match=r"inner\.zip"):
-        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
 
 
 def test_missing_members_are_named(tmp_path):
     good_zip(tmp_path / "a.zip", members={"toy/index.txt": b"x"})
     with pytest.raises(DamagedInput, match=r"0 of parts/\*.bin \(expected 1 to 20\)"):
-        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
 
 
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
     with pytest.raises(UsageError, match="in 2 folders") as caught:
-        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
     assert "'toy/', 'two/'" in str(caught.value)
 
 
@@ -355,7 +359,7 @@ def test_two_copies_in_one_archive_are_a_question(tmp_path):
 def test_a_file_that_is_no_archive(tmp_path, data):
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(DamagedInput, match="neither zip nor tar"):
-        extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
 
 
 def test_a_path_that_is_not_there(tmp_path):
@@ -385,7 +389,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
         try:
             with pytest.raises(OutOfResources):
-                extract(open_archive(tmp_path / "a.zip"), CONTENT, tmp_path / "target")
+                write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
@@ -406,7 +410,7 @@ def _mutations(tmp_path: Path, seeds: range, change) -> None:
         for seed in seeds:
             path.write_bytes(change(bytearray(data), random.Random(seed)))
             with contextlib.suppress(DamagedInput, UsageError):
-                extract(open_archive(path), CONTENT, target)
+                write_members(recognise(open_archive(path), CONTENT), target)
                 assert {p.relative_to(target).as_posix() for p in target.rglob("*.bin")} <= set(WANTED)
                 shutil.rmtree(target)
             assert not target.exists()
@@ -449,7 +453,7 @@ def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):
         at = start + rng.randrange(info.compress_size)
         path.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
         with pytest.raises(DamagedInput):
-            extract(open_archive(path), CONTENT, tmp_path / "target")
+            write_members(recognise(open_archive(path), CONTENT), tmp_path / "target")
         assert not (tmp_path / "target").exists()
 
 

@@ -23,7 +23,7 @@ from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
 from kmip_data.pipelines.finishing.encode import encode_build
 
 pytest.importorskip("distributed")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GRAPHS = 18  # six shards
 SLOW = dict.fromkeys(range(1, GRAPHS, 3), "sleep=0.4")  # each shard takes so long
 ENCODINGS = [parse_encoding("rwse4"), parse_encoding("lappe3")]

@@ -79,7 +79,7 @@ def test_a_full_disk_is_said_and_leaves_a_journal_that_goes_on(
 
     with Journal(tmp_path / "j", "k") as journal:
         monkeypatch.setattr(os, "write", full)
-        with pytest.raises(OutOfResources, match="could not be written") as caught:
+        with pytest.raises(OutOfResources, match="no room to write") as caught:
             journal.append({"unit": 1})
         monkeypatch.undo()
         assert caught.value.exit_code == 6

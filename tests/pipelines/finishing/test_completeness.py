@@ -34,9 +34,9 @@ def split(**sizes: int) -> dict[str, SplitEntry]:
     ("changes", "sizes", "classes", "says"),
     [
         ({}, {}, [1_000] * 5, []),
-        ({"graphs": 100}, {}, [1] * 5, ["100 of the 5,000 graphs", "nodes a graph", "edges a graph"]),
-        ({"nodes": 7_000_000}, {}, [1] * 5, ["1,400.0000 nodes a graph, published are 1,410.3120"]),
-        ({"edges": 2 * MALNET["edges"]}, {}, [1] * 5, ["edges a graph, published are 2,859.9380"]),
+        ({"graphs": 100}, {}, [1] * 5, ["100 of the 5,000 graphs", "nodes per graph", "edges per graph"]),
+        ({"nodes": 7_000_000}, {}, [1] * 5, ["1,400.0000 nodes per graph, published are 1,410.3120"]),
+        ({"edges": 2 * MALNET["edges"]}, {}, [1] * 5, ["edges per graph, published are 2,859.9380"]),
         ({}, {}, [2, 0, 1, 1, 1], ["4 of the 5 classes"]),
         ({}, {"val": 499}, [1] * 5, ["499 of 500 in val of the split upstream"]),
     ],

@@ -14,7 +14,7 @@ from support.http_server import File, serving
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.manifest import Manifest, Mirror, dataset_names, load_manifest
+from kmip_data.manifest import Expected, Manifest, Mirror, dataset_names, load_manifest
 from kmip_data.pipelines import build as builds
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
@@ -57,8 +57,7 @@ def publish(
         content = source.content.model_copy(update={"known_sha256": {}})
         mirrors = (Mirror(url=url, git_blob=git_blob),)
         sources.append(source.model_copy(update={"mirrors": mirrors, "content": content}))
-    expected = manifest.expected.model_copy(update={"graphs": GRAPHS})
-    return manifest.model_copy(update={"sources": tuple(sources), "expected": expected})
+    return manifest.model_copy(update={"sources": tuple(sources), "expected": Expected(graphs=GRAPHS)})
 
 
 def forget_downloads(home: Home) -> None:

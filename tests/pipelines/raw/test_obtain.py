@@ -28,7 +28,7 @@ from kmip_data.errors import (
     SourceUnavailable,
     UsageError,
 )
-from kmip_data.files.disk import sha256_file
+from kmip_data.files.digests import sha256_file
 from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mirror, Source, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.raw.copies import list_copies
@@ -680,7 +680,7 @@ def kill_at(home: Home, archive: Path, call: str, moment: int) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "rename"])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
 @pytest.mark.parametrize("moment", [1, 2, 5])
 def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     archive = small_s3dis(tmp_path / "a.zip")
@@ -693,7 +693,7 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "rename", "open", "mkdir"])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "open", "mkdir"])
 def test_torture_killed_imports(home, tmp_path, call, torture_count):
     archive = small_s3dis(tmp_path / "a.zip")
     for moment in range(1, 51):

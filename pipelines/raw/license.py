@@ -1,32 +1,32 @@
-"""Show a dataset's licence, and have it agreed to before a download that needs agreement."""
+"""Show a dataset's license, and have it agreed to before a download that needs agreement."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-import time
 from typing import Any
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
-from kmip_data.files.disk import write_json, writing
+from kmip_data.files.changes import write_json
+from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import say
+from kmip_data.wording import timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licences.json"
 _YES = {"1", "true", "yes", "y"}
 
 
-def show_licence(manifest: Manifest) -> None:
-    """Print licence and attribution on stderr."""
-    licence = manifest.license
-    say(f"licence of {manifest.name}: {licence.notice} ({licence.url})")
+def show_license(manifest: Manifest) -> None:
+    """Print license and attribution on stderr."""
+    say(f"license of {manifest.name}: {manifest.license.notice} ({manifest.license.url})")
 
 
-def accepted_licences(home: Home) -> dict[str, dict[str, Any]]:
+def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
     """Dataset name to what was agreed to and how; empty when nothing is on record."""
     try:
         record = json.loads(read_small(home.root / RECORD_NAME))
@@ -38,7 +38,7 @@ def accepted_licences(home: Home) -> dict[str, dict[str, Any]]:
 
 
 def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
-    """Return when the licence was agreed to, now or before; an agreement is recorded once.
+    """Return when the license was agreed to, now or before; an agreement is recorded once.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None
     if not manifest.license.agreement:
         return
     terms = {"name": manifest.license.name, "url": manifest.license.url}
-    known = accepted_licences(home).get(manifest.name, {})
+    known = accepted_licenses(home).get(manifest.name, {})
     if {key: known.get(key) for key in terms} == terms:
         return
     how = "flag" if accept else None
@@ -73,15 +73,14 @@ def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None
         )
     with writing(home.root):
         home.root.mkdir(parents=True, exist_ok=True)
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    record = {**accepted_licences(home), manifest.name: {**terms, "how": how, "time": when}}
+    record = {**accepted_licenses(home), manifest.name: {**terms, "how": how, "time": timestamp()}}
     write_json(home.root / RECORD_NAME, record)
 
 
 def _ask(manifest: Manifest) -> bool:
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    licence = manifest.license
-    say(f"{manifest.title}: {licence.notice}\n  {licence.name}\n  {licence.url}")
+    terms = manifest.license
+    say(f"{manifest.title}: {terms.notice}\n  {terms.name}\n  {terms.url}")
     print("Do you agree to these terms? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
     return sys.stdin.readline().strip().lower() in _YES

@@ -11,7 +11,7 @@ import pytest
 from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.raw.licences import accepted_licences, require_agreement, show_licence
+from kmip_data.pipelines.raw.license import accepted_licenses, require_agreement, show_license
 
 
 class Terminal(io.StringIO):
@@ -62,7 +62,7 @@ def test_each_way_to_agree_is_recorded_once(home, shapenet, monkeypatch, how):
         assert shapenet.license.url in screen.getvalue()
     record = json.loads((home.root / "licences.json").read_text())
     assert record["shapenet-part"]["how"] == how
-    assert record == accepted_licences(home)
+    assert record == accepted_licenses(home)
     monkeypatch.delenv("KMIP_DATA_ACCEPT_LICENSE", raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     require_agreement(shapenet, home)
@@ -74,7 +74,7 @@ def test_anything_but_yes_is_no(home, shapenet, monkeypatch, answer):
     at_terminal(monkeypatch, answer)
     with pytest.raises(LicenseNotAccepted):
         require_agreement(shapenet, home)
-    assert accepted_licences(home) == {}
+    assert accepted_licenses(home) == {}
 
 
 def test_false_means_do_not_ask(home, shapenet, monkeypatch):
@@ -114,7 +114,7 @@ def test_other_datasets_need_no_agreement(home):
 
 
 def test_the_notice_goes_to_stderr(shapenet, capsys):
-    show_licence(shapenet)
+    show_license(shapenet)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shapenet.license.notice in shown.err

@@ -1,0 +1,106 @@
+"""The end of every build, made from raw files or from memory: split files, page and, last, the card."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kmip_data.files.changes import write_file
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.schema import FORMAT_VERSION, Schema
+
+
+def write_split_file(
+    folder: Path,
+    name: str,
+    encoded: tuple[bytes, Mapping[str, str]],
+    sizes: Mapping[str, tuple[int, int, int]],
+    *,
+    rule: str,
+    parameters: Mapping[str, Any],
+    note: str = "",
+) -> SplitEntry:
+    """Write ``splits/<name>.h5`` and describe it for the card.
+
+    Parameters
+    ----------
+    encoded
+        Bytes of the file and part to the digest of its keys, as :mod:`kmip_data.format.splits` gives them.
+    sizes
+        Part to its graphs, nodes and edges.
+    """
+    data, digests = encoded
+    file = f"splits/{name}.h5"
+    write_file(folder / file, data, root=folder)
+    return SplitEntry(
+        file=file,
+        sha256=hashlib.sha256(data).hexdigest(),
+        rule=rule,
+        parameters=dict(parameters),
+        parts={
+            part: SplitPart(graphs=graphs, nodes=nodes, edges=edges, digest=digests[part])
+            for part, (graphs, nodes, edges) in sizes.items()
+        },
+        note=note,
+    )
+
+
+def protect(path: Path) -> None:
+    """Take the write permission off a finished shard: readers map it and trust that it does not change."""
+    with contextlib.suppress(OSError):  # some network file systems have no permissions
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, os.fstat(descriptor).st_mode & ~0o222)
+        finally:
+            os.close(descriptor)
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write the README, then the card: from here on the build is finished."""
+    write_file(folder / PAGE_NAME, render_card(card).encode())
+    write_file(folder / CARD_NAME, card.to_json().encode())
+
+
+def finish(
+    folder: Path,
+    schema: Schema,
+    shards: Iterable[ShardEntry],
+    splits: Mapping[str, SplitEntry],
+    statistics: Mapping[str, Any],
+    classes: Mapping[str, Mapping[str, list[int]]],
+    **about: Any,
+) -> Card:
+    """Protect the shards and write page and card, with all that follows from what is on disk.
+
+    Parameters
+    ----------
+    splits
+        The first is the default.
+    statistics
+        Of all records, as :func:`kmip_data.graphs.statistics.summarise` gives them.
+    classes
+        Split and part to how often each class occurs there.
+    **about
+        The other fields of the card.
+    """
+    rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
+    card = Card(
+        format_version=FORMAT_VERSION,
+        data_schema=json.loads(schema.to_json()),
+        default_split=next(iter(splits), ""),
+        shards=list(shards),
+        splits=dict(splits),
+        counts={name: rest.pop(name) for name in ("graphs", "nodes", "edges")},
+        statistics=rest,
+        **about,
+    )
+    for shard in card.shards:
+        protect(folder / shard.file)
+    write_card(folder, card)
+    return card
