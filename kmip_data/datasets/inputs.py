@@ -15,8 +15,8 @@ from kmip_data.datasets.city_columns import Coordinates, city_inputs, input_name
 from kmip_data.datasets.points import feature_views
 from kmip_data.datasets.small_graphs import LocalDegreeProfile
 from kmip_data.errors import UsageError
+from kmip_data.files.digests import canonical_json
 from kmip_data.format.card import Card
-from kmip_data.format.hdf5.file import canonical_json
 from kmip_data.format.schema import View
 from kmip_data.graphs.degree_profile import FIELDS
 
