@@ -26,6 +26,7 @@ from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records
 from kmip_data.pipelines.engine.workers import Compression, UnitResult
 from kmip_data.pipelines.finishing.completeness import differing_counts
 from kmip_data.pipelines.finishing.identity import card_parameters, content_digest
+from kmip_data.pipelines.splits.stratified import apply_split
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
@@ -208,7 +209,7 @@ def finish_build(
     statistics["classes"] = {"total": statistics["classes"], "splits": {}}
     splits: dict[str, SplitEntry] = {}
     for asked in split_params:
-        split = pipeline.apply_split(records, asked, raw.path)
+        split = apply_split(pipeline, records, asked, raw.path)
         if split.name in splits:
             continue
         entry, classes = write_split(folder, split, records, asked.asked())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
 DEFAULT_PICTURES = 90
 SIZES = (500, 375)  #: columns and rows of a picture in pixels
@@ -23,14 +24,12 @@ _VOC_CLASSES = 21
 Picture = tuple[NDArray[np.float16], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 
 
-def write_sample(folder: Path, *, coco: bool, pictures: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: int = 0) -> None:
     """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
     """
-    from kmip_data.pipelines.superpixel_graphs import COCO_IDS
-
-    count = pictures or DEFAULT_PICTURES
+    count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
     made = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]

@@ -13,6 +13,7 @@ from PIL import Image
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import kmip
+from support.sample_pictures import write_sample
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
@@ -24,7 +25,6 @@ from kmip_data.pipelines.images import graph as ours
 from kmip_data.pipelines.images import reading
 from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.recipes import build_own
-from kmip_data.pipelines.samples.pictures import write_sample
 from kmip_data.pipelines.superpixels import SuperpixelSource
 
 SMALL = {"superpixels": 40, "classes": 3}
