@@ -49,7 +49,7 @@ def _stratified_split(
         note = "nodes dealt at random with equal shares of the classes"
         return Split(name, "stratified", own.parameters, note=note, node_code=codes)
     labels, what = graph_labels(records, pipeline.background)
-    chosen = [part for part in PARTS if part in pipeline.stratified_parts]
+    chosen: list[str] = [part for part in PARTS if part in pipeline.stratified_parts]
     pool = np.asarray(pipeline.pool_order([own.parts[part] for part in chosen], labels), np.int64)
     sizes = {part: len(own.parts[part]) for part in chosen}
     dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
