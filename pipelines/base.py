@@ -57,8 +57,7 @@ class SplitParams(BaseModel):
     @model_validator(mode="after")
     def _seed_is_used(self) -> Self:
         if self.split_seed and self.split not in self.seeded:
-            msg = f"the rule {self.split!r} draws nothing: a seed changes nothing"
-            raise ValueError(msg)
+            raise ValueError(f"the rule {self.split!r} draws nothing: a seed changes nothing")
         return self
 
     def asked(self) -> dict[str, Any]:

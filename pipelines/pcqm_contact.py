@@ -116,16 +116,14 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     with rdBase.BlockLogs():
         mol: Any = Chem.MolFromSmiles(text, sanitize=False)
         if mol is None:
-            msg = "it is not a SMILES"
-            raise RefusedSmilesError(msg)
+            raise RefusedSmilesError("it is not a SMILES")
         mol.UpdatePropertyCache(strict=False)
         Chem.FastFindRings(mol)
         molecule = featurise(mol)
         pairs = _contacts(mol)
     atoms = len(molecule.x)
     if atoms > max_nodes:
-        msg = f"it has {atoms} atoms, and {max_nodes} are allowed"
-        raise RefusedSmilesError(msg)
+        raise RefusedSmilesError(f"it has {atoms} atoms, and {max_nodes} are allowed")
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
@@ -139,11 +137,9 @@ def _contacts(mol: Any) -> NDArray[np.int64]:
         if atom.HasProp("contact"):
             for word in atom.GetProp("contact").split(";"):
                 if not word.isdecimal():
-                    msg = f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}"
-                    raise RefusedSmilesError(msg)
+                    raise RefusedSmilesError(f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}")
                 ends.setdefault(int(word), []).append(i)
     wrong = next((number for number, atoms in ends.items() if len(atoms) != 2), None)
     if wrong is not None:
-        msg = f"contact {wrong} is between {len(ends[wrong])} atoms"
-        raise RefusedSmilesError(msg)
+        raise RefusedSmilesError(f"contact {wrong} is between {len(ends[wrong])} atoms")
     return np.array([ends[number] for number in sorted(ends)], np.int64).reshape(-1, 2)

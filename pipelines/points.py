@@ -79,18 +79,15 @@ class OwnPointParams(PointParams, OwnParams):
     @model_validator(mode="after")
     def _columns(self) -> Self:
         if len(self.position_columns) != 3 or not all(self.position_columns):
-            msg = "position names three columns, such as x,y,z"
-            raise ValueError(msg)
+            raise ValueError("position names three columns, such as x,y,z")
         for feature in self.feature:
             _scaled(feature)
         if len(self.class_name) == 1:
-            msg = "one class is nothing to tell apart: name two or more"
-            raise ValueError(msg)
+            raise ValueError("one class is nothing to tell apart: name two or more")
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:
-            msg = f"{len(self.class_name)} names for {self.classes} classes"
-            raise ValueError(msg)
+            raise ValueError(f"{len(self.class_name)} names for {self.classes} classes")
         return self
 
     @property

@@ -60,8 +60,7 @@ def _of_rows(rows: NDArray[Any]) -> Columns:
     if rows.dtype.names:
         return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        msg = f"an array of {rows.dtype} with {rows.ndim} axes in place of numbers, a row a point"
-        raise ValueError(msg)
+        raise ValueError(f"an array of {rows.dtype} with {rows.ndim} axes in place of numbers, a row a point")
     return dict(zip(_names(rows.shape[1]), rows.T, strict=True))
 
 
@@ -93,8 +92,7 @@ def _text(path: Path, name: str) -> Columns:
         lines = f" (lines are counted after the first {skipped})" if skipped else ""
         raise _damaged(name, f"{str(error).split(';', maxsplit=1)[0]}{lines}") from error
     if names is not None and rows.size and len(names) != rows.shape[1]:
-        msg = f"{len(names)} names for {rows.shape[1]} columns"
-        raise ValueError(msg)
+        raise ValueError(f"{len(names)} names for {rows.shape[1]} columns")
     return dict(zip(names or _names(rows.shape[1]), rows.T, strict=True)) if rows.size else {}
 
 
@@ -130,8 +128,7 @@ def _check_las_counts(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(255)
     if len(header) < 227 or header[:4] != b"LASF":
-        msg = "no LAS file"
-        raise ValueError(msg)
+        raise ValueError("no LAS file")
     minor, (variable, form, length, points) = header[25], struct.unpack_from("<IBHI", header, 100)
     extended = 0
     if minor >= 4 and len(header) == 255:
@@ -167,8 +164,7 @@ def _h5(path: Path, _: str) -> Columns:
                 columns.update(zip(names, value[:].T, strict=True))
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{key} {len(column)}" for key, column in columns.items())
-        msg = f"columns of different lengths: {lengths}"
-        raise ValueError(msg)
+        raise ValueError(f"columns of different lengths: {lengths}")
     return columns
 
 

@@ -66,5 +66,4 @@ def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
         else:
             continue
         return DamagedInput(f"{name}, line {number}: {what}.", expected=expected, found=found)
-    msg = f"{name}: every line is well-formed, and yet numpy reads something else"
-    raise AssertionError(msg)
+    raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")

@@ -125,8 +125,7 @@ class PickleMachine:
             if type(item) in _CONTAINERS:
                 level = max(level, 1 + levels.get(id(item), 1))
         if level > MAX_LEVELS:
-            msg = f"more than {MAX_LEVELS} containers in each other"
-            raise RefusedError(msg)
+            raise RefusedError(f"more than {MAX_LEVELS} containers in each other")
         if level > 1:
             levels[id(container)] = level
         else:
@@ -142,8 +141,7 @@ class PickleMachine:
         """Carry out one opcode."""
         stack = self._stack
         if len(stack) > MAX_STACK:
-            msg = f"more than {MAX_STACK:,} values that wait for a container"
-            raise RefusedError(msg)
+            raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
         if opcode in _VALUES:
             stack.append(argument)
         elif opcode in _CONSTANTS:
@@ -181,26 +179,22 @@ class PickleMachine:
         elif opcode in {"REDUCE", "NEWOBJ"}:
             arguments, called = stack.pop(), stack.pop()
             if not isinstance(called, Global) or not isinstance(arguments, tuple):
-                msg = "a call of what is no global"
-                raise RefusedError(msg)
+                raise RefusedError("a call of what is no global")
             stack.append(called.call(*arguments))
         elif opcode == "BUILD":
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
-                msg = "a state for an object that takes none"
-                raise RefusedError(msg)
+                raise RefusedError("a state for an object that takes none")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
         elif opcode in {"PERSID", "BINPERSID"} and self._persistent is not None:
             stack.append(self._persistent(stack.pop() if opcode == "BINPERSID" else argument))
         elif opcode not in {"PROTO", "FRAME", "STOP"}:
-            msg = f"the opcode {opcode}"
-            raise RefusedError(msg)
+            raise RefusedError(f"the opcode {opcode}")
 
     def _name(self, module: Any, attribute: Any) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            msg = "a global whose name is no text"
-            raise RefusedError(msg)
+            raise RefusedError("a global whose name is no text")
         found = self._globals.get(f"{module}.{attribute}")
         if found is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
@@ -212,8 +206,7 @@ class PickleMachine:
         while self._stack[at] is not MARK:
             at -= 1
             if at < 0:
-                msg = "no mark"
-                raise ValueError(msg)
+                raise ValueError("no mark")
         items = self._stack[at + 1 :]
         del self._stack[at:]
         return items
@@ -246,14 +239,12 @@ def ready(value: Any) -> Any:
 
 def _of_type(value: Any, wanted: type) -> Any:
     if type(value) is not wanted:
-        msg = f"a {wanted.__name__} was expected"
-        raise TypeError(msg)
+        raise TypeError(f"a {wanted.__name__} was expected")
     return value
 
 
 def _plain_key(key: Any) -> Any:
     # The hash of tuples in tuples takes time that doubles with each level.
     if not isinstance(key, str | int | bytes | float | None):
-        msg = "a key that is neither a number nor text"
-        raise RefusedError(msg)
+        raise RefusedError("a key that is neither a number nor text")
     return key

@@ -166,8 +166,7 @@ def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any
 
     def make(key: str, dtype: str, count: int) -> NDArray[Any]:
         if count * np.dtype(dtype).itemsize > size:
-            msg = f"storage {key} of {count} elements in a file of {size} bytes"
-            raise RefusedError(msg)
+            raise RefusedError(f"storage {key} of {count} elements in a file of {size} bytes")
         return np.zeros(count, dtype)  # filled below: the bytes come after the pickles
 
     def read(allowed: Allowed = {}) -> Any:  # noqa: B006 -- never changed
@@ -201,18 +200,15 @@ def _resolver(
 
     def resolve(pid: Any) -> NDArray[Any]:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            msg = "a reference to something outside the file"
-            raise RefusedError(msg)
+            raise RefusedError("a reference to something outside the file")
         kind, key, count, views = pid[1], pid[2], pid[4], pid[5:]
         dtype = STORAGES.get(getattr(kind, "name", ""))
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
-            msg = "a storage that is none"
-            raise RefusedError(msg)
+            raise RefusedError("a storage that is none")
         if key not in storages:
             storages[key] = make(key, dtype, count)
         if len(storages[key]) != count or storages[key].dtype != dtype:
-            msg = f"storage {key} of {len(storages[key])} elements, not {count}"
-            raise RefusedError(msg)
+            raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")
         return storages[key]
 
     return resolve
@@ -221,11 +217,9 @@ def _resolver(
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArray[Any]:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
     if not isinstance(storage, np.ndarray) or not isinstance(size, tuple) or not isinstance(stride, tuple):
-        msg = "a tensor that is none"
-        raise RefusedError(msg)
+        raise RefusedError("a tensor that is none")
     if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, (offset, *size, *stride))):
-        msg = f"a tensor of shape {reprlib.repr(size)}"
-        raise RefusedError(msg)
+        raise RefusedError(f"a tensor of shape {reprlib.repr(size)}")
     if 0 in size:
         return np.empty(size, storage.dtype)
     if stride == _contiguous(size) and offset + math.prod(size) <= len(storage):
@@ -233,8 +227,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArr
         whole.flags.writeable = False
         return whole
     if math.prod(size) > max(len(storage), _REPEATED):
-        msg = f"a tensor of shape {size} that repeats its storage of {len(storage)} elements"
-        raise RefusedError(msg)
+        raise RefusedError(f"a tensor of shape {size} that repeats its storage of {len(storage)} elements")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
         msg = f"a tensor of shape {size} that reaches beyond its storage of {len(storage)} elements"
@@ -260,8 +253,7 @@ def _empty_dict() -> dict[Any, Any]:
 
 
 def _no_call(*_: Any) -> Any:
-    msg = "a storage that is made by a call"
-    raise RefusedError(msg)
+    raise RefusedError("a storage that is made by a call")
 
 
 #: What may be named where a tensor is pickled: its storage comes by another way.

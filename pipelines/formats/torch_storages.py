@@ -42,8 +42,7 @@ def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
         The bytes are anything but one storage.
     """
     if rest or not isinstance(data, bytes | bytearray | memoryview):
-        msg = "a storage that is not given as bytes"
-        raise RefusedError(msg)
+        raise RefusedError("a storage that is not given as bytes")
     header = _HEADER.match(data)
     if header is not None:
         dtype = _DTYPES.get(header["type"])

@@ -222,8 +222,7 @@ class _Stub(Pending):
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
         if arguments:
-            msg = "a Data object made with arguments"
-            raise RefusedError(msg)
+            raise RefusedError("a Data object made with arguments")
         self.mapping: Any = None
 
     def finish(self, state: Any) -> None:
@@ -235,8 +234,7 @@ class _Stub(Pending):
 
 
 def _no_call(*_: Any) -> Any:
-    msg = "a call of a class of PyTorch Geometric"
-    raise RefusedError(msg)
+    raise RefusedError("a call of a class of PyTorch Geometric")
 
 
 _DATA: Final[Allowed] = {

@@ -80,8 +80,7 @@ class _Pickle:
                 self.put(item)
             write(b"e" if isinstance(value, list) else b"t")
         else:
-            msg = f"cannot write a {type(value).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"cannot write a {type(value).__name__}")
 
     def _put_tensor(self, array: NDArray[Any]) -> None:
         array = np.ascontiguousarray(array).reshape(array.shape)

@@ -29,8 +29,7 @@ class OwnSplitParams(SplitParams):
     @model_validator(mode="after")
     def _some_train(self) -> Self:
         if self.val_fraction + self.test_fraction >= 1:
-            msg = "val_fraction and test_fraction leave nothing to train with"
-            raise ValueError(msg)
+            raise ValueError("val_fraction and test_fraction leave nothing to train with")
         return self
 
 
