@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.parts import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import (
@@ -175,7 +176,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     classes = np.bincount(labels, minlength=CLASSES)
     found = {"intersections": n, "edges": tensors.edge_index.shape[1]}
     wanted = {"intersections": expected.avg_nodes, "edges": expected.avg_edges}
-    for part, size in zip(("train", "val", "test"), sizes, strict=True):
+    for part, size in zip(PARTS, sizes, strict=True):
         found[part], wanted[part] = size, expected.splits["random-seed0"][part]
     chunk = n // CLASSES + 1
     found |= {f"class {c}": int(count) for c, count in enumerate(classes)}

@@ -61,7 +61,6 @@ class S3DISSplitParams(SplitParams):
         "shares of the blocks' most frequent classes",
     )
     test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
-    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the validation draw")
     val_fraction: float | None = Field(
         default=None, gt=0, lt=1, description="validation share of the other areas (default: 3294/20291)"
     )

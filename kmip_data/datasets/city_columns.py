@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
+from kmip_data.format.schema import COORDINATES
 
 Coordinates = Literal["replace", "append", "none"]
 
-ENCODING: Final = "node/coordinate_encoding"  #: column that every city has, and nothing else
+ENCODING: Final = COORDINATES
 
 
 def is_city(card: Card) -> bool:
-    """Whether a build is a city: it stores the sinusoids of longitude and latitude."""
-    return {ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
+    """Whether a build is a city."""
+    return card.schema_.family == "city"
 
 
 def city_inputs(
@@ -39,7 +40,7 @@ def city_inputs(
     encoding
         (N, 4 · bands) float32 as stored.
     coordinates
-        ``replace``: sinusoids in the place of longitude and latitude, as the paper's code (67 columns
+        ``replace``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
         for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
 
     Returns

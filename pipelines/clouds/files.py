@@ -60,7 +60,9 @@ def _of_rows(rows: NDArray[Any]) -> Columns:
     if rows.dtype.names:
         return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise ValueError(f"an array of {rows.dtype} with {rows.ndim} axes in place of numbers, a row a point")
+        raise ValueError(
+            f"an array of {rows.dtype} with {rows.ndim} axes instead of numbers, one row per point"
+        )
     return dict(zip(_names(rows.shape[1]), rows.T, strict=True))
 
 
@@ -144,23 +146,16 @@ def _h5(path: Path, _: str) -> Columns:
     from kmip_data.format.hdf5.safety import open_untrusted
 
     with open_untrusted(path, max_declared_bytes=MAX_BYTES) as file:
-        tables = {
-            key: value for key in file if (value := file.get(key)) is not None and hasattr(value, "dtype")
-        }
-        tables = {
-            key: value for key, value in tables.items() if value.dtype.kind in "fiub" and value.ndim in {1, 2}
-        }
-        wide = [key for key, value in tables.items() if value.ndim == 2]
+        datasets = {key: value for key in file if hasattr(value := file.get(key), "dtype")}
+        tables = {k: v for k, v in datasets.items() if v.dtype.kind in "fiub" and v.ndim in {1, 2}}
+        alone = sum(value.ndim == 2 for value in tables.values()) == 1
         columns: dict[str, NDArray[Any]] = {}
         for key, value in tables.items():
             if value.ndim == 1:
                 columns[key] = value[:]
             else:
-                names = (
-                    _names(value.shape[1])
-                    if len(wide) == 1
-                    else [f"{key}/{i}" for i in range(value.shape[1])]
-                )
+                width = value.shape[1]
+                names = _names(width) if alone else [f"{key}/{i}" for i in range(width)]
                 columns.update(zip(names, value[:].T, strict=True))
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{key} {len(column)}" for key, column in columns.items())

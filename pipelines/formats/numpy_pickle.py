@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError, never_called
 
 _NUMBER = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 
@@ -89,10 +89,6 @@ def _bytes(*arguments: Any) -> bytes:
     return b""
 
 
-def _no_call(*_: Any) -> Any:
-    raise RefusedError("a call of numpy.ndarray")
-
-
 _CORE: Final[Allowed] = {
     "multiarray._reconstruct": _Array,
     "multiarray.scalar": _scalar,
@@ -101,7 +97,7 @@ _CORE: Final[Allowed] = {
 
 #: What may be named in a pickle of numpy arrays in plain containers.
 NUMPY: Final[Allowed] = {
-    "numpy.ndarray": _no_call,
+    "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
     "__builtin__.bytes": _bytes,

@@ -16,15 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.restricted_pickle import (
-    BROKEN,
     MARK,
     MAX_STACK,
     Allowed,
     Global,
     PickleMachine,
     RefusedError,
+    damaged_if_refused,
     ready,
 )
 
@@ -63,23 +62,11 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
     Raises
     ------
     DamagedInput
-        The pickle is cut off or broken, is no list, asks for something that is not allowed, or an item
+        The pickle is cut off or broken, is not a list, asks for something that is not allowed, or an item
         refers to a part of an earlier one.
     """
-    try:
+    with damaged_if_refused(name, "a pickle of such a list", "a list of plain data and calls of ", allowed):
         yield from _ListReader(data, allowed).batches()
-    except RefusedError as error:
-        raise DamagedInput(
-            f"{name} is not a pickle of such a list, and was not run.",
-            expected=f"a list of plain data and calls of {', '.join(sorted(allowed)) or 'nothing'}",
-            found=str(error),
-        ) from error
-    except (*BROKEN, MemoryError) as error:
-        raise DamagedInput(
-            f"{name} is a damaged pickle.",
-            expected="a whole pickle of protocol 0 to 5",
-            found=f"{type(error).__name__}: {str(error)[:200]}",
-        ) from error
 
 
 class _ListReader(PickleMachine):
@@ -210,7 +197,7 @@ class _ListReader(PickleMachine):
         """Return what the list was made of at once."""
         (value,) = self._stack
         if type(value) is not list:
-            raise RefusedError(f"a {type(value).__name__} in place of the list")
+            raise RefusedError(f"a {type(value).__name__} instead of the list")
         return self._hand_out([])
 
 

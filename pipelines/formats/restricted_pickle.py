@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 from kmip_data.errors import DamagedInput
@@ -35,17 +36,26 @@ MAX_LEVELS: Final = 64  #: containers in each other
 MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
 _CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
 MARK: Final = object()
-BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
+_BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 
 
 class RefusedError(Exception):
     """The pickle asks for something that is not allowed; the message names it."""
 
 
+def never_called(what: str) -> Callable[..., Any]:
+    """Return what stands for a name that may be mentioned but not called."""
+
+    def refuse(*_: Any) -> Any:
+        raise RefusedError(f"a call of {what}")
+
+    return refuse
+
+
 class Pending:
     """What a call made that still waits for its state, which pickles give in an opcode of its own.
 
-    ``finish`` takes the state and sets ``value``, which from then on stands in the place of this.
+    ``finish`` takes the state and sets ``value``, which from then on stands instead of this.
     """
 
     __slots__ = ("value",)
@@ -88,18 +98,33 @@ def read_pickle(
     DamagedInput
         The pickle is cut off or broken, or asks for something that is not allowed; nothing of it ran.
     """
-    reader = PickleMachine(allowed, persistent)
-    try:
+    with damaged_if_refused(name, "a pickle of plain data", "nothing but ", allowed):
+        machine = PickleMachine(allowed, persistent)
         for opcode, argument, _ in pickletools.genops(file):
-            reader.step(opcode.name, argument)
-        return reader.result()
+            machine.step(opcode.name, argument)
+        return machine.result()
+
+
+@contextmanager
+def damaged_if_refused(name: str, wanted: str, content: str, allowed: Allowed) -> Iterator[None]:
+    """Turn what is found wrong with a pickle into :class:`~kmip_data.errors.DamagedInput`.
+
+    Parameters
+    ----------
+    name
+        What messages call the file.
+    wanted, content
+        What it should be, and what may be in it besides the globals of ``allowed``.
+    """
+    try:
+        yield
     except RefusedError as error:
         raise DamagedInput(
-            f"{name} is not a pickle of plain data, and was not run.",
-            expected=f"nothing but {', '.join(sorted(allowed)) or 'plain data'}",
+            f"{name} is not {wanted}, and was not run.",
+            expected=f"{content}{', '.join(sorted(allowed)) or 'plain data'}",
             found=str(error),
         ) from error
-    except (*BROKEN, MemoryError) as error:
+    except (*_BROKEN, MemoryError) as error:
         raise DamagedInput(
             f"{name} is a damaged pickle.",
             expected="a whole pickle of protocol 0 to 5",

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, RefusedError, read_pickle
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, RefusedError, never_called, read_pickle
 
 STORAGES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
@@ -248,12 +248,8 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**48
 
 
-def _empty_dict() -> dict[Any, Any]:
+def _empty_dict() -> dict[Any, Any]:  # of arguments, dict() would take the hash
     return {}
-
-
-def _no_call(*_: Any) -> Any:
-    raise RefusedError("a storage that is made by a call")
 
 
 #: What may be named where a tensor is pickled: its storage comes by another way.
@@ -261,5 +257,5 @@ TENSORS: Final[Allowed] = {
     "torch._utils._rebuild_tensor_v2": _tensor,
     "collections.OrderedDict": _empty_dict,
 }
-_TYPES: Final[Allowed] = dict.fromkeys(STORAGES, _no_call)
+_TYPES: Final[Allowed] = dict.fromkeys(STORAGES, never_called("a type of storage"))
 _GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}
