@@ -197,20 +197,15 @@ def _array(
 def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
     """Join the arrays of graphs into one file each, with the first row of every graph."""
     folder.mkdir()
-    counts = {
-        "node_ptr": [len(graph["x"]) for graph in graphs],
-        "edge_ptr": [graph["edge_index"].shape[1] for graph in graphs],
+    arrays = {
+        "node_ptr": np.cumsum([0, *(len(graph["x"]) for graph in graphs)], dtype=np.int64),
+        "edge_ptr": np.cumsum([0, *(len(graph["edge_attr"]) for graph in graphs)], dtype=np.int64),
+        "x": np.concatenate([np.empty((0, 5), np.float32), *(graph["x"] for graph in graphs)]),
+        "edge_index": np.hstack([np.empty((2, 0), np.uint16), *(graph["edge_index"] for graph in graphs)]),
+        "edge_attr": np.concatenate(
+            [np.empty((0, 1), np.float32), *(graph["edge_attr"] for graph in graphs)]
+        ),
+        "y": np.array([graph["y"] for graph in graphs], np.uint8),
     }
-    for name, sizes in counts.items():
-        np.save(
-            folder / f"{name}.npy", np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-        )
-    empty: dict[str, NDArray[Any]] = {
-        "x": np.empty((0, 5), np.float32),
-        "edge_index": np.empty((2, 0), np.uint16),
-        "edge_attr": np.empty((0, 1), np.float32),
-    }
-    for name, none in empty.items():
-        joined = np.concatenate([none, *(graph[name] for graph in graphs)], axis=int(name == "edge_index"))
-        np.save(folder / f"{name}.npy", joined)
-    np.save(folder / "y.npy", np.array([graph["y"] for graph in graphs], np.uint8))
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,13 +96,14 @@ def _boundaries(
     picture: NDArray[np.uint8], segments: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Pairs of superpixels with mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
+    from scipy.ndimage import maximum_filter, minimum_filter
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
     grey = rgb2gray(picture.astype(np.float32) / np.float32(255))
     strength = sobel(grey)  # type: ignore[no-untyped-call]
     # A pixel lies on a boundary with the smallest and with the largest number around it.
-    smallest, largest = _around(segments, np.minimum), _around(segments, np.maximum)
+    smallest, largest = (extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter))
     below, above = smallest != segments, largest != segments
     small = np.concatenate([smallest[below], segments[above]])
     large = np.concatenate([segments[below], largest[above]])
@@ -138,19 +139,3 @@ def _nearest(segments: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], ND
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
     return np.stack([source, target]), np.linalg.norm(centres[source] - centres[target], axis=1)[:, None]
-
-
-def _around(values: NDArray[np.int64], extreme: Any) -> NDArray[np.int64]:
-    """Return the extreme of each pixel and its up to eight neighbours."""
-    for axis in (0, 1):
-        found = values.copy()
-        ahead, behind = (slice(1, None), slice(None, -1))
-        for here, there in ((ahead, behind), (behind, ahead)):
-            a, b = (
-                ((here, slice(None)), (there, slice(None)))
-                if axis == 0
-                else ((slice(None), here), (slice(None), there))
-            )
-            found[a] = extreme(found[a], values[b])
-        values = found
-    return values

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES: Final = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VOID: Final = 255  #: a pixel that has no class
@@ -151,34 +156,28 @@ def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str)
     return np.asarray(order[at], np.int64)
 
 
-class _decoded:  # noqa: N801 -- used as a function
+@contextmanager
+def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; whatever the library finds wrong with it is a :class:`DamagedInput`."""
+    from PIL import Image, UnidentifiedImageError
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name = path, name
+    def refused(found: str) -> DamagedInput:
+        return DamagedInput(f"{name} cannot be read.", expected="a picture", found=found)
 
-    def __enter__(self) -> Any:
-        from PIL import Image, UnidentifiedImageError
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.image = Image.open(self.path)
-                width, height = self.image.size
-                if width * height <= MAX_PIXELS:
-                    self.image.load()
-                    return self.image
-        except UnidentifiedImageError as error:
-            raise self._refused("no picture of a known format") from error
-        except MemoryError:
-            raise
-        except Exception as error:  # decoders raise what they like on damaged files
-            raise self._refused(f"{type(error).__name__}: {error}") from error
-        self.image.close()
-        raise self._refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
-
-    def __exit__(self, *_: object) -> None:
-        self.image.close()
-
-    def _refused(self, found: str) -> DamagedInput:
-        return DamagedInput(f"{self.name} cannot be read.", expected="a picture", found=found)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(path)
+            width, height = image.size
+            if width * height <= MAX_PIXELS:
+                image.load()
+    except UnidentifiedImageError as error:
+        raise refused("no picture of a known format") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise what they like on damaged files
+        raise refused(f"{type(error).__name__}: {error}") from error
+    with image:
+        if width * height > MAX_PIXELS:
+            raise refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
+        yield image

@@ -6,7 +6,6 @@ are described and joined as upstream describes and joins superpixels. What a thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,12 +84,3 @@ def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
     one_way = np.concatenate([np.stack([a.reshape(-1), b.reshape(-1)]) for a, b in pairs], axis=1)
     both = np.concatenate([one_way, one_way[::-1]], axis=1)
     return both[:, np.lexsort((both[1], both[0]))]
-
-
-def make_pictures(
-    count: int, *, classes: int, seed: int = 0, side: tuple[int, int] = (21, 23)
-) -> Iterator[Picture]:
-    """Yield pictures of published size (about 480 superpixels) for measurements."""
-    rng = Generator(PCG64(seed))
-    for number in range(count):
-        yield make_picture(number, classes, rng, side=side)
