@@ -138,7 +138,7 @@ class Records:
         The labels of all nodes and their column, only where there is a single graph: its split may
         be one of nodes.
     column
-        Reads a stored column of all records by its key (``node/x``), one row a node, edge or graph.
+        Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
     label
         The column that ``classes`` counts.
     """

@@ -1,7 +1,7 @@
 """MalNet-Tiny: function call graphs of Android apps, without features, in five types.
 
-Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and a directed edge a line; and
-``type/{train,val,test}.txt`` with a path of a graph a line. Facts and deviations:
+Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per line; and
+``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
 ``docs/datasets/malnet-tiny.md``, ``docs/fidelity.md``.
 """
 
@@ -32,7 +32,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.edge_text import parse_edges
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column
 from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size
@@ -131,7 +131,7 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     Raises
     ------
     DamagedInput
-        A line is no edge, there is none, or their number or that of the nodes is not what the comment
+        A line is not an edge, there is none, or their number or that of the nodes is not what the comment
         lines say.
     """
     header, edges = parse_edges(data, name=name)
@@ -185,7 +185,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     Raises
     ------
     DamagedInput
-        A list is missing, a line is no path of a graph, or a graph is listed twice.
+        A list is missing, a line is not the path of a graph, or a graph is listed twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()

@@ -21,8 +21,7 @@ from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
-from kmip_data.pipelines.formats.text_rows import write_rows
-from kmip_data.pipelines.formats.text_tables import read_columns
+from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.formats.torch_files import read_torch_file
 from kmip_data.pipelines.molecules.features import RefusedSmilesError, featurise
 from kmip_data.pipelines.molecules.graphs import MoleculeParams, as_record

@@ -25,8 +25,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.restricted_pickle import read_pickle
-from kmip_data.pipelines.formats.text_rows import write_rows
-from kmip_data.pipelines.formats.text_tables import read_columns
+from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules.features import read_smiles
 from kmip_data.pipelines.molecules.graphs import MoleculeParams, as_record
 from kmip_data.pipelines.molecules.pipeline import MoleculePipeline

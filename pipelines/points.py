@@ -57,7 +57,7 @@ class PointSource(BaseModel):
 class OwnPointParams(PointParams, OwnParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=16, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=16, ge=1, le=65_535, description="neighbours per point")
     position: str = Field(default="x,y,z", description="columns of the position")
     feature: tuple[str, ...] = Field(
         default=(),
@@ -73,7 +73,7 @@ class OwnPointParams(PointParams, OwnParams):
     block: float | None = Field(
         default=None, gt=0, description="cut clouds in blocks of this width by the rule of S3DIS"
     )
-    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points a block")
+    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points per block")
     block_seed: int = Field(default=0, ge=0, description="seed of the points drawn for each block")
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         return params.model_copy(update={"classes": max(largest + 1, 1)})
 
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
-        """One cloud a unit; nothing is read before."""
+        """One cloud per unit; nothing is read before."""
         if params.block is not None and params.k >= params.block_points:
             raise UsageError(
                 f"--k {params.k} is too large for blocks of {params.block_points} points.",

@@ -26,7 +26,7 @@ from kmip_data.pipelines.clouds import s3dis_raw
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS
 from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.published import advised
 from kmip_data.pipelines.shared.units import rows_inside
@@ -46,7 +46,7 @@ MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have
 class S3DISParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=32, ge=1, le=4_095, description="neighbours a point")
+    k: int = Field(default=32, ge=1, le=4_095, description="neighbours per point")
 
 
 class S3DISSplitParams(SplitParams):
@@ -198,7 +198,7 @@ def read_file_list(path: Path) -> list[str]:
     Raises
     ------
     DamagedInput
-        The list is empty, a line is no file name, a name comes twice, or a file is not there.
+        The list is empty, a line is not a file name, a name comes twice, or a file is not there.
     """
     names = []
     for number, line in enumerate(read_lines(path), 1):

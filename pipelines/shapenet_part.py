@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.point_text import parse_points
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size
@@ -78,7 +78,7 @@ BY_SYNSET = {category.synset: category for category in CATEGORIES}
 class ShapeNetPartParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=8, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=8, ge=1, le=65_535, description="neighbours per point")
     category: tuple[str, ...] = Field(
         default=(), description="only shapes of this category, such as Airplane; repeatable (default: all 16)"
     )
@@ -196,7 +196,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     Raises
     ------
     DamagedInput
-        A list is missing or no list of paths, a category is unknown, or a list has a shape twice.
+        A list is missing or is not a list of paths, a category is unknown, or a list has a shape twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()

@@ -200,7 +200,7 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     Raises
     ------
     DamagedInput
-        A value is not finite or not one of float16, an edge leads out of the graph or a label is no class.
+        A value is not finite or not one of float16, an edge leads out of the graph or a label is not a class.
     """
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)

@@ -84,7 +84,7 @@ def _name(path: Path | None) -> str:
 class SuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
-    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels a picture")
+    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels per picture")
     # SLIC counts in float32: far smaller weights overflow.
     compactness: float = Field(
         default=30.0, ge=0.001, le=1e6, description="weight of nearness against colour in SLIC"
@@ -94,7 +94,7 @@ class SuperpixelParams(OwnParams):
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
         "rag: with the distance of their colours; knn: the nearest centroids, with their distance",
     )
-    k: int = Field(default=8, ge=1, le=1_000, description="neighbours a superpixel, with --edges knn")
+    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with --edges knn")
     label: Literal["centroid", "majority"] = Field(
         default="centroid",
         description="class of a superpixel: that of the pixel at its centroid, or of most pixels",
@@ -193,7 +193,7 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
         x = graph.features(pixels, segments)
         if params.feature_dtype == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
             raise DamagedInput(
-                f"{picture} is too large for float16.", expected="at most 65,504 pixels a side",
+                f"{picture} is too large for float16.", expected="at most 65,504 pixels per side",
                 found=str(max(pixels.shape[:2])), next="build with --feature-dtype float32",
             )  # fmt: skip
         return GraphRecord(
@@ -262,7 +262,7 @@ def palette_of(folder: Path) -> NDArray[np.uint8]:
 def _check_names(params: SuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         raise UsageError(
-            "There is not one name a class.",
+            "There is not one name per class.",
             expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
             found=f"{len(params.class_name)} names",
             left="nothing was built",

@@ -63,7 +63,7 @@ class CityParams(Params):
         description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
         "speed of each street",
     )
-    bands: int = Field(default=8, ge=1, le=24, description="frequencies a coordinate of the encoding")
+    bands: int = Field(default=8, ge=1, le=24, description="frequencies per coordinate of the encoding")
 
     @field_validator("hops")
     @classmethod

@@ -130,7 +130,7 @@ def _check_las_counts(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(255)
     if len(header) < 227 or header[:4] != b"LASF":
-        raise ValueError("no LAS file")
+        raise ValueError("not a LAS file")
     minor, (variable, form, length, points) = header[25], struct.unpack_from("<IBHI", header, 100)
     extended = 0
     if minor >= 4 and len(header) == 255:

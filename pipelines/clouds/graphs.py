@@ -18,7 +18,7 @@ from kmip_data.pipelines.base import Params
 class PointParams(Params):
     """Parameters of a k-NN graph."""
 
-    k: int = Field(default=32, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=32, ge=1, le=65_535, description="neighbours per point")
     knn_rule: KnnRule = Field(
         default="exact",
         description="exact: k nearest other points; torch-cluster: the upstream rule, which differs "

@@ -35,7 +35,7 @@ def block_rows(
     size
         Width of a window; the stride is half of it.
     points
-        Points a block.
+        Points per block.
     room
         Name of the room: with ``seed`` it seeds the draws, so that they depend on no other room.
     """

@@ -1,6 +1,6 @@
 """Raw S3DIS, ``Stanford3dDataset_v1.2_Aligned_Version``, to blocks like those of the HDF5 release.
 
-Layout: ``Area_<1-6>/<room>/Annotations/<class>_<n>.txt``, a point ``x y z r g b`` a line. The recipe is
+Layout: ``Area_<1-6>/<room>/Annotations/<class>_<n>.txt``, one point ``x y z r g b`` per line. The recipe is
 pointnet's ``sem_seg/collect_indoor3d_data.py`` and ``gen_indoor3d_h5.py``; upstream draws the points of a
 block without a seed, so the blocks are others than the published ones, and the card says so.
 """
@@ -59,7 +59,7 @@ def cut_rooms(
     Raises
     ------
     DamagedInput
-        A file is no annotation, or has a line that is no point; the line is named.
+        A file is not an annotation, or a line is not a point; the line is named.
     OutOfResources
         The disk has no room.
     """
@@ -68,7 +68,7 @@ def cut_rooms(
         found = _MEMBER.fullmatch(name)
         if found is None:
             raise DamagedInput(
-                f"{name} is no annotation of S3DIS.",
+                f"{name} is not an annotation of S3DIS.",
                 expected="Area_<1-6>/<room>/Annotations/<class>_<n>.txt",
                 found=name,
             )

@@ -1,4 +1,4 @@
-"""Read edge lists from text: comment lines, then two node numbers a line."""
+"""Read edge lists from text: comment lines, then two node numbers per line."""
 
 from __future__ import annotations
 

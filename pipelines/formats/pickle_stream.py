@@ -108,7 +108,7 @@ class _ListReader(PickleMachine):
             elif code == _REDUCE:
                 arguments, called = stack.pop(), stack.pop()
                 if type(called) is not Global or type(arguments) is not tuple:
-                    raise RefusedError("a call of what is no global")
+                    raise RefusedError("a call of something that is not a global")
                 stack.append(called.call(*arguments))
             elif code == _TUPLE:
                 parts = tuple(self._since_mark())

@@ -27,7 +27,7 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
     Raises
     ------
     ValueError
-        The file is no PLY file, is cut off, or lists come before or in the vertices.
+        The file is not a PLY file, is cut off, or lists come before or in the vertices.
     """
     with path.open("rb") as file:
         order, elements = _header(file)
@@ -63,7 +63,7 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
 def _header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, str | None]]]]]:
     """Return the byte order (empty for ASCII) and each element with its count and properties."""
     if file.readline(100).strip() != b"ply":
-        raise ValueError("no PLY file: its first line is not 'ply'")
+        raise ValueError("not a PLY file: its first line is not 'ply'")
     order: str | None = None
     elements: list[tuple[str, int, list[tuple[str, str | None]]]] = []
     for _ in range(_MAX_HEADER):

@@ -1,4 +1,4 @@
-"""Read points from text, one a line, rounded as Python rounds them.
+"""Read points from text, one per line, rounded as Python rounds them.
 
 A number becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit what Python's
 ``float`` and a float32 tensor give. Lines end with LF, CRLF or CR; the last one needs no line break.

@@ -204,7 +204,7 @@ class PickleMachine:
         elif opcode in {"REDUCE", "NEWOBJ"}:
             arguments, called = stack.pop(), stack.pop()
             if not isinstance(called, Global) or not isinstance(arguments, tuple):
-                raise RefusedError("a call of what is no global")
+                raise RefusedError("a call of something that is not a global")
             stack.append(called.call(*arguments))
         elif opcode == "BUILD":
             state = stack.pop()
@@ -219,7 +219,7 @@ class PickleMachine:
 
     def _name(self, module: Any, attribute: Any) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            raise RefusedError("a global whose name is no text")
+            raise RefusedError("a global whose name is not text")
         found = self._globals.get(f"{module}.{attribute}")
         if found is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))

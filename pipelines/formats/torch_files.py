@@ -4,6 +4,10 @@ Both layouts of ``torch.save``: the zip of version 1.6 and later (``<name>/data.
 member a storage), and the older one (five pickles, then the storages one after the other). The pickles
 go through :mod:`kmip_data.pipelines.formats.restricted_pickle`; a storage becomes a numpy array and a tensor
 a view of it.
+
+An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` with a whole file of
+the older layout for every tensor, which torch would load, and run. Here those bytes are read as data, too:
+where they are as torch writes them without even the pickles, so that the array is a view of the bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import io
 import math
 import mmap
+import re
 import reprlib
 import struct
 import zipfile
@@ -58,7 +63,7 @@ def read_torch_file(
     Raises
     ------
     DamagedInput
-        The file is cut, damaged, compressed or names anything that is no data.
+        The file is cut, damaged, compressed or names anything but data.
     """
     try:
         with path.open("rb") as file:
@@ -109,20 +114,6 @@ def _damaged(path: Path, found: str, expected: str = "a whole file written by to
         left="the file is as it was",
         next="use an undamaged copy from its own source",
     )
-
-
-def load_storage(data: bytes | memoryview, name: str) -> NDArray[Any]:
-    """Stand in for ``torch.storage._load_from_bytes``: the one storage that ``torch.save`` wrote.
-
-    Raises
-    ------
-    DamagedInput
-        The bytes hold anything else.
-    """
-    found = _read_legacy(io.BytesIO(data), Path(name), _TYPES, len(data))
-    if not isinstance(found, np.ndarray):
-        raise _damaged(Path(name), f"a {type(found).__name__}", "the storage of a tensor")
-    return found
 
 
 def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
@@ -180,7 +171,7 @@ def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any
     found = read(allowed)
     keys = read()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise _damaged(path, "a list of storages that is none")
+        raise _damaged(path, "something other than a list of storages")
     if sorted(keys) != sorted(storages):
         raise _damaged(path, f"the bytes of {len(keys)} storages, not of {len(storages)}")
     for key in keys:
@@ -204,7 +195,7 @@ def _resolver(
         kind, key, count, views = pid[1], pid[2], pid[4], pid[5:]
         dtype = STORAGES.get(getattr(kind, "name", ""))
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
-            raise RefusedError("a storage that is none")
+            raise RefusedError("something other than a storage")
         if key not in storages:
             storages[key] = make(key, dtype, count)
         if len(storages[key]) != count or storages[key].dtype != dtype:
@@ -217,7 +208,7 @@ def _resolver(
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArray[Any]:
     """Stand in for ``torch._utils._rebuild_tensor_v2``: a view of the storage."""
     if not isinstance(storage, np.ndarray) or not isinstance(size, tuple) or not isinstance(stride, tuple):
-        raise RefusedError("a tensor that is none")
+        raise RefusedError("something other than a tensor")
     if len(size) != len(stride) or len(size) > 32 or not all(map(_is_count, (offset, *size, *stride))):
         raise RefusedError(f"a tensor of shape {reprlib.repr(size)}")
     if 0 in size:
@@ -259,3 +250,44 @@ TENSORS: Final[Allowed] = {
 }
 _TYPES: Final[Allowed] = dict.fromkeys(STORAGES, never_called("a type of storage"))
 _GLOBALS: Final[Allowed] = {**TENSORS, **_TYPES}
+
+# Four small pickles (a magic number, a version, facts about the machine, a reference to the storage by its
+# type, key and length), a list of the one key, the length again; then the numbers.
+_HEADER: Final = re.compile(
+    rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.\x80\x02M\xe9\x03\.\x80\x02}q\x00\("
+    rb"X\x10\x00{3}protocol_versionq\x01M\xe9\x03X\r\x00{3}little_endianq\x02\x88X\n\x00{3}type_sizesq\x03}q\x04\("
+    rb"X\x05\x00{3}shortq\x05K\x02X\x03\x00{3}intq\x06K\x04X\x04\x00{3}longq\x07K\x04uu\.\x80\x02\("
+    rb"X\x07\x00{3}storageq\x00ctorch\n(?P<type>[A-Z][a-z]+Storage)\nq\x01"
+    rb"(?P<key>X[\x01-\x20]\x00{3}[0-9]{1,32})q\x02X\x03\x00{3}cpuq\x03(?:K.|M..|J....)Ntq\x04Q\."
+    rb"\x80\x02]q\x00(?P=key)q\x01a\.(?P<count>.{8})",
+    re.DOTALL,
+)
+_DTYPES: Final = {name.removeprefix("torch.").encode(): np.dtype(code) for name, code in STORAGES.items()}
+
+
+def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
+    """Stand in for ``torch.storage._load_from_bytes``: the numbers of one storage, (count,).
+
+    Raises
+    ------
+    RefusedError
+        The argument is not bytes.
+    DamagedInput
+        The bytes are anything but one storage.
+    """
+    if rest or not isinstance(data, bytes | bytearray | memoryview):
+        raise RefusedError("a storage that is not given as bytes")
+    header = _HEADER.match(data)
+    if header is not None:
+        dtype = _DTYPES.get(header["type"])
+        count = int.from_bytes(header["count"], "little")
+        if dtype is not None and len(data) - header.end() == count * dtype.itemsize:
+            return np.frombuffer(data, dtype, count, header.end())
+    found = _read_legacy(io.BytesIO(data), Path("a tensor"), _TYPES, len(data))
+    if not isinstance(found, np.ndarray):
+        raise _damaged(Path("a tensor"), f"a {type(found).__name__}", "the storage of a tensor")
+    return found
+
+
+#: What may be named in a pickle of tensors.
+PICKLED_TENSORS: Final[Allowed] = {**TENSORS, "torch.storage._load_from_bytes": storage_of}

@@ -51,7 +51,7 @@ def labels(
         (H, W) class of each pixel, 255 where there is none.
     rule
         ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, also where
-        that is no pixel of the superpixel; where it has none, and with ``majority`` always, the class that
+        that is not a pixel of the superpixel; where it has none, and with ``majority`` always, the class that
         most pixels of the superpixel have, the smaller of two.
     """
     count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1

@@ -21,8 +21,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.pickle_stream import stream_list
 from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError, never_called
-from kmip_data.pipelines.formats.torch_files import read_torch_file
-from kmip_data.pipelines.formats.torch_storages import PICKLED_TENSORS
+from kmip_data.pipelines.formats.torch_files import PICKLED_TENSORS, read_torch_file
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
@@ -43,7 +42,7 @@ def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
     Raises
     ------
     DamagedInput
-        The file is damaged, asks for anything that is no data, or a graph has other arrays.
+        The file is damaged, asks for anything but data, or a graph has other arrays.
     """
     with _Index(path, folder, max_nodes) as index:
         for graphs, end in stream_list(index.mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):

@@ -37,7 +37,7 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
     Raises
     ------
     DamagedInput
-        It is no picture, is cut off, or has too many pixels.
+        It is not a picture, is cut off, or has too many pixels.
     """
     with _decoded(path, name) as image:
         if image.mode in _DEEP:
@@ -45,7 +45,7 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
             if grey.min() < 0 or grey.max() > 65_535:
                 raise DamagedInput(
                     f"{name}: the values of the picture are out of range.",
-                    expected="8 or 16 bits a channel",
+                    expected="8 or 16 bits per channel",
                     found=f"{grey.min()} to {grey.max()}",
                 )
             return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
@@ -72,7 +72,7 @@ def read_mask(
     Raises
     ------
     DamagedInput
-        It is no picture, or has a value or a colour that is no class.
+        It is not a picture, or has a value or a colour without a class.
     """
     with _decoded(path, name) as image:
         if image.mode in {"RGB", "RGBA"}:
@@ -115,7 +115,7 @@ def read_palette(path: Path) -> NDArray[np.uint8]:
     Raises
     ------
     DamagedInput
-        A line is no colour, or a colour comes twice.
+        A line is not a colour, or a colour comes twice.
     """
     colours: list[tuple[int, ...]] = []
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
@@ -148,7 +148,7 @@ def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str)
     if wrong.any():
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise DamagedInput(
-            f"{name}: a pixel has a colour that is no class.",
+            f"{name}: a pixel has a colour that is not that of a class.",
             expected=f"one of {len(palette)} colours",
             found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
             next="give the colours of the classes with --palette FILE",
@@ -172,7 +172,7 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
             if width * height <= MAX_PIXELS:
                 image.load()
     except UnidentifiedImageError as error:
-        raise refused("no picture of a known format") from error
+        raise refused("not a picture of a known format") from error
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they like on damaged files

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
 from kmip_data.pipelines.base import Pipeline, Prepared, Records, Split, SplitParams, Unit
-from kmip_data.pipelines.formats.text_rows import Rows
+from kmip_data.pipelines.formats.text import Rows
 from kmip_data.pipelines.molecules.features import RefusedSmilesError, refused
 from kmip_data.pipelines.molecules.graphs import MoleculeParams, molecule_columns
 from kmip_data.pipelines.shared.published import advised, split_by_lists
@@ -29,7 +29,7 @@ KEY_LENGTH = 8  #: digits of a row number
 class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
 
-    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text_rows.write_rows`; its plan has
+    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text.write_rows`; its plan has
     their number as ``rows``.
     """
 

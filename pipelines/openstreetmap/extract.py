@@ -127,7 +127,7 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     Raises
     ------
     DamagedInput
-        It cannot be read to its end, or is no map of one point in time.
+        It cannot be read to its end, or is not a map of one point in time.
     """
     name = name or path.name
     with _explained(name):

@@ -198,7 +198,7 @@ def _real(parsed: _Parser, data: Mapping[str, str], key: str, where: str) -> flo
     if not math.isfinite(value):
         found = f"{where} with {key} = {data[key][:40]!r}" if key in data else f"{where} without {key}"
         raise parsed.wrong(
-            "is no street graph of OSMnx.", "x and y at every node, length at every edge", found
+            "is not a street graph of OSMnx.", "x and y at every node, length at every edge", found
         )
     return value
 

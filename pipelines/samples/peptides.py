@@ -77,7 +77,7 @@ def smiles(chain: str, rng: Generator) -> str:
 
 def _chain(rng: Generator) -> str:
     codes = list(SIDE_CHAINS)
-    # Few kinds of residues a peptide: compositions differ, as those of functions do.
+    # Few kinds of residues per peptide: compositions differ, as those of functions do.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
     length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
     chain = rng.choice(codes, size=length, p=weights)
@@ -86,7 +86,7 @@ def _chain(rng: Generator) -> str:
 
 
 def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
-    """At least one label a peptide; label i goes with what residues i and 19 − i outweigh."""
+    """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
     share = composition / composition.sum(axis=1, keepdims=True)
     score = share[:, :count] + share[:, ::-1][:, :count] + rng.normal(0, 0.02, (len(share), count))
     labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
