@@ -208,7 +208,7 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     with pytest.raises(DamagedInput, match="a pixel has no class") as caught:
         reading.read_mask(tmp_path / "index.png", "m", classes=20, void=255, palette=colours)
     assert "20 at row 1, column 0" in caught.value.parts["found"]
-    with pytest.raises(DamagedInput, match="a colour that is no class"):
+    with pytest.raises(DamagedInput, match="a colour that is not that of a class"):
         reading.read_mask(tmp_path / "colour.png", "m", classes=21, void=255, palette=colours[:20])
 
 
