@@ -20,10 +20,14 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, load_manifest, named
 
 
-class Params(BaseModel):
-    """Parameters that change records. Field descriptions are the command line's help."""
+class Options(BaseModel):
+    """What a user chooses. Field descriptions are the command line's help."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Params(Options):
+    """Parameters that change records."""
 
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
@@ -40,14 +44,12 @@ class Params(BaseModel):
         return [i * total // self.limit for i in range(self.limit)]
 
 
-class SplitParams(BaseModel):
+class SplitParams(Options):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's
     (:func:`~kmip_data.pipelines.splits.stratified.apply_split`).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
 

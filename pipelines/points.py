@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.splits import grouped_split
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
@@ -32,10 +32,8 @@ MOST_CLASSES: Final = 65_536
 _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
-class PointSource(BaseModel):
-    """What graphs of points are built from. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class PointSource(Options):
+    """What graphs of points are built from."""
 
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema, View
-from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
@@ -33,10 +33,8 @@ LARGEST_UNIT: Final = 256  #: pictures in a shard
 UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
 
-class SuperpixelSource(BaseModel):
-    """What superpixels are built from. Field descriptions are the command line's help."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class SuperpixelSource(Options):
+    """What superpixels are built from."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")

@@ -82,13 +82,8 @@ class Extract:
     placeholders: Placeholders = field(default_factory=Placeholders)
 
 
-def file_format(path: Path, name: str | None = None) -> str:
+def file_format(path: Path) -> str:
     """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name.
-
-    Parameters
-    ----------
-    name
-        What errors call the file, if not by its own name.
 
     Raises
     ------
@@ -105,7 +100,7 @@ def file_format(path: Path, name: str | None = None) -> str:
     if head.lstrip().startswith(_XML_BEGINNINGS):
         return "osm"
     raise DamagedInput(
-        f"{name or path.name} is not an OpenStreetMap file.",
+        f"{path.name} is not an OpenStreetMap file.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
         found=f"a file that begins with {head[:16].decode('latin-1')!a}" if head else "an empty file",
         left="nothing was built",

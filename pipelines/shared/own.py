@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import Skipped
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder
+from kmip_data.pipelines.base import Options, Params, Pipeline, RawFolder
 from kmip_data.pipelines.splits.own import OwnSplitParams
 
 
@@ -28,7 +28,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """A dataset of one's own files, under a name of one's own."""
 
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
-    Source: ClassVar[type[BaseModel]]  #: what it is built from: the fields are options of ``build``
+    Source: ClassVar[type[Options]]  #: what it is built from: the fields are options of ``build``
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters with what is read from the files where it was not given: nothing."""
