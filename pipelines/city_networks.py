@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,6 @@ CONSTANTS: Final[Mapping[str, Constants]] = {
 
 class CityNetworksPipeline(CityPipeline[CityParams]):
     """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}.toml``."""
-
-    Params: ClassVar[type[CityParams]] = CityParams
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a generated city in the upstream layout."""

@@ -47,7 +47,6 @@ class PCQMContactSplitParams(SplitParams):
 class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParams]):
     """The pipeline of ``manifests/datasets/pcqm-contact.toml``."""
 
-    Params: ClassVar[type[MoleculeParams]] = MoleculeParams
     SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
     records_per_unit = 8_192  #: about 14 MB a shard
     lists = LISTS

@@ -100,7 +100,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     """The pipeline of ``manifests/datasets/peptides-func.toml``."""
 
-    Params: ClassVar[type[MoleculeParams]] = MoleculeParams
     table = "peptide_multi_class_dataset.csv.gz"
     lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
     columns = ("labels",)

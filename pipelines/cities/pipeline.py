@@ -24,6 +24,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     version = 1
     one_unit = True
+    Params: ClassVar[type[CityParams]] = CityParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
     node_ids: ClassVar[bool] = False  #: OpenStreetMap's numbers of the intersections are stored, too
 

@@ -138,14 +138,9 @@ def patched(data: bytes, name: str, patches: Sequence[LinePatch]) -> bytes:
     for patch in patches:
         if re.fullmatch(patch.file, name) is None:
             continue
-        start = 0
-        for _ in range(patch.line - 1):
-            start = data.find(b"\n", start) + 1
-            if start == 0:
-                break
-        else:
-            end = data.find(b"\n", start)
-            end = len(data) if end < 0 else end
-            line = re.sub(patch.old.encode("latin-1"), patch.new.encode("latin-1"), data[start:end])
-            data = data[:start] + line + data[end:]
+        lines = data.split(b"\n")
+        if patch.line <= len(lines):
+            old, new = patch.old.encode("latin-1"), patch.new.encode("latin-1")
+            lines[patch.line - 1] = re.sub(old, new, lines[patch.line - 1])
+            data = b"\n".join(lines)
     return data

@@ -58,14 +58,12 @@ def labels(
     known = mask != VOID
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
-    found = votes.argmax(axis=1).astype(np.uint8)
+    found, unknown = votes.argmax(axis=1).astype(np.uint8), ~votes.any(axis=1)
     if rule == "centroid":
         row, column = np.rint(centroids(segments)).astype(np.int64).T
         at_centre = mask[row, column]
         found = np.where(at_centre == VOID, found, at_centre)
-        unknown = (at_centre == VOID) & ~votes.any(axis=1)
-    else:
-        unknown = ~votes.any(axis=1)
+        unknown &= at_centre == VOID
     return found, int(unknown.sum())
 
 

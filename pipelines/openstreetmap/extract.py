@@ -7,11 +7,11 @@ only ways and relations tagged ``highway`` or ``landuse``, so that the Python pa
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ _BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
 _XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
+
+Value = TypeVar("Value", str, tuple[str, ...])
 
 #: Tags whose values become features, in the order of ``Ways.tags``.
 VALUES: Final = ("highway", "lanes", "maxspeed")
@@ -202,7 +204,7 @@ class _Collected:
         new[1:] = (ref[1:] != ref[:-1]) | (owner[1:] != owner[:-1])
         rows, owner = rows[new], owner[new]
         x, y = (np.frombuffer(axis, np.int32)[rows] for axis in (self.x, self.y))
-        coded = {key: _coded([values[i] for i in order]) for key, values in self.tags.items()}
+        tags = {key: coded([values[i] for i in order], "") for key, values in self.tags.items()}
         return Ways(
             ptr=np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(size)))]),
             ref=ref[new],
@@ -210,8 +212,8 @@ class _Collected:
             y=y,
             known=(x != _UNDEFINED) & (y != _UNDEFINED),
             direction=np.frombuffer(self.direction, np.int8)[order],
-            tags={key: codes for key, (codes, _) in coded.items()},
-            values={key: values for key, (_, values) in coded.items()},
+            tags={key: codes for key, (codes, _) in tags.items()},
+            values={key: values for key, (_, values) in tags.items()},
         )
 
 
@@ -306,10 +308,10 @@ def _ring(way: osmium.osm.Way) -> NDArray[np.float64]:
     return ring
 
 
-def _coded(values: list[str]) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the position of each value among the sorted distinct ones, -1 for the empty string."""
-    distinct = sorted(set(values) - {""})
-    position = {"": -1, **{value: i for i, value in enumerate(distinct)}}
+def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:
+    """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
+    distinct = sorted(set(values) - {missing})
+    position = {missing: -1, **{value: i for i, value in enumerate(distinct)}}
     return np.array([position[value] for value in values], np.int32), distinct
 
 
