@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,12 @@ from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.strict import Strict
 
 
-class Params(Strict):
-    """Parameters that change records. Field descriptions are the command line's help."""
+class Options(Strict):
+    """What a user chooses. Field descriptions are the command line's help."""
+
+
+class Params(Options):
+    """Parameters that change records."""
 
     of_samples: ClassVar[tuple[str, ...]] = ()  #: parameters that say something of a sample alone
 
@@ -40,10 +44,11 @@ class Params(Strict):
         return [i * total // self.limit for i in range(self.limit)]
 
 
-class SplitParams(Strict):
+class SplitParams(Options):
     """Parameters that choose a split; a split never touches the shards.
 
-    A subclass lists its rules in ``split``; ``stratified`` is any dataset's (:meth:`Pipeline.apply_split`).
+    A subclass lists its rules in ``split``; ``stratified`` is any dataset's
+    (:func:`~kmip_data.pipelines.splits.stratified.apply_split`).
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
@@ -54,13 +59,22 @@ class SplitParams(Strict):
     @model_validator(mode="after")
     def _seed_is_used(self) -> Self:
         if self.split_seed and self.split not in self.seeded:
-            msg = f"the rule {self.split!r} draws nothing: a seed changes nothing"
-            raise ValueError(msg)
+            raise ValueError(f"the rule {self.split!r} draws nothing: a seed changes nothing")
         return self
 
     def asked(self) -> dict[str, Any]:
         """Return what a split is found by: a rule that draws nothing has no seed."""
         return self.model_dump(mode="json", exclude=set() if self.split in self.seeded else {"split_seed"})
+
+
+class PublishedSplitParams(SplitParams):
+    """Parameters of the split of a dataset that is published in parts."""
+
+    split: Literal["upstream", "stratified"] = Field(
+        default="upstream",
+        description="upstream: the published train, val and test parts; stratified: drawn anew, equal "
+        "shares of the classes",
+    )
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,7 @@ class Records:
         The labels of all nodes and their column, only where there is a single graph: its split may
         be one of nodes.
     column
-        Reads a stored column of all records by its key (``node/x``), one row a node, edge or graph.
+        Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
     label
         The column that ``classes`` counts.
     """
@@ -153,7 +167,7 @@ class Split:
         ``train``, ``val`` and ``test`` to positions in source order, listed in the order that the rule
         gives them: the order in which a reader that does not shuffle has them.
     node_code
-        For a dataset of one graph, in place of ``parts``: a code for each node, 0 train, 1 val,
+        For a dataset of one graph, instead of ``parts``: a code for each node, 0 train, 1 val,
         2 test, 255 none.
     """
 
@@ -169,23 +183,6 @@ class RawNeededError(UsageError):
     """A split rule reads the raw files and was asked without them; ``build`` brings them in."""
 
 
-def raw_lists(raw: Path | None, command: str) -> Path:
-    """Return the raw folder, whose lists a published split is read from.
-
-    Raises
-    ------
-    RawNeededError
-        There is none; ``command`` brings it in.
-    """
-    if raw is None:
-        raise RawNeededError(
-            "The published split is read from the raw lists, which a finished build does not have.",
-            expected="the split written when the build was made",
-            next=command,
-        )
-    return raw
-
-
 P = TypeVar("P", bound=Params)
 S = TypeVar("S", bound=SplitParams)
 
@@ -198,8 +195,8 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
     extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
-    Params: ClassVar[type[Params]]
-    SplitParams: ClassVar[type[SplitParams]]
+    Params: ClassVar[type[Params]] = Params
+    SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -208,9 +205,18 @@ class Pipeline(ABC, Generic[P, S]):
     def schema(self, params: P) -> Schema:
         """Columns and edge layout; a function of parameters and manifest only."""
 
-    @abstractmethod
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write a miniature of the raw data in the exact upstream layout into ``folder``."""
+        """Write a miniature of the raw data in the exact upstream layout into ``folder``.
+
+        By the module of :mod:`kmip_data.pipelines.samples` that has the name of the pipeline's own.
+        """
+        generator = importlib.import_module(f"kmip_data.pipelines.samples.{self.manifest.pipeline}")
+        generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
+
+    @property
+    def sample_arguments(self) -> Mapping[str, Any]:
+        """What the generator must know where a family has several datasets; nothing by default."""
+        return {}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces; run once, in a worker. Identity by default."""
@@ -249,17 +255,25 @@ class Pipeline(ABC, Generic[P, S]):
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
 
-    def apply_split(self, records: Records, params: S, raw: Path | None) -> Split:
-        """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
-        if params.split != "stratified":
-            return self.split(records, params, raw)
-        from kmip_data.pipelines.splits.stratified import stratified_split
-
-        return stratified_split(self, records, params, raw)
-
     def remarks(self, records: Records) -> Sequence[str]:
         """Return what ``verify`` says of a build besides that it is sound; nothing by default."""
         return ()
+
+    def raw_lists(self, raw: Path | None, rule: str = "") -> Path:
+        """Return the raw folder, whose lists a published split is read from.
+
+        Raises
+        ------
+        RawNeededError
+            There is none; ``build`` brings it in.
+        """
+        if raw is None:
+            raise RawNeededError(
+                "The published split is read from the raw lists, which a finished build does not have.",
+                expected="the split written when the build was made",
+                next=f"kmip-data build {self.manifest.name}{f' --split {rule}' if rule else ''}",
+            )
+        return raw
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Return what the card says besides the counts; nothing by default."""

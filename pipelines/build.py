@@ -50,6 +50,7 @@ from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.first_use import pin_first
+from kmip_data.pipelines.splits.stratified import apply_split
 
 __all__ = [
     "build_dataset",
@@ -372,7 +373,7 @@ def _add_split(
         name = _find_split(card, asked)
         if name is None:
             records = read_records(build.path, [shard.file for shard in card.shards], card.schema_)
-            split = pipeline.apply_split(records, params, raw)
+            split = apply_split(pipeline, records, params, raw)
             name = split.name
             if name not in card.splits:
                 entry, classes = write_split(build.path, split, records, asked)

@@ -9,29 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Schema, View
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
     Prepared,
+    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
 )
-from kmip_data.pipelines.clouds.graphs import advised
 from kmip_data.pipelines.formats.torch_files import read_torch_file
-from kmip_data.pipelines.splits.part_units import parts_of_keys, units_of_parts
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.published import advised, split_by_keys
+from kmip_data.pipelines.shared.units import units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10
@@ -40,57 +40,24 @@ KEY_LENGTH: Final = 16
 _PIECES: Final = ("x", "edge_index", "edge_attr", "y", "node_ptr", "edge_ptr")
 
 
-class CIFAR10Params(Params):
-    """Parameters that change the records."""
-
-
-class CIFAR10SplitParams(SplitParams):
-    """Parameters of the split."""
-
-    split: Literal["upstream", "stratified"] = Field(
-        default="upstream",
-        description="upstream: the three lists of the published file; stratified: drawn anew, equal "
-        "shares of the classes",
-    )
-
-
-class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
+class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/cifar10.toml``."""
 
     version = 1
-    Params: ClassVar[type[CIFAR10Params]] = CIFAR10Params
-    SplitParams: ClassVar[type[CIFAR10SplitParams]] = CIFAR10SplitParams
 
-    def schema(self, params: CIFAR10Params) -> Schema:
+    def schema(self, params: Params) -> Schema:
         """Colour and position as one feature, similarities, and the class of the picture."""
-        features = Column(
-            key="node/x",
-            attribute="x",
-            stored="float32",
-            presented="float32",
-            shape=(5,),
-            fields=("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32"),
-            doc="mean colour of the superpixel, then its centre",
+        features = feature_column(
+            "node/x",
+            ("red [0-1]", "green [0-1]", "blue [0-1]", "row / 32", "column / 32"),
+            "mean colour of the superpixel, then its centre",
         )
-        similarity = Column(
-            key="edge/attr",
-            attribute="edge_attr",
-            stored="float32",
-            presented="float32",
-            shape=(1,),
-            fields=("similarity",),
-            doc="exp(-(distance of the centres / width)²): near superpixels have large values",
+        similarity = feature_column(
+            "edge/attr",
+            ("similarity",),
+            "exp(-(distance of the centres / width)²): near superpixels have large values",
         )
-        label = Column(
-            key="graph/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=NUM_CLASSES - 1,
-            num_classes=NUM_CLASSES,
-            doc="class of the picture",
-        )
+        label = class_column("graph/y", NUM_CLASSES, "class of the picture")
         return Schema(
             columns=(features, similarity, label),
             views=(View(attribute="pos", source="node/x", start=3, stop=5),),
@@ -99,13 +66,7 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
             key_length=KEY_LENGTH,
         )
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated pictures in the upstream layout."""
-        from kmip_data.pipelines.samples.cifar10 import write_sample
-
-        write_sample(folder, pictures=limit, seed=seed)
-
-    def prepare(self, raw: RawFolder, params: CIFAR10Params, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
         with advised(self.manifest.name):
             lists = read_torch_file(raw.path / FILE)
@@ -120,7 +81,7 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
             for part, graphs in zip(PARTS, lists, strict=True):
                 if not isinstance(graphs, list | tuple):
                     raise DamagedInput(
-                        f"{FILE}: {part} is no list.",
+                        f"{FILE}: {part} is not a list.",
                         expected="a list of graphs",
                         found=type(graphs).__name__,
                     )
@@ -132,11 +93,11 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
                 sizes[part] = len(checked)
         return Prepared(workdir, {"sizes": sizes})
 
-    def units(self, prepared: Prepared, params: CIFAR10Params) -> list[Unit]:
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
         """Deal the graphs of each part."""
         return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
 
-    def records(self, prepared: Prepared, unit: Unit, params: CIFAR10Params) -> Iterator[GraphRecord]:
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
         part = unit.items["part"]
         pieces = {
@@ -159,10 +120,9 @@ class CIFAR10Pipeline(Pipeline[CIFAR10Params, CIFAR10SplitParams]):
                 edge_index=np.array(pieces["edge_index"][:, edges]),
             )
 
-    def split(self, records: Records, params: CIFAR10SplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Each record's key begins with its part."""
-        parts = parts_of_keys(records.keys)
-        return Split("upstream", "upstream", {}, parts, "the lists of the raw file, in their order")
+        return split_by_keys(records.keys, "the lists of the raw file, in their order")
 
 
 PIPELINE = CIFAR10Pipeline
@@ -182,7 +142,7 @@ def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any
         An array is missing, has another shape or type, is not finite or leads out of the graph.
     """
     if not isinstance(graph, Mapping):
-        raise DamagedInput(f"{where}: no graph.", expected="a dictionary", found=type(graph).__name__)
+        raise DamagedInput(f"{where}: not a graph.", expected="a dictionary", found=type(graph).__name__)
     x = _array(graph, "x", "f", (None, 3), where)
     pos = _array(graph, "pos", "f", (len(x), 2), where)
     edges = _array(graph, "edge_index", "iu", (2, None), where)
@@ -237,20 +197,15 @@ def _array(
 def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
     """Join the arrays of graphs into one file each, with the first row of every graph."""
     folder.mkdir()
-    counts = {
-        "node_ptr": [len(graph["x"]) for graph in graphs],
-        "edge_ptr": [graph["edge_index"].shape[1] for graph in graphs],
+    arrays = {
+        "node_ptr": np.cumsum([0, *(len(graph["x"]) for graph in graphs)], dtype=np.int64),
+        "edge_ptr": np.cumsum([0, *(len(graph["edge_attr"]) for graph in graphs)], dtype=np.int64),
+        "x": np.concatenate([np.empty((0, 5), np.float32), *(graph["x"] for graph in graphs)]),
+        "edge_index": np.hstack([np.empty((2, 0), np.uint16), *(graph["edge_index"] for graph in graphs)]),
+        "edge_attr": np.concatenate(
+            [np.empty((0, 1), np.float32), *(graph["edge_attr"] for graph in graphs)]
+        ),
+        "y": np.array([graph["y"] for graph in graphs], np.uint8),
     }
-    for name, sizes in counts.items():
-        np.save(
-            folder / f"{name}.npy", np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-        )
-    empty: dict[str, NDArray[Any]] = {
-        "x": np.empty((0, 5), np.float32),
-        "edge_index": np.empty((2, 0), np.uint16),
-        "edge_attr": np.empty((0, 1), np.float32),
-    }
-    for name, none in empty.items():
-        joined = np.concatenate([none, *(graph[name] for graph in graphs)], axis=int(name == "edge_index"))
-        np.save(folder / f"{name}.npy", joined)
-    np.save(folder / "y.npy", np.array([graph["y"] for graph in graphs], np.uint8))
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)

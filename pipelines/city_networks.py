@@ -8,33 +8,31 @@ speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Schema
+from kmip_data.format.parts import PARTS
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     CityParams,
     CityTensors,
     check_tensors,
-    city_record,
-    city_schema,
     symmetrise,
 )
-from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, CitySplitParams, city_split, split_codes
-from kmip_data.pipelines.cities.storage import about_city, load_city, store_city
-from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.cities.pipeline import CityPipeline
+from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
+from kmip_data.pipelines.cities.storage import store_city
 from kmip_data.pipelines.formats.torch_files import read_tensor
+from kmip_data.pipelines.shared.published import advised
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
 DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
@@ -80,23 +78,14 @@ CONSTANTS: Final[Mapping[str, Constants]] = {
 }
 
 
-class CityNetworksPipeline(Pipeline[CityParams, CitySplitParams]):
+class CityNetworksPipeline(CityPipeline[CityParams]):
     """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}.toml``."""
-
-    version = 1
-    one_unit = True
-    Params: ClassVar[type[CityParams]] = CityParams
-    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
-
-    def schema(self, params: CityParams) -> Schema:
-        """Columns of a city; the published files have no numbers of OpenStreetMap."""
-        return city_schema(params, max_nodes=self.manifest.max_nodes)
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a generated city in the upstream layout."""
         from kmip_data.pipelines.samples.city_networks import write_sample
 
-        write_sample(folder / self.manifest.name, nodes=limit, seed=seed)
+        write_sample(folder / self.manifest.name, limit=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against what is published."""
@@ -110,27 +99,6 @@ class CityNetworksPipeline(Pipeline[CityParams, CitySplitParams]):
                 facts = {**tensors.facts, "constants_that_differ": differences}
                 tensors = replace(tensors, facts=facts)
             return store_city(tensors, workdir)
-
-    def units(self, prepared: Prepared, params: CityParams) -> list[Unit]:
-        """One city, one shard."""
-        return [Unit(0, self.manifest.name, {})]
-
-    def records(self, prepared: Prepared, unit: Unit, params: CityParams) -> Iterator[GraphRecord]:
-        """Yield the city."""
-        index_dtype = self.schema(params).index_dtype
-        yield city_record(load_city(prepared), params, key=self.manifest.name, index_dtype=index_dtype)
-
-    def about(self, prepared: Prepared, params: CityParams) -> About:
-        """Counts, and what standardises the features."""
-        return about_city(prepared)
-
-    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
-        """Intersections at random, as published, or blocks of the map."""
-        return city_split(records, params)
-
-    def name_parts(self, params: CityParams) -> list[str]:
-        """What deviates from the defaults."""
-        return params.name_parts
 
 
 PIPELINE = CityNetworksPipeline
@@ -206,7 +174,7 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     classes = np.bincount(labels, minlength=CLASSES)
     found = {"intersections": n, "edges": tensors.edge_index.shape[1]}
     wanted = {"intersections": expected.avg_nodes, "edges": expected.avg_edges}
-    for part, size in zip(("train", "val", "test"), sizes, strict=True):
+    for part, size in zip(PARTS, sizes, strict=True):
         found[part], wanted[part] = size, expected.splits["random-seed0"][part]
     chunk = n // CLASSES + 1
     found |= {f"class {c}": int(count) for c, count in enumerate(classes)}

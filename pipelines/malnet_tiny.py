@@ -1,13 +1,12 @@
 """MalNet-Tiny: function call graphs of Android apps, without features, in five types.
 
-Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and a directed edge a line; and
-``type/{train,val,test}.txt`` with a path of a graph a line. Facts and deviations:
+Raw layout: ``<type>/<family>/<SHA-256>.edgelist``, five comment lines and one directed edge per line; and
+``type/{train,val,test}.txt`` with one path of a graph per line. Facts and deviations:
 ``docs/datasets/malnet-tiny.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,25 +17,26 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
+from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
     Prepared,
+    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
-    raw_lists,
 )
-from kmip_data.pipelines.clouds.graphs import advised
 from kmip_data.pipelines.formats.edge_text import parse_edges
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.columns import class_column
+from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
+from kmip_data.pipelines.shared.units import units_by_size
 
-PARTS = ("train", "val", "test")
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
     "first-seen": ("adware", "benign", "downloader", "trojan", "addisplay"),
@@ -60,36 +60,16 @@ class MalNetTinyParams(Params):
     )
 
 
-class MalNetTinySplitParams(SplitParams):
-    """Parameters of the split."""
-
-    split: Literal["upstream", "stratified"] = Field(
-        default="upstream",
-        description="upstream: the published train, val and test lists; stratified: drawn anew, equal "
-        "shares of the classes",
-    )
-
-
-class MalNetTinyPipeline(Pipeline[MalNetTinyParams, MalNetTinySplitParams]):
+class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/malnet-tiny.toml``."""
 
     version = 1
     Params: ClassVar[type[MalNetTinyParams]] = MalNetTinyParams
-    SplitParams: ClassVar[type[MalNetTinySplitParams]] = MalNetTinySplitParams
 
     def schema(self, params: MalNetTinyParams) -> Schema:
         """Directed edges, and the type of the app."""
         names = LABEL_ORDERS[params.label_order]
-        label = Column(
-            key="graph/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=len(names) - 1,
-            num_classes=len(names),
-            doc=f"type of the app: {', '.join(names)}",
-        )
+        label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         return Schema(
             columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=KEY_LENGTH
         )
@@ -97,12 +77,6 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, MalNetTinySplitParams]):
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
         """Types of apps in the chosen order."""
         return LABEL_ORDERS[params.label_order]
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated call graphs in the upstream layout."""
-        from kmip_data.pipelines.samples.malnet_tiny import write_sample
-
-        write_sample(folder, graphs=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists partition the graphs."""
@@ -114,16 +88,12 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, MalNetTinySplitParams]):
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
         """Deal the listed graphs (train, val, test) by the size of their files."""
         names = [name for part in read_split_lists(prepared.path).values() for name in part]
-        dealt: list[list[str]] = []
-        used = 0
-        for name in [names[position] for position in params.choose(len(names))]:
-            size = (prepared.path / _file_name(name)).stat().st_size
-            if not dealt or used + size > TEXT_PER_UNIT:
-                dealt.append([])
-                used = 0
-            dealt[-1].append(name)
-            used += size
-        return [Unit(i, f"graphs {unit[0]} to {unit[-1]}", {"graphs": unit}) for i, unit in enumerate(dealt)]
+        chosen = [names[position] for position in params.choose(len(names))]
+
+        def size(name: str) -> int:
+            return (prepared.path / _file_name(name)).stat().st_size
+
+        return units_by_size(chosen, size, TEXT_PER_UNIT, "graphs")
 
     def records(self, prepared: Prepared, unit: Unit, params: MalNetTinyParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the lists."""
@@ -140,15 +110,11 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, MalNetTinySplitParams]):
                 columns = {"graph/y": np.array(label[kind], np.uint8)}
                 yield GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
-    def split(self, records: Records, params: MalNetTinySplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
-        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
-        position = {key: i for i, key in enumerate(records.keys)}
-        parts = {
-            part: [position[key] for name in names if (key := name.rpartition("/")[2]) in position]
-            for part, names in read_split_lists(raw).items()
-        }
-        return Split("upstream", "upstream", {}, parts, "the lists of the raw data, in their order")
+        lists = read_split_lists(self.raw_lists(raw))
+        keys = {part: [name.rpartition("/")[2] for name in names] for part, names in lists.items()}
+        return split_by_lists(keys, records.keys, "lists")
 
     def name_parts(self, params: MalNetTinyParams) -> list[str]:
         """What deviates from the defaults."""
@@ -165,7 +131,7 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     Raises
     ------
     DamagedInput
-        A line is no edge, there is none, or their number or that of the nodes is not what the comment
+        A line is not an edge, there is none, or their number or that of the nodes is not what the comment
         lines say.
     """
     header, edges = parse_edges(data, name=name)
@@ -219,7 +185,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     Raises
     ------
     DamagedInput
-        A list is missing, a line is no path of a graph, or a graph is listed twice.
+        A list is missing, a line is not the path of a graph, or a graph is listed twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -265,16 +231,10 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
             found=f"{len(listed - there)} listed graphs that are not there, "
             f"{len(there - listed)} graphs that are not listed, such as {example}",
         )
-    if raw.sample or len(listed) != manifest.expected.graphs:
-        return
-    known = {
-        name: digest for s in manifest.sources if s.content for name, digest in s.content.known_sha256.items()
-    }
-    for name, expected in known.items():
-        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
-        if found != expected:
-            raise DamagedInput(
-                f"{name} is not the published list.",
-                expected=f"SHA-256 {expected}, as the complete set of {len(listed):,} graphs has",
-                found=f"SHA-256 {found}",
-            )
+    if not raw.sample and len(listed) == manifest.expected.graphs:
+        contents = [source.content for source in manifest.sources if source.content]
+        check_digests(
+            raw,
+            {name: digest for content in contents for name, digest in content.known_sha256.items()},
+            len(listed),
+        )

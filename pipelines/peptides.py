@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -20,36 +19,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord, Skipped
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    About,
-    Pipeline,
-    Prepared,
-    RawFolder,
-    Records,
-    Split,
-    SplitParams,
-    Unit,
-    raw_lists,
-)
-from kmip_data.pipelines.clouds.graphs import advised
+from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.restricted_pickle import read_pickle
-from kmip_data.pipelines.formats.text_rows import Rows, write_rows
-from kmip_data.pipelines.formats.text_tables import read_columns
+from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules.features import read_smiles
-from kmip_data.pipelines.molecules.graphs import (
-    KEY_LENGTH,
-    MoleculeParams,
-    as_record,
-    deal_rows,
-    molecule_columns,
-    record_or_skip,
-    row_key,
-)
-from kmip_data.pipelines.splits.index import apply_lists, check_partition, count_rows
+from kmip_data.pipelines.molecules.graphs import MoleculeParams, as_record
+from kmip_data.pipelines.molecules.pipeline import MoleculePipeline
+from kmip_data.pipelines.shared.published import advised
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
@@ -59,37 +39,18 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
-RECORDS_PER_UNIT = 1024  #: about 3.5 MB a shard, so that several workers have work
-MAX_TABLE_BYTES = (
-    20_000_000_000  #: of the decompressed CSV: that of peptides-struct has columns not read here
-)
+#: Of the decompressed CSV: that of peptides-struct has columns not read here.
+MAX_TABLE_BYTES = 20_000_000_000
 
 P = TypeVar("P", bound=MoleculeParams)
 
 
-class PeptidesSplitParams(SplitParams):
-    """Parameters of the split."""
-
-    split: Literal["upstream", "stratified"] = Field(
-        default="upstream",
-        description="upstream: the published row numbers; stratified: drawn anew, equal "
-        "shares of the classes",
-    )
-
-
-class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
+class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     """What both sets share; they differ in the columns of the CSV and in ``y``."""
 
-    version = 1
-    extra = "chem"
-    SplitParams: ClassVar[type[PeptidesSplitParams]] = PeptidesSplitParams
+    records_per_unit = 1024  #: about 3.5 MB a shard, so that several workers have work
     table: ClassVar[str]  #: name of the CSV
-    lists: ClassVar[str]  #: name of the pickle
     columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
-
-    @abstractmethod
-    def label(self) -> Column:
-        """Return the column ``y``."""
 
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
@@ -99,23 +60,12 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
         self, targets: NDArray[np.float64], lists: dict[str, NDArray[np.int64]], params: P
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
-        return targets.astype(self.label().stored), {}
+        return targets.astype(self.target().stored), {}
 
-    def schema(self, params: P) -> Schema:
-        """Atoms, bonds and ``y``."""
-        return Schema(
-            columns=(*molecule_columns(), self.label()),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=KEY_LENGTH,
-        )
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated peptides in the upstream layout."""
-        from kmip_data.pipelines.samples.peptides import write_sample
-
-        write_sample(folder, self, peptides=limit, seed=seed)
+    @property
+    def sample_arguments(self) -> Mapping[str, Any]:
+        """Names of both files, and the columns of the table."""
+        return {"table": self.table, "lists": self.lists["upstream"], "columns": self.columns}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
@@ -130,58 +80,31 @@ class PeptidesPipeline(Pipeline[P, PeptidesSplitParams]):
                     raise DamagedInput(f"{where}: not a SMILES.", expected="ASCII", found=ascii(text)[:200])
                 smiles.append(text)
                 targets.append(self.parse(fields, where))
-            lists = self._read_lists(raw.path, len(smiles))
+            lists = self.read_lists(raw.path, "upstream", len(smiles))
             y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
             write_rows(workdir, smiles)
             np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
 
-    def units(self, prepared: Prepared, params: P) -> list[Unit]:
-        """Deal the rows."""
-        dealt = deal_rows(params.choose(prepared.plan["rows"]), RECORDS_PER_UNIT)
-        return [Unit(i, f"rows {rows[0]} to {rows[-1]}", {"rows": rows}) for i, rows in enumerate(dealt)]
+    def load_lists(self, path: Path) -> Any:
+        """Read a pickle."""
+        with path.open("rb") as file:
+            return read_pickle(file, NUMPY, name=path.name)
 
-    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
-        """Yield the molecules of one unit in the order of the rows."""
-        smiles = Rows(prepared.path)
+    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Read the SMILES; ``y`` is there already."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        for row in unit.items["rows"]:
-            key, text = row_key(row), smiles[row]
-            make = partial(_make, key, text, np.array(y[row]))
-            yield record_or_skip(key, text, make, params, self.manifest.name)
-
-    def split(self, records: Records, params: PeptidesSplitParams, raw: Path | None) -> Split:
-        """Apply the published row numbers."""
-        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
-        with advised(self.manifest.name):
-            lists = self._read_lists(raw, None)
-        parts = apply_lists(lists, records)
-        return Split("upstream", "upstream", {}, parts, "the row numbers of the raw data, in their order")
-
-    def name_parts(self, params: P) -> list[str]:
-        """What deviates from the defaults."""
-        return ["skip"] if params.on_error == "skip" else []
-
-    def _read_lists(self, folder: Path, rows: int | None) -> dict[str, NDArray[np.int64]]:
-        """Read the split; ``rows`` is the number of rows of the table, ``None`` where that was checked."""
-        with (folder / self.lists).open("rb") as file:
-            lists = read_pickle(file, NUMPY, name=self.lists)
-        return check_partition(lists, count_rows(lists) if rows is None else rows, name=self.lists)
-
-
-def _make(key: str, smiles: str, y: NDArray[Any]) -> GraphRecord:
-    return as_record(key, read_smiles(smiles), {"graph/y": y})
+        return lambda row, key, smiles: as_record(key, read_smiles(smiles), {"graph/y": np.array(y[row])})
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     """The pipeline of ``manifests/datasets/peptides-func.toml``."""
 
-    Params: ClassVar[type[MoleculeParams]] = MoleculeParams
     table = "peptide_multi_class_dataset.csv.gz"
-    lists = "splits_random_stratified_peptide.pickle"
+    lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide.pickle"}
     columns = ("labels",)
 
-    def label(self) -> Column:
+    def target(self) -> Column:
         """Ten labels, several of which may hold."""
         return Column(
             key="graph/y",
@@ -226,10 +149,10 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
 
     Params: ClassVar[type[PeptidesStructParams]] = PeptidesStructParams
     table = "peptide_structure_normalized_dataset.csv.gz"
-    lists = "splits_random_stratified_peptide_structure.pickle"
+    lists: ClassVar[dict[str, str]] = {"upstream": "splits_random_stratified_peptide_structure.pickle"}
     columns = TARGETS
 
-    def label(self) -> Column:
+    def target(self) -> Column:
         """Eleven properties of the 3D structure."""
         return Column(
             key="graph/y",
@@ -252,7 +175,9 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
                 value = math.nan
             if not math.isfinite(value):
                 raise DamagedInput(
-                    f"{where}: {name} is no finite number.", expected="such as -0.25", found=ascii(text)[:80]
+                    f"{where}: {name} is not a finite number.",
+                    expected="such as -0.25",
+                    found=ascii(text)[:80],
                 )
             values.append(value)
         return values

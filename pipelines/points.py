@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,17 @@ from pydantic import Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Schema
 from kmip_data.graphs.splits import grouped_split
-from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
-from kmip_data.pipelines.clouds.graphs import PointParams, connect
+from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
-from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
 KEY_LENGTH: Final = 160
@@ -31,8 +32,8 @@ MOST_CLASSES: Final = 65_536
 _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
-class PointSource(Strict):
-    """What graphs of points are built from. Field descriptions are the command line's help."""
+class PointSource(Options):
+    """What graphs of points are built from."""
 
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
@@ -51,10 +52,10 @@ class PointSource(Strict):
         return "" if self.path is None else self.path.resolve().name
 
 
-class OwnPointParams(PointParams):
+class OwnPointParams(PointParams, OwnParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=16, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=16, ge=1, le=65_535, description="neighbours per point")
     position: str = Field(default="x,y,z", description="columns of the position")
     feature: tuple[str, ...] = Field(
         default=(),
@@ -67,31 +68,24 @@ class OwnPointParams(PointParams):
         le=MOST_CLASSES,
         description="number of classes (default: the largest in the files + 1)",
     )
-    class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
     block: float | None = Field(
         default=None, gt=0, description="cut clouds in blocks of this width by the rule of S3DIS"
     )
-    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points a block")
+    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points per block")
     block_seed: int = Field(default=0, ge=0, description="seed of the points drawn for each block")
-    on_error: Literal["stop", "skip"] = Field(
-        default="stop", description="a cloud that cannot be used: stop, or skip it and list it on the card"
-    )
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
         if len(self.position_columns) != 3 or not all(self.position_columns):
-            msg = "position names three columns, such as x,y,z"
-            raise ValueError(msg)
+            raise ValueError("position names three columns, such as x,y,z")
         for feature in self.feature:
             _scaled(feature)
         if len(self.class_name) == 1:
-            msg = "one class is nothing to tell apart: name two or more"
-            raise ValueError(msg)
+            raise ValueError("one class is nothing to tell apart: name two or more")
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:
-            msg = f"{len(self.class_name)} names for {self.classes} classes"
-            raise ValueError(msg)
+            raise ValueError(f"{len(self.class_name)} names for {self.classes} classes")
         return self
 
     @property
@@ -112,12 +106,11 @@ def _scaled(feature: str) -> tuple[str, float]:
     return feature, 1.0
 
 
-class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
+class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     """The pipeline of ``manifests/datasets/points.toml``, whatever name a dataset has."""
 
     version = 1
     Params: ClassVar[type[OwnPointParams]] = OwnPointParams
-    SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
     Source: ClassVar[type[PointSource]] = PointSource
 
     def schema(self, params: OwnPointParams) -> Schema:
@@ -125,41 +118,15 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
         if params.block is not None:
             fields += tuple(f"{axis} / room extent" for axis in "xyz")
-        columns = [
-            Column(
-                key="node/x",
-                attribute="x",
-                stored="float32",
-                presented="float32",
-                shape=(len(fields),),
-                fields=fields,
-                doc="position from the lowest corner of the cloud"
-                if params.block is None
-                else "position centred on the block's floor, features, position in the room",
-            )
-        ]
+        doc = "position from the lowest corner of the cloud"
+        if params.block is not None:
+            doc = "position centred on the block's floor, features, position in the room"
+        columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
-            classes = params.classes or MOST_CLASSES
-            columns.append(
-                Column(
-                    key="node/y",
-                    attribute="y",
-                    stored="uint8" if classes <= 256 else "uint16",
-                    presented="int64",
-                    low=0,
-                    high=classes - 1,
-                    num_classes=classes,
-                    doc=f"class, column {params.label_column!r}",
-                )
-            )
-        return Schema(
-            columns=tuple(columns),
-            views=(View(attribute="pos", source="node/x", start=0, stop=3),),
-            edges=params.edges,
-            k=params.k if params.edges == "neighbor" else None,
-            max_nodes=params.block_points if params.block is not None else self.manifest.max_nodes,
-            key_length=KEY_LENGTH,
-        )
+            doc = f"class, column {params.label_column!r}"
+            columns.append(class_column("node/y", params.classes or MOST_CLASSES, doc))
+        most = self.manifest.max_nodes if params.block is None else params.block_points
+        return knn_schema(tuple(columns), params, pos=0, max_nodes=most, key_length=KEY_LENGTH)
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
         """Return the parameters with the number of classes, read from the files where it was not given."""
@@ -170,18 +137,11 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
             try:
                 largest = max(largest, int(read_cloud(raw.path / name, name, params).y.max()))
             except DamagedInput as error:
-                if params.on_error == "stop":
-                    raise _stopped(error, self.manifest.name) from error
+                self.stop_or_skip(name, error, params)
         return params.model_copy(update={"classes": max(largest + 1, 1)})
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated rooms as NPY files, with colours and classes."""
-        from kmip_data.pipelines.samples.rooms import write_sample
-
-        write_sample(folder / FOLDER, rooms=limit, seed=seed)
-
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
-        """One cloud a unit; nothing is read before."""
+        """One cloud per unit; nothing is read before."""
         if params.block is not None and params.k >= params.block_points:
             raise UsageError(
                 f"--k {params.k} is too large for blocks of {params.block_points} points.",
@@ -211,10 +171,7 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
             else:
                 yield from self._blocks(key, cloud, params)
         except DamagedInput as error:
-            if params.on_error == "stop":
-                raise _stopped(error, self.manifest.name) from error
-            found = error.parts["found"]
-            yield Skipped(key, f"{error.what}{f' ({found})' if found else ''}")
+            yield self.stop_or_skip(key, error, params)
 
     def _whole(self, key: str, cloud: Cloud, params: OwnPointParams) -> GraphRecord | Skipped:
         if len(cloud.xyz) > self.manifest.max_nodes:
@@ -260,10 +217,6 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
         dealt = grouped_split(rows, [], clouds, val=len(split.parts["test"]), seed=seed)
         rest = grouped_split(dealt["train"], dealt["val"], clouds, val=len(split.parts["val"]), seed=seed)
         return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
-
-    def class_names(self, params: OwnPointParams) -> tuple[str, ...]:
-        """Those that were given."""
-        return params.class_name
 
     def name_parts(self, params: OwnPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
@@ -343,10 +296,3 @@ def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> NDAr
             expected="a number", found=str(values[row]),
         )  # fmt: skip
     return values
-
-
-def _stopped(error: DamagedInput, dataset: str) -> DamagedInput:
-    error.parts["next"] = error.parts["next"] or (
-        f"mend or remove the file, or leave it out: kmip-data build points --name {dataset} --on-error skip …"
-    )
-    return error

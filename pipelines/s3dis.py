@@ -19,14 +19,17 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Schema
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.clouds import s3dis_raw
-from kmip_data.pipelines.clouds.graphs import PointParams, advised, connect, nodes_per_shard
+from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS
 from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.published import advised
+from kmip_data.pipelines.shared.units import rows_inside
 
 if TYPE_CHECKING:
     import h5py
@@ -43,7 +46,7 @@ MAX_FILE_BYTES = 400_000_000  #: declared size of one HDF5 file; upstream's have
 class S3DISParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=32, ge=1, le=4_095, description="neighbours a point")
+    k: int = Field(default=32, ge=1, le=4_095, description="neighbours per point")
 
 
 class S3DISSplitParams(SplitParams):
@@ -58,7 +61,6 @@ class S3DISSplitParams(SplitParams):
         "shares of the blocks' most frequent classes",
     )
     test_area: int = Field(default=6, ge=1, le=6, description="area whose blocks are the test set")
-    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the validation draw")
     val_fraction: float | None = Field(
         default=None, gt=0, lt=1, description="validation share of the other areas (default: 3294/20291)"
     )
@@ -78,38 +80,11 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def schema(self, params: S3DISParams) -> Schema:
         """Nine features in file order, ``pos`` as a view of the first three, and the class."""
-        features = Column(
-            key="node/x",
-            attribute="x",
-            stored="float32",
-            presented="float32",
-            shape=(9,),
-            fields=FIELDS,
-            doc="position centred on the block, colour, position in the room; in file order",
+        features = feature_column(
+            "node/x", FIELDS, "position centred on the block, colour, position in the room; in file order"
         )
-        label = Column(
-            key="node/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=NUM_CLASSES - 1,
-            num_classes=NUM_CLASSES,
-            doc="semantic class",
-        )
-        return Schema(
-            columns=(features, label),
-            views=(View(attribute="pos", source="node/x", start=0, stop=3),),
-            edges=params.edges,
-            k=params.k if params.edges == "neighbor" else None,
-            max_nodes=self.manifest.max_nodes,
-        )
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated rooms in the upstream layout."""
-        from kmip_data.pipelines.samples.s3dis import write_sample
-
-        write_sample(folder, blocks=limit, seed=seed)
+        label = class_column("node/y", NUM_CLASSES, "semantic class")
+        return knn_schema((features, label), params, pos=0, max_nodes=self.manifest.max_nodes)
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each. Raw scans are cut in blocks."""
@@ -132,14 +107,14 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                     files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
                 if not 1 <= points <= self.manifest.max_nodes:
                     raise DamagedInput(
-                        f"{name}: wrong number of points a block.",
+                        f"{name}: wrong number of points per block.",
                         expected=f"1 to {self.manifest.max_nodes}",
                         found=f"{points}",
                     )
             total = sum(entry[1] for entry in files)
             if total != len(room_of_block):
                 raise DamagedInput(
-                    "room_filelist.txt does not have one line a block.",
+                    "room_filelist.txt does not have one line per block.",
                     expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
                     found=f"{len(room_of_block)} lines",
                 )
@@ -155,17 +130,14 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         files = prepared.plan.get("files") or [
             (room, blocks, BLOCK_POINTS, 1) for room, blocks in prepared.plan["rooms"]
         ]
-        chosen = params.choose(sum(entry[1] for entry in files))
-        first = 0
-        for name, blocks, points, chunk_rows in files:
+        inside = rows_inside([(name, blocks) for name, blocks, _, _ in files], params)
+        for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
             step = max(1, budget // points)
             step -= step % chunk_rows if step >= chunk_rows else 0
-            wanted = [position - first for position in chosen if first <= position < first + blocks]
             for at in range(0, len(wanted), step):
                 rows = wanted[at : at + step]
                 items = {"file": name, "rows": rows, "first": first}
                 units.append(Unit(len(units), f"{name}[{rows[0]}:{rows[-1] + 1}]", items))
-            first += blocks
         return units
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
@@ -226,7 +198,7 @@ def read_file_list(path: Path) -> list[str]:
     Raises
     ------
     DamagedInput
-        The list is empty, a line is no file name, a name comes twice, or a file is not there.
+        The list is empty, a line is not a file name, a name comes twice, or a file is not there.
     """
     names = []
     for number, line in enumerate(read_lines(path), 1):

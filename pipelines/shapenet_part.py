@@ -7,13 +7,12 @@ deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +21,23 @@ from pydantic import Field, field_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, unknown_name
 from kmip_data.pipelines.base import (
     Pipeline,
     Prepared,
+    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
-    raw_lists,
 )
-from kmip_data.pipelines.clouds.graphs import PointParams, advised, connect, nodes_per_shard
+from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.point_text import parse_points
-from kmip_data.pipelines.formats.text_lists import read_lines
+from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
+from kmip_data.pipelines.shared.units import units_by_size
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50
@@ -77,7 +78,7 @@ BY_SYNSET = {category.synset: category for category in CATEGORIES}
 class ShapeNetPartParams(PointParams):
     """Parameters that change the records."""
 
-    k: int = Field(default=8, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=8, ge=1, le=65_535, description="neighbours per point")
     category: tuple[str, ...] = Field(
         default=(), description="only shapes of this category, such as Airplane; repeatable (default: all 16)"
     )
@@ -102,44 +103,16 @@ class ShapeNetPartParams(PointParams):
         return tuple(c for c in CATEGORIES if not self.category or c.name in self.category)
 
 
-class ShapeNetPartSplitParams(SplitParams):
-    """Parameters of the split."""
-
-    split: Literal["upstream", "stratified"] = Field(
-        default="upstream",
-        description="upstream: the published train, val and test lists; stratified: drawn anew, equal "
-        "shares of the classes",
-    )
-
-
-class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]):
+class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/shapenet-part.toml``."""
 
     version = 1
     Params: ClassVar[type[ShapeNetPartParams]] = ShapeNetPartParams
-    SplitParams: ClassVar[type[ShapeNetPartSplitParams]] = ShapeNetPartSplitParams
 
     def schema(self, params: ShapeNetPartParams) -> Schema:
         """Normals before positions, as the k-MIP code fed them; part label; category."""
-        features = Column(
-            key="node/x",
-            attribute="x",
-            stored="float32",
-            presented="float32",
-            shape=(6,),
-            fields=FIELDS,
-            doc="surface normal, then position in the units of the file",
-        )
-        label = Column(
-            key="node/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=NUM_CLASSES - 1,
-            num_classes=NUM_CLASSES,
-            doc="part, numbered over all categories",
-        )
+        features = feature_column("node/x", FIELDS, "surface normal, then position in the units of the file")
+        label = class_column("node/y", NUM_CLASSES, "part, numbered over all categories")
         category = Column(
             key="graph/category",
             attribute="category",
@@ -149,19 +122,8 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
             high=len(params.categories) - 1,
             doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
         )
-        return Schema(
-            columns=(features, label, category),
-            views=(View(attribute="pos", source="node/x", start=3, stop=6),),
-            edges=params.edges,
-            k=params.k if params.edges == "neighbor" else None,
-            max_nodes=self.manifest.max_nodes,
-        )
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated shapes in the upstream layout."""
-        from kmip_data.pipelines.samples.shapenet_part import write_sample
-
-        write_sample(folder, shapes=limit, seed=seed)
+        columns = features, label, category
+        return knn_schema(columns, params, pos=3, max_nodes=self.manifest.max_nodes)
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
@@ -185,17 +147,12 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
         keys = [
             key for part in read_split_lists(prepared.path).values() for key in part if key[:8] in synsets
         ]
-        budget = nodes_per_shard(self.schema(params), params)
-        dealt: list[list[str]] = []
-        used = 0
-        for key in [keys[position] for position in params.choose(len(keys))]:
-            most_points = (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
-            if not dealt or used + most_points > budget:
-                dealt.append([])
-                used = 0
-            dealt[-1].append(key)
-            used += most_points
-        return [Unit(i, f"shapes {unit[0]} to {unit[-1]}", {"shapes": unit}) for i, unit in enumerate(dealt)]
+        chosen = [keys[position] for position in params.choose(len(keys))]
+
+        def most_points(key: str) -> int:
+            return (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
+
+        return units_by_size(chosen, most_points, nodes_per_shard(self.schema(params), params), "shapes")
 
     def records(self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams) -> Iterator[GraphRecord]:
         """Yield the shapes of one unit in the order of the lists."""
@@ -215,14 +172,9 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, ShapeNetPartSplitParams]
                 if record is not None:
                     yield record
 
-    def split(self, records: Records, params: ShapeNetPartSplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
-        raw = raw_lists(raw, f"kmip-data build {self.manifest.name}")
-        part_of = {key: part for part, listed in read_split_lists(raw).items() for key in listed}
-        parts: dict[str, list[int]] = {part: [] for part in PARTS}
-        for position, key in enumerate(records.keys):
-            parts[part_of[key]].append(position)
-        return Split("upstream", "upstream", {}, parts, "the lists of the raw data, in their order")
+        return split_by_lists(read_split_lists(self.raw_lists(raw)), records.keys, "lists")
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
         """``k8``, the categories and what deviates from the defaults."""
@@ -244,12 +196,12 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     Raises
     ------
     DamagedInput
-        A list is missing or no list of paths, a category is unknown, or a list has a shape twice.
+        A list is missing or is not a list of paths, a category is unknown, or a list has a shape twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
     for part in PARTS:
-        name = _list_name(part)
+        name = list_name(part)
         try:
             entries = json.loads((folder / name).read_bytes())
         except FileNotFoundError as error:
@@ -265,7 +217,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             if match is None or match[1] not in BY_SYNSET:
                 raise DamagedInput(
-                    f"{name} has an entry that is no shape of the 16 categories.",
+                    f"{name} has an entry that is not a shape of the 16 categories.",
                     expected="shape_data/<synset>/<shape>",
                     found=repr(entry)[:100],
                 )
@@ -282,7 +234,8 @@ _LIST = '["shape_data/<synset>/<shape>", …]'
 _ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
 
 
-def _list_name(part: str) -> str:
+def list_name(part: str) -> str:
+    """Return the member that lists the shapes of a part."""
     return f"train_test_split/shuffled_{part}_file_list.json"
 
 
@@ -302,16 +255,7 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
                     found=f"{len(again)} of them, such as {again[0].partition('@')[0]}",
                 )
         return
-    for part in PARTS:
-        name = _list_name(part)
-        expected = manifest.content.known_sha256[name]
-        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
-        if found != expected:
-            raise DamagedInput(
-                f"{name} is not the published list.",
-                expected=f"SHA-256 {expected}, as the complete set of {total} shapes has",
-                found=f"SHA-256 {found}",
-            )
+    check_digests(raw, manifest.content.known_sha256, total)
 
 
 def _check_categories(path: Path) -> None:

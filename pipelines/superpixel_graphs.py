@@ -9,33 +9,33 @@ processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import Schema
 from kmip_data.graphs.splits import meta_labels, order_before_draw
 from kmip_data.pipelines.base import (
     About,
     Params,
     Pipeline,
     Prepared,
+    PublishedSplitParams,
     RawFolder,
     Records,
     Split,
-    SplitParams,
     Unit,
 )
-from kmip_data.pipelines.clouds.graphs import advised
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.pipelines.splits.part_units import parts_of_keys, units_of_parts
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.published import advised, split_by_keys
+from kmip_data.pipelines.shared.units import units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB a shard
 KEY_LENGTH: Final = 16
@@ -57,25 +57,11 @@ COCO_IDS: Final = tuple(
 _NO_CLASS: Final = 255
 
 
-class SuperpixelParams(Params):
-    """Parameters that change the records."""
-
-
-class SuperpixelSplitParams(SplitParams):
-    """Parameters of the split."""
-
-    split: Literal["upstream", "stratified"] = Field(
-        default="upstream", description="upstream: the published files; stratified: by the rule of LRGB"
-    )
-
-
-class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
+class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/pascalvoc-sp.toml`` and ``coco-sp.toml``."""
 
     version = 1
     background: ClassVar[int | None] = 0
-    Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
-    SplitParams: ClassVar[type[SuperpixelSplitParams]] = SuperpixelSplitParams
 
     @property
     def is_coco(self) -> bool:
@@ -87,37 +73,16 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
         """The parts that were drawn from one set of pictures: the stratified rule deals these anew."""
         return ("train", "val") if self.is_coco else ("val", "test")
 
-    def schema(self, params: SuperpixelParams) -> Schema:
+    def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
-        features = Column(
-            key="node/x",
-            attribute="x",
-            stored="float16",
-            presented="float32",
-            shape=(len(FIELDS),),
-            fields=FIELDS,
-            doc="colour of the superpixel over its pixels, then its centre",
+        features = feature_column(
+            "node/x", FIELDS, "colour of the superpixel over its pixels, then its centre", stored="float16"
         )
-        boundary = Column(
-            key="edge/attr",
-            attribute="edge_attr",
-            stored="float32",
-            presented="float32",
-            shape=(len(EDGE_FIELDS),),
-            fields=EDGE_FIELDS,
-            doc="the boundary of two superpixels; strength by the Sobel filter",
+        boundary = feature_column(
+            "edge/attr", EDGE_FIELDS, "the boundary of two superpixels; strength by the Sobel filter"
         )
         classes = len(self.manifest.class_names)
-        label = Column(
-            key="node/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=classes - 1,
-            num_classes=classes,
-            doc="class of the pixel at the rounded centre",
-        )
+        label = class_column("node/y", classes, "class of the pixel at the rounded centre")
         return Schema(
             columns=(features, boundary, label),
             edges="index",
@@ -126,13 +91,12 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
             key_length=KEY_LENGTH,
         )
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated pictures in the upstream layout."""
-        from kmip_data.pipelines.samples.superpixel_graphs import write_sample
+    @property
+    def sample_arguments(self) -> Mapping[str, Any]:
+        """Which of the two sets."""
+        return {"coco": self.is_coco}
 
-        write_sample(folder, coco=self.is_coco, pictures=limit, seed=seed)
-
-    def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
         with advised(self.manifest.name):
             ending = _ending(raw.path)
@@ -145,11 +109,11 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
             workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
         )
 
-    def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: Params) -> list[Unit]:
         """Deal the graphs of each part."""
         return units_of_parts(prepared.plan["sizes"], params, RECORDS_PER_UNIT)
 
-    def records(self, prepared: Prepared, unit: Unit, params: SuperpixelParams) -> Iterator[GraphRecord]:
+    def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
         part, rows, ending = unit.items["part"], unit.items["rows"], prepared.plan["ending"]
         path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
@@ -158,13 +122,12 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
             for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
                 yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
 
-    def split(self, records: Records, params: SuperpixelSplitParams, raw: Path | None) -> Split:
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Each record's key begins with its part."""
-        parts = parts_of_keys(records.keys)
         note = "the published files, in their order"
         if self.is_coco:
             note += "; val was drawn from the train pictures at random, not stratified as the paper says"
-        return Split("upstream", "upstream", {}, parts, note)
+        return split_by_keys(records.keys, note)
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
@@ -181,7 +144,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
         before: list[int] = np.concatenate([first, second])[order].tolist()
         return before
 
-    def about(self, prepared: Prepared, params: SuperpixelParams) -> About:
+    def about(self, prepared: Prepared, params: Params) -> About:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
         constants = {key: value.model_dump() for key, value in self.manifest.standardisation.items()}
         return About({"standardisation": constants})
@@ -191,7 +154,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, SuperpixelSplitParams]):
         if self.is_coco:
             return []
         labels = meta_labels(records.classes, self.background)
-        parts = self.split(records, SuperpixelSplitParams(), None).parts
+        parts = self.split(records, PublishedSplitParams(), None).parts
         val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
         same = order_before_draw(labels[val], labels[test]) is not None
         found = (
@@ -237,7 +200,7 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     Raises
     ------
     DamagedInput
-        A value is not finite or not one of float16, an edge leads out of the graph or a label is no class.
+        A value is not finite or not one of float16, an edge leads out of the graph or a label is not a class.
     """
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)

@@ -16,13 +16,15 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
-from kmip_data.format.schema import Column, Schema, View
-from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.format.schema import Schema, View
+from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
+from kmip_data.pipelines.shared.units import units_of_rows
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
-from kmip_data.strict import Strict
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
@@ -31,8 +33,8 @@ LARGEST_UNIT: Final = 256  #: pictures in a shard
 UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
 
-class SuperpixelSource(Strict):
-    """What superpixels are built from. Field descriptions are the command line's help."""
+class SuperpixelSource(Options):
+    """What superpixels are built from."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
@@ -77,10 +79,10 @@ def _name(path: Path | None) -> str:
     return "" if path is None else path.resolve().name
 
 
-class SuperpixelParams(Params):
+class SuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
-    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels a picture")
+    superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels per picture")
     # SLIC counts in float32: far smaller weights overflow.
     compactness: float = Field(
         default=30.0, ge=0.001, le=1e6, description="weight of nearness against colour in SLIC"
@@ -90,7 +92,7 @@ class SuperpixelParams(Params):
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
         "rag: with the distance of their colours; knn: the nearest centroids, with their distance",
     )
-    k: int = Field(default=8, ge=1, le=1_000, description="neighbours a superpixel, with --edges knn")
+    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with --edges knn")
     label: Literal["centroid", "majority"] = Field(
         default="centroid",
         description="class of a superpixel: that of the pixel at its centroid, or of most pixels",
@@ -98,97 +100,62 @@ class SuperpixelParams(Params):
     classes: int = Field(
         default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
     )
-    class_name: tuple[str, ...] = Field(default=(), description="name of each class, in order; repeat")
     void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
     feature_dtype: Literal["float16", "float32"] = Field(
         default="float16",
         description="stored form of the features; float16 rounds them as the published sets are",
     )
-    on_error: Literal["stop", "skip"] = Field(
-        default="stop",
-        description="a picture that cannot be used: stop, or skip it and list it on the card",
-    )
 
 
-class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
+class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
     version = 2
     extra = "images"
     background: ClassVar[int | None] = 0
     Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
-    SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
     Source: ClassVar[type[SuperpixelSource]] = SuperpixelSource
 
     def schema(self, params: SuperpixelParams) -> Schema:
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
-        x = Column(
-            key="node/x",
-            attribute="x",
-            stored=params.feature_dtype,
-            presented="float32",
-            shape=(len(graph.FIELDS),),
-            fields=graph.FIELDS,
-            doc="colour of the superpixel and its centroid",
-        )
         fields = {
             "rag-boundary": ("mean edge strength", "boundary [pixels]"),
             "rag": ("distance of mean colours",),
             "knn": ("distance [pixels]",),
         }[params.edges]
-        attr = Column(
-            key="edge/attr",
-            attribute="edge_attr",
-            stored="float32",
-            presented="float32",
-            shape=(len(fields),),
-            fields=fields,
-            doc="of the pair of superpixels",
-        )
-        label = Column(
-            key="node/y",
-            attribute="y",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=params.classes - 1,
-            num_classes=params.classes,
-            doc="class at the rounded centroid" if params.label == "centroid" else "class of most pixels",
+        doc = "class at the rounded centroid" if params.label == "centroid" else "class of most pixels"
+        columns = (
+            feature_column(
+                "node/x",
+                graph.FIELDS,
+                "colour of the superpixel and its centroid",
+                stored=params.feature_dtype,
+            ),
+            feature_column("edge/attr", fields, "of the pair of superpixels"),
+            class_column("node/y", params.classes, doc),
         )
         return Schema(
-            columns=(x, attr, label),
+            columns=columns,
             views=(View(attribute="pos", source="node/x", start=12, stop=14),),
             edges="index",
             max_nodes=self.manifest.max_nodes,
             key_length=160,
         )
 
-    def resolve(self, params: SuperpixelParams, raw: RawFolder) -> SuperpixelParams:
-        """Return the parameters as they are: none is read from the files."""
-        return params
-
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated pictures with their masks."""
-        from kmip_data.pipelines.samples.pictures import write_sample
-
-        write_sample(folder, pictures=limit, seed=seed)
-
     def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
         _check_names(params)
         pairs = pair(raw.members)
-        if params.on_error == "stop":
-            for picture, mask in pairs:
-                if mask is None:
-                    raise _stopped(_no_mask(picture), self.manifest.name)
+        for picture, mask in pairs:
+            if mask is None:
+                self.stop_or_skip(key_of(picture), _no_mask(picture), params)
         return Prepared(raw.path, {"pairs": pairs})
 
     def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
         """Deal pictures in the order of their names."""
-        chosen = list(params.choose(len(prepared.plan["pairs"])))
+        chosen = params.choose(len(prepared.plan["pairs"]))
         size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
-        runs = [chosen[at : at + size] for at in range(0, len(chosen), size)]
-        return [Unit(i, f"pictures {rows[0]} to {rows[-1]}", {"rows": rows}) for i, rows in enumerate(runs)]
+        return units_of_rows(chosen, size, "pictures")
 
     def records(
         self, prepared: Prepared, unit: Unit, params: SuperpixelParams
@@ -202,10 +169,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
                     raise _no_mask(picture)
                 yield self.picture_record(prepared.path, picture, mask, params, palette)
             except DamagedInput as error:
-                if params.on_error == "stop":
-                    raise _stopped(error, self.manifest.name) from error
-                found = error.parts["found"]
-                yield Skipped(key_of(picture), f"{error.what}{f' ({found})' if found else ''}")
+                yield self.stop_or_skip(key_of(picture), error, params)
 
     def picture_record(
         self, folder: Path, picture: str, mask: str, params: SuperpixelParams, palette: NDArray[np.uint8]
@@ -227,7 +191,7 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
         x = graph.features(pixels, segments)
         if params.feature_dtype == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
             raise DamagedInput(
-                f"{picture} is too large for float16.", expected="at most 65,504 pixels a side",
+                f"{picture} is too large for float16.", expected="at most 65,504 pixels per side",
                 found=str(max(pixels.shape[:2])), next="build with --feature-dtype float32",
             )  # fmt: skip
         return GraphRecord(
@@ -244,10 +208,6 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal pictures at random."""
         return random_split(records, params)
-
-    def class_names(self, params: SuperpixelParams) -> tuple[str, ...]:
-        """Those that were given."""
-        return params.class_name
 
     def name_parts(self, params: SuperpixelParams) -> list[str]:
         """What deviates from the defaults."""
@@ -300,7 +260,7 @@ def palette_of(folder: Path) -> NDArray[np.uint8]:
 def _check_names(params: SuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         raise UsageError(
-            "There is not one name a class.",
+            "There is not one name per class.",
             expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
             found=f"{len(params.class_name)} names",
             left="nothing was built",
@@ -314,10 +274,3 @@ def _no_mask(picture: str) -> DamagedInput:
         expected=f"{MASKS}/{stem} with one of {', '.join(reading.SUFFIXES)}",
         found="none",
     )
-
-
-def _stopped(error: DamagedInput, dataset: str) -> DamagedInput:
-    error.parts["next"] = error.parts["next"] or (
-        f"mend or remove the file, or skip it: kmip-data build superpixels --name {dataset} --on-error skip …"
-    )
-    return error

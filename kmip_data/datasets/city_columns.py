@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
+from kmip_data.format.schema import COORDINATES
 from kmip_data.manifest import dataset_names, load_manifest
 
 Coordinates = Literal["replace", "append", "none"]
 
-ENCODING: Final = "node/coordinate_encoding"  #: column that every city has, and nothing else
+ENCODING: Final = COORDINATES
 
 
 def is_city(card: Card) -> bool:
-    """Whether a build is a city: it stores the sinusoids of longitude and latitude."""
-    return {ENCODING, "node/x"} <= {column.key for column in card.schema_.columns}
+    """Whether a build is a city."""
+    return card.schema_.family == "city"
 
 
 def family(dataset: str, card: Card | None = None) -> str:

@@ -21,6 +21,7 @@ EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; ab
 KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
+COORDINATES: Final = "node/coordinate_encoding"  #: column that every city has, and nothing else
 LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits per node
 
 ATTR_FORMAT: Final = "format"  #: str, always FORMAT
@@ -141,6 +142,11 @@ class Schema:
         """The column of links to be found, if there is one: bit j of node i's row is the pair (i, j)."""
         bits = (c for c in self.columns if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1)
         return next((column for column in bits if column.stored == column.presented == "uint8"), None)
+
+    @property
+    def family(self) -> Literal["city"] | None:
+        """Kind of dataset that is drawn, counted and fed to models in a way of its own, if it is one."""
+        return "city" if {COORDINATES, "node/x"} <= {column.key for column in self.columns} else None
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""

@@ -3,7 +3,7 @@
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
 The rules are those of City-Networks; facts and deviations: ``docs/datasets/city-networks.md``,
-``docs/fidelity.md``. Splits are in ``city_splits.py``.
+``docs/fidelity.md``. Splits are in :mod:`~kmip_data.pipelines.cities.splits`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.graphs.coordinates import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import Params
 from kmip_data.pipelines.cities.splits import split_codes
+from kmip_data.pipelines.shared.columns import class_column, feature_column
 
 Weight = Literal["length", "travel_time"]
 
@@ -62,7 +63,7 @@ class CityParams(Params):
         description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
         "speed of each street",
     )
-    bands: int = Field(default=8, ge=1, le=24, description="frequencies a coordinate of the encoding")
+    bands: int = Field(default=8, ge=1, le=24, description="frequencies per coordinate of the encoding")
 
     @field_validator("hops")
     @classmethod
@@ -104,7 +105,7 @@ class CityTensors:
     node_ids
         (N,) int64, OpenStreetMap's numbers of the intersections; published cities have none.
     eccentricity, labels
-        Published values, (N,) float32 and (N,) integers: taken in place of own ones where the
+        Published values, (N,) float32 and (N,) integers: taken instead of own ones where the
         parameters are those they were made with.
     facts
         JSON-serialisable, for ``statistics.city`` of the card: counts, vocabularies.
@@ -194,7 +195,7 @@ def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.
     if size * (classes - 1) >= n:
         raise DamagedInput(
             f"The graph is too small for {classes} classes.",
-            expected=f"so many intersections that none of the {classes} chunks is empty",
+            expected=f"enough intersections that none of the {classes} chunks is empty",
             found=f"{n} intersections, chunks of {size}",
             left="nothing was built",
             next="give a larger area, or fewer --classes",
@@ -214,12 +215,11 @@ def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -
     """
     unit = "m" if params.weight == "length" else "s"
     columns = [
-        Column(
-            key="node/x", attribute="x", stored="float32", presented="float32", shape=(len(FEATURES),),
-            fields=FEATURES, doc="raw columns in the authors' order; from length on, means over streets",
+        feature_column(
+            "node/x", FEATURES, "raw columns in the authors' order; from length on, means over streets"
         ),
         Column(
-            key="node/coordinate_encoding", attribute="coordinate_encoding", stored="float32",
+            key=COORDINATES, attribute="coordinate_encoding", stored="float32",
             presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
             low=-1, high=1,
             doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
@@ -228,25 +228,16 @@ def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -
             key="node/eccentricity", attribute="eccentricity", stored="float32", presented="float32",
             unit=unit, low=0, doc=f"longest shortest path inside the ball of {params.hops} hops",
         ),
-        Column(
-            key="node/y", attribute="y", stored="uint8", presented="int64", low=0, high=params.classes - 1,
-            num_classes=params.classes, doc="quantile chunk of the eccentricity, 0 the smallest",
-        ),
+        class_column("node/y", params.classes, "quantile chunk of the eccentricity, 0 the smallest"),
         Column(
             key="edge/length", attribute="edge_length", stored="float32", presented="float32",
-            unit="m", low=0,
-            doc="mean length of the streets between the two intersections",
+            unit="m", low=0, doc="mean length of the streets between the two intersections",
         ),
     ]  # fmt: skip
     if node_ids:
+        doc = "OpenStreetMap's number of the intersection"
         columns.append(
-            Column(
-                key="node/osm_id",
-                attribute="osm_id",
-                stored="int64",
-                presented="int64",
-                doc="OpenStreetMap's number of the intersection",
-            )
+            Column(key="node/osm_id", attribute="osm_id", stored="int64", presented="int64", doc=doc)
         )
     return Schema(
         columns=tuple(columns),
@@ -321,28 +312,19 @@ def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
     return seconds
 
 
-def label_city(
-    tensors: CityTensors, params: CityParams, *, quiet: bool = True
-) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+def label_city(tensors: CityTensors, params: CityParams) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Return eccentricity (N,) float32 and label (N,) uint8: the published ones, or own ones."""
     from kmip_data.graphs.eccentricity import local_eccentricity
 
     if params.labels_as_published and tensors.eccentricity is not None and tensors.labels is not None:
         return tensors.eccentricity, tensors.labels.astype(np.uint8)
     weights = street_weights(tensors, params.weight)
-    eccentricity = local_eccentricity(
-        tensors.edge_index, weights, tensors.num_nodes, params.hops, quiet=quiet
-    )
+    eccentricity = local_eccentricity(tensors.edge_index, weights, tensors.num_nodes, params.hops, quiet=True)
     return eccentricity, chunk_labels(eccentricity, params.classes)
 
 
 def city_record(
-    tensors: CityTensors,
-    params: CityParams,
-    *,
-    key: str = "city",
-    index_dtype: str = "uint32",
-    quiet: bool = True,
+    tensors: CityTensors, params: CityParams, *, key: str = "city", index_dtype: str = "uint32"
 ) -> GraphRecord:
     """Return the record of a city.
 
@@ -354,12 +336,12 @@ def city_record(
         The schema's.
     """
     n = tensors.num_nodes
-    eccentricity, labels = label_city(tensors, params, quiet=quiet)
+    eccentricity, labels = label_city(tensors, params)
     lon_lat = tensors.features[:, :2]
     bounds = coordinate_range(lon_lat[split_codes(n) == 0])
     columns: dict[str, NDArray[Any]] = {
         "node/x": tensors.features,
-        "node/coordinate_encoding": encode_coordinates(lon_lat, bounds, params.bands),
+        COORDINATES: encode_coordinates(lon_lat, bounds, params.bands),
         "node/eccentricity": eccentricity,
         "node/y": labels,
         "edge/length": tensors.edge_length,

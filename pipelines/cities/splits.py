@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.wording import counted
@@ -30,7 +31,6 @@ class CitySplitParams(SplitParams):
         "map with a buffer between them, so that train and test streets are not neighbours; stratified: at "
         "random, with equal shares of the classes",
     )
-    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the draw")
     block_size: float | None = Field(
         default=None,
         ge=1,
@@ -172,7 +172,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     size, hops = params.block_size or derived_block_size(lon_lat), params.buffer
     blocks = spatial_codes(lon_lat, seed, size)
     codes = drop_buffer(blocks, records.column(EDGE_INDEX), hops)
-    empty = [part for code, part in enumerate(("train", "val", "test")) if not (codes == code).any()]
+    empty = [part for code, part in enumerate(PARTS) if not (codes == code).any()]
     if empty:
         raise UsageError(
             f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}.",

@@ -60,8 +60,9 @@ def _of_rows(rows: NDArray[Any]) -> Columns:
     if rows.dtype.names:
         return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        msg = f"an array of {rows.dtype} with {rows.ndim} axes in place of numbers, a row a point"
-        raise ValueError(msg)
+        raise ValueError(
+            f"an array of {rows.dtype} with {rows.ndim} axes instead of numbers, one row per point"
+        )
     return dict(zip(_names(rows.shape[1]), rows.T, strict=True))
 
 
@@ -93,8 +94,7 @@ def _text(path: Path, name: str) -> Columns:
         lines = f" (lines are counted after the first {skipped})" if skipped else ""
         raise _damaged(name, f"{str(error).split(';', maxsplit=1)[0]}{lines}") from error
     if names is not None and rows.size and len(names) != rows.shape[1]:
-        msg = f"{len(names)} names for {rows.shape[1]} columns"
-        raise ValueError(msg)
+        raise ValueError(f"{len(names)} names for {rows.shape[1]} columns")
     return dict(zip(names or _names(rows.shape[1]), rows.T, strict=True)) if rows.size else {}
 
 
@@ -130,8 +130,7 @@ def _check_las_counts(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(255)
     if len(header) < 227 or header[:4] != b"LASF":
-        msg = "no LAS file"
-        raise ValueError(msg)
+        raise ValueError("not a LAS file")
     minor, (variable, form, length, points) = header[25], struct.unpack_from("<IBHI", header, 100)
     extended = 0
     if minor >= 4 and len(header) == 255:
@@ -147,28 +146,20 @@ def _h5(path: Path, _: str) -> Columns:
     from kmip_data.format.hdf5.safety import open_untrusted
 
     with open_untrusted(path, max_declared_bytes=MAX_BYTES) as file:
-        tables = {
-            key: value for key in file if (value := file.get(key)) is not None and hasattr(value, "dtype")
-        }
-        tables = {
-            key: value for key, value in tables.items() if value.dtype.kind in "fiub" and value.ndim in {1, 2}
-        }
-        wide = [key for key, value in tables.items() if value.ndim == 2]
+        datasets = {key: value for key in file if hasattr(value := file.get(key), "dtype")}
+        tables = {k: v for k, v in datasets.items() if v.dtype.kind in "fiub" and v.ndim in {1, 2}}
+        alone = sum(value.ndim == 2 for value in tables.values()) == 1
         columns: dict[str, NDArray[Any]] = {}
         for key, value in tables.items():
             if value.ndim == 1:
                 columns[key] = value[:]
             else:
-                names = (
-                    _names(value.shape[1])
-                    if len(wide) == 1
-                    else [f"{key}/{i}" for i in range(value.shape[1])]
-                )
+                width = value.shape[1]
+                names = _names(width) if alone else [f"{key}/{i}" for i in range(width)]
                 columns.update(zip(names, value[:].T, strict=True))
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{key} {len(column)}" for key, column in columns.items())
-        msg = f"columns of different lengths: {lengths}"
-        raise ValueError(msg)
+        raise ValueError(f"columns of different lengths: {lengths}")
     return columns
 
 

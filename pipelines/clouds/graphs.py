@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -12,27 +10,15 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import EdgeLayout, Schema
+from kmip_data.format.schema import Column, EdgeLayout, Schema, View
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.base import Params
-
-
-@contextmanager
-def advised(dataset: str) -> Iterator[None]:
-    """Give errors about raw files the parts that are the same for all: what is left, what to do next."""
-    try:
-        yield
-    except DamagedInput as error:
-        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
-        advice = f"use an undamaged copy: kmip-data build {dataset} --archive PATH"
-        error.parts["next"] = error.parts["next"] or advice
-        raise
 
 
 class PointParams(Params):
     """Parameters of a k-NN graph."""
 
-    k: int = Field(default=32, ge=1, le=65_535, description="neighbours a point")
+    k: int = Field(default=32, ge=1, le=65_535, description="neighbours per point")
     knn_rule: KnnRule = Field(
         default="exact",
         description="exact: k nearest other points; torch-cluster: the upstream rule, which differs "
@@ -58,6 +44,20 @@ class PointParams(Params):
         if self.short_graphs is not None:
             parts.append(f"{self.short_graphs}-short")
         return parts
+
+
+def knn_schema(
+    columns: tuple[Column, ...], params: PointParams, *, pos: int, max_nodes: int, key_length: int = 64
+) -> Schema:
+    """Return the schema of k-NN graphs; ``pos`` is the first of the three columns of ``x`` that are it."""
+    return Schema(
+        columns=columns,
+        views=(View(attribute="pos", source="node/x", start=pos, stop=pos + 3),),
+        edges=params.edges,
+        k=params.k if params.edges == "neighbor" else None,
+        max_nodes=max_nodes,
+        key_length=key_length,
+    )
 
 
 def connect(

@@ -35,7 +35,7 @@ def block_rows(
     size
         Width of a window; the stride is half of it.
     points
-        Points a block.
+        Points per block.
     room
         Name of the room: with ``seed`` it seeds the draws, so that they depend on no other room.
     """
@@ -49,7 +49,7 @@ def block_rows(
         strip = along[first:last, 1]
         rows = np.sort(order[first:last][(strip >= front) & (strip <= front + size)])
         if len(rows) >= FEWEST:
-            blocks.append(_draw(rows, points, rng))
+            blocks.append(draw(rows, points, rng))
     return blocks
 
 
@@ -75,7 +75,8 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 
 
-def _draw(rows: NDArray[np.int64], points: int, rng: Generator) -> NDArray[np.int64]:
+def draw(rows: NDArray[np.int64], points: int, rng: Generator) -> NDArray[np.int64]:
+    """Draw ``points`` rows with replacement, or fill up with duplicates where there are fewer."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]
     return np.concatenate([rows, rows[rng.integers(len(rows), size=points - len(rows))]])

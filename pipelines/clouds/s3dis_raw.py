@@ -1,6 +1,6 @@
 """Raw S3DIS, ``Stanford3dDataset_v1.2_Aligned_Version``, to blocks like those of the HDF5 release.
 
-Layout: ``Area_<1-6>/<room>/Annotations/<class>_<n>.txt``, a point ``x y z r g b`` a line. The recipe is
+Layout: ``Area_<1-6>/<room>/Annotations/<class>_<n>.txt``, one point ``x y z r g b`` per line. The recipe is
 pointnet's ``sem_seg/collect_indoor3d_data.py`` and ``gen_indoor3d_h5.py``; upstream draws the points of a
 block without a seed, so the blocks are others than the published ones, and the card says so.
 """
@@ -59,7 +59,7 @@ def cut_rooms(
     Raises
     ------
     DamagedInput
-        A file is no annotation, or has a line that is no point; the line is named.
+        A file is not an annotation, or a line is not a point; the line is named.
     OutOfResources
         The disk has no room.
     """
@@ -68,7 +68,7 @@ def cut_rooms(
         found = _MEMBER.fullmatch(name)
         if found is None:
             raise DamagedInput(
-                f"{name} is no annotation of S3DIS.",
+                f"{name} is not an annotation of S3DIS.",
                 expected="Area_<1-6>/<room>/Annotations/<class>_<n>.txt",
                 found=name,
             )
@@ -138,14 +138,9 @@ def patched(data: bytes, name: str, patches: Sequence[LinePatch]) -> bytes:
     for patch in patches:
         if re.fullmatch(patch.file, name) is None:
             continue
-        start = 0
-        for _ in range(patch.line - 1):
-            start = data.find(b"\n", start) + 1
-            if start == 0:
-                break
-        else:
-            end = data.find(b"\n", start)
-            end = len(data) if end < 0 else end
-            line = re.sub(patch.old.encode("latin-1"), patch.new.encode("latin-1"), data[start:end])
-            data = data[:start] + line + data[end:]
+        lines = data.split(b"\n")
+        if patch.line <= len(lines):
+            old, new = patch.old.encode("latin-1"), patch.new.encode("latin-1")
+            lines[patch.line - 1] = re.sub(old, new, lines[patch.line - 1])
+            data = b"\n".join(lines)
     return data

@@ -24,6 +24,7 @@ from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records
 from kmip_data.pipelines.engine.workers import UnitResult
 from kmip_data.pipelines.finishing.completeness import differing_counts
 from kmip_data.pipelines.finishing.identity import card_parameters, versions_of_bytes
+from kmip_data.pipelines.splits.stratified import apply_split
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
@@ -170,7 +171,7 @@ def finish_build(
     splits: dict[str, SplitEntry] = {}
     split_classes: dict[str, dict[str, list[int]]] = {}
     for asked in split_params:
-        split = pipeline.apply_split(records, asked, raw.path)
+        split = apply_split(pipeline, records, asked, raw.path)
         if split.name in splits:
             continue
         splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())

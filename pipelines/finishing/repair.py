@@ -30,6 +30,7 @@ from kmip_data.pipelines.finishing.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.obtain import obtain_raw
+from kmip_data.pipelines.splits.stratified import apply_split
 from kmip_data.runtime.progress import say
 
 _STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
@@ -180,7 +181,7 @@ def _repair_splits(
     records = read_records(path, [shard.file for shard in card.shards], card.schema_)
     for entry in splits:
         asked = _split_params(pipeline, entry, path)
-        split = pipeline.apply_split(records, asked, raw)
+        split = apply_split(pipeline, records, asked, raw)
         written, _ = write_split(path, split, records, asked.asked())
         _check(path, entry, written.sha256, card)
 

@@ -1,9 +1,7 @@
-"""Read edge lists from text: comment lines, then two node numbers a line."""
+"""Read edge lists from text: comment lines, then two node numbers per line."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -12,7 +10,6 @@ from numpy.typing import NDArray
 from kmip_data.errors import DamagedInput
 
 MAX_ID: Final = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
-_DONE: Final = 0  #: state of the kernel
 
 
 def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]]:
@@ -30,28 +27,29 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     DamagedInput
         A line is not two node numbers; it is named.
     """
+    text = data.replace(b"\r\n", b"\n").removesuffix(b"\n")
     header: list[str] = []
-    at = 0
-    while data.startswith(b"#", at):
-        end = data.find(b"\n", at) + 1 or len(data)
-        header.append(data[at:end].decode("latin-1").rstrip("\r\n"))
-        at = end
-    edges = np.empty((2, data.count(b"\n", at) + 1), np.int32)
-    count, status = _kernel()(np.frombuffer(data, np.uint8), at, MAX_ID, edges)
-    if status != _DONE:
-        line = data[at:].split(b"\n")[count].decode("latin-1")
-        raise DamagedInput(
-            f"{name}, line {len(header) + count + 1}: not an edge.",
-            expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
-            found=repr(line[:80]),
-        )
-    return header, edges[:, :count]
-
-
-@functools.cache
-def _kernel() -> Callable[..., tuple[int, int]]:
-    """Return the compiled parser (numba is imported on first use)."""
-    from kmip_data.pipelines.formats._edge_text_kernel import parse
-
-    kernel: Callable[..., tuple[int, int]] = parse
-    return kernel
+    while text.startswith(b"#"):
+        comment, _, text = text.partition(b"\n")
+        header.append(comment.decode("latin-1"))
+    if not text:
+        return header, np.empty((2, 0), np.int32)
+    characters = np.frombuffer(b"\n" + text, np.uint8)
+    line = np.cumsum(characters == ord("\n")) - 1  # of each character
+    digit = characters - np.uint8(ord("0")) < 10
+    begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
+    bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
+    bad[line[~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))]] = (
+        True
+    )
+    if not bad.any():
+        edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
+        bad = (edges >= MAX_ID).any(axis=1)
+        if not bad.any():
+            return header, edges.T.astype(np.int32, order="C")
+    at = int(bad.argmax())
+    raise DamagedInput(
+        f"{name}, line {len(header) + at + 1}: not an edge.",
+        expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
+        found=repr(text.split(b"\n")[at].decode("latin-1")[:80]),
+    )

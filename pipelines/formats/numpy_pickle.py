@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError, never_called
 
 _NUMBER = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 
@@ -40,8 +40,7 @@ class _DType(Pending):
             or order not in {"<", ">", "|", "="}
             or any(part is not None for part in state[2:5])
         ):
-            msg = "a dtype with fields"
-            raise RefusedError(msg)
+            raise RefusedError("a dtype with fields")
         self.value = np.dtype(order.replace("|", "=") + self.code)
 
 
@@ -63,15 +62,12 @@ def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[An
     if isinstance(dtype, _DType):  # without a state
         dtype = np.dtype(dtype.code)
     if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):
-        msg = "an array that is not of plain numbers"
-        raise RefusedError(msg)
+        raise RefusedError("an array that is not of plain numbers")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(type(size) is int and size >= 0 for size in sizes) or len(sizes) > 8:
-        msg = "an array without a shape"
-        raise ValueError(msg)
+        raise ValueError("an array without a shape")
     if math.prod(sizes) * dtype.itemsize != len(data):
-        msg = f"an array of shape {sizes} and {len(data)} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"an array of shape {sizes} and {len(data)} bytes")
     return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C")
 
 
@@ -82,22 +78,15 @@ def _scalar(dtype: Any, data: Any) -> Any:
 def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     """``_codecs.encode``: how protocols 0 to 2 write bytes."""
     if not isinstance(text, str) or not isinstance(encoding, str) or encoding not in {"latin1", "latin-1"}:
-        msg = "a text in another encoding than latin-1"
-        raise RefusedError(msg)
+        raise RefusedError("a text in another encoding than latin-1")
     return text.encode("latin-1")
 
 
 def _bytes(*arguments: Any) -> bytes:
     """``bytes()``: how protocol 2 writes no bytes."""
     if arguments:
-        msg = "bytes of something"
-        raise RefusedError(msg)
+        raise RefusedError("bytes of something")
     return b""
-
-
-def _no_call(*_: Any) -> Any:
-    msg = "a call of numpy.ndarray"
-    raise RefusedError(msg)
 
 
 _CORE: Final[Allowed] = {
@@ -108,7 +97,7 @@ _CORE: Final[Allowed] = {
 
 #: What may be named in a pickle of numpy arrays in plain containers.
 NUMPY: Final[Allowed] = {
-    "numpy.ndarray": _no_call,
+    "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
     "__builtin__.bytes": _bytes,

@@ -16,15 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.restricted_pickle import (
-    BROKEN,
     MARK,
     MAX_STACK,
     Allowed,
     Global,
     PickleMachine,
     RefusedError,
+    damaged_if_refused,
     ready,
 )
 
@@ -63,23 +62,11 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
     Raises
     ------
     DamagedInput
-        The pickle is cut off or broken, is no list, asks for something that is not allowed, or an item
+        The pickle is cut off or broken, is not a list, asks for something that is not allowed, or an item
         refers to a part of an earlier one.
     """
-    try:
+    with damaged_if_refused(name, "a pickle of such a list", "a list of plain data and calls of ", allowed):
         yield from _ListReader(data, allowed).batches()
-    except RefusedError as error:
-        raise DamagedInput(
-            f"{name} is not a pickle of such a list, and was not run.",
-            expected=f"a list of plain data and calls of {', '.join(sorted(allowed)) or 'nothing'}",
-            found=str(error),
-        ) from error
-    except (*BROKEN, MemoryError) as error:
-        raise DamagedInput(
-            f"{name} is a damaged pickle.",
-            expected="a whole pickle of protocol 0 to 5",
-            found=f"{type(error).__name__}: {str(error)[:200]}",
-        ) from error
 
 
 class _ListReader(PickleMachine):
@@ -117,13 +104,11 @@ class _ListReader(PickleMachine):
             elif code == _MARK:
                 stack.append(MARK)
                 if len(stack) > MAX_STACK:
-                    msg = f"more than {MAX_STACK:,} values that wait for a container"
-                    raise RefusedError(msg)
+                    raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
             elif code == _REDUCE:
                 arguments, called = stack.pop(), stack.pop()
                 if type(called) is not Global or type(arguments) is not tuple:
-                    msg = "a call of what is no global"
-                    raise RefusedError(msg)
+                    raise RefusedError("a call of something that is not a global")
                 stack.append(called.call(*arguments))
             elif code == _TUPLE:
                 parts = tuple(self._since_mark())
@@ -147,8 +132,7 @@ class _ListReader(PickleMachine):
                 start = position + width
                 position = start + int.from_bytes(view[position:start], "little")
                 if position > end:
-                    msg = f"a byte string ends {position - end} bytes behind the end of the file"
-                    raise EOFError(msg)
+                    raise EOFError(f"a byte string ends {position - end} bytes behind the end of the file")
                 long = position - start >= _LONG
                 stack.append(view[start:position] if long else bytes(view[start:position]))
             elif code == _TUPLE3:
@@ -169,15 +153,13 @@ class _ListReader(PickleMachine):
                 return
             else:
                 position = self._rarely(code, position)
-        msg = "no end of the pickle"
-        raise EOFError(msg)
+        raise EOFError("no end of the pickle")
 
     def _rarely(self, code: int, position: int) -> int:
         """Carry out any other opcode by its description in pickletools; return where it ends."""
         opcode = _OPCODES.get(code)
         if opcode is None:
-            msg = f"no opcode: byte {code:#04x} at {position - 1}"
-            raise ValueError(msg)
+            raise ValueError(f"no opcode: byte {code:#04x} at {position - 1}")
         argument = None
         if opcode.arg is not None:
             self._data.seek(position)
@@ -191,8 +173,7 @@ class _ListReader(PickleMachine):
 
     def _recall(self, key: Any) -> Any:
         if key not in self._memo:
-            msg = "a part of an earlier item, or of nothing"
-            raise RefusedError(msg)
+            raise RefusedError("a part of an earlier item, or of nothing")
         return ready(self._memo[key])
 
     def _hand_out(self, items: list[Any]) -> list[Any]:
@@ -216,8 +197,7 @@ class _ListReader(PickleMachine):
         """Return what the list was made of at once."""
         (value,) = self._stack
         if type(value) is not list:
-            msg = f"a {type(value).__name__} in place of the list"
-            raise RefusedError(msg)
+            raise RefusedError(f"a {type(value).__name__} instead of the list")
         return self._hand_out([])
 
 

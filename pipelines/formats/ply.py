@@ -27,22 +27,20 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
     Raises
     ------
     ValueError
-        The file is no PLY file, is cut off, or lists come before or in the vertices.
+        The file is not a PLY file, is cut off, or lists come before or in the vertices.
     """
     with path.open("rb") as file:
         order, elements = _header(file)
         for element, count, properties in elements:
             if any(kind is None for _, kind in properties):
-                msg = f"lists in or before the element vertex ({element})"
-                raise ValueError(msg)
+                raise ValueError(f"lists in or before the element vertex ({element})")
             dtype = np.dtype([(name, order + str(kind)) for name, kind in properties])
             wanted = element == "vertex"
             least = count * (
                 dtype.itemsize if order else max(2 * len(properties), 1)
             )  # a digit and a gap each
             if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
-                msg = f"{element}: {count} entries are declared, and the file ends before"
-                raise ValueError(msg)
+                raise ValueError(f"{element}: {count} entries are declared, and the file ends before")
             if not order:
                 rows = [file.readline().split() for _ in range(count)]
                 if any(len(row) != len(properties) for row in rows):
@@ -59,15 +57,13 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
                 table = np.frombuffer(file.read(least), dtype, count)
                 return {name: table[name].astype(dtype[name].newbyteorder("=")) for name, _ in properties}
             file.seek(least, 1)
-    msg = "no element vertex"
-    raise ValueError(msg)
+    raise ValueError("no element vertex")
 
 
 def _header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, str | None]]]]]:
     """Return the byte order (empty for ASCII) and each element with its count and properties."""
     if file.readline(100).strip() != b"ply":
-        msg = "no PLY file: its first line is not 'ply'"
-        raise ValueError(msg)
+        raise ValueError("not a PLY file: its first line is not 'ply'")
     order: str | None = None
     elements: list[tuple[str, int, list[tuple[str, str | None]]]] = []
     for _ in range(_MAX_HEADER):
@@ -86,7 +82,5 @@ def _header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, s
             case ["end_header"] if order is not None:
                 return order, elements
             case _:
-                msg = f"a header line that is not understood: {' '.join(words)[:80]!r}"
-                raise ValueError(msg)
-    msg = "a header without an end"
-    raise ValueError(msg)
+                raise ValueError(f"a header line that is not understood: {' '.join(words)[:80]!r}")
+    raise ValueError("a header without an end")

@@ -1,4 +1,4 @@
-"""Read points from text, one a line, rounded as Python rounds them.
+"""Read points from text, one per line, rounded as Python rounds them.
 
 A number becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit what Python's
 ``float`` and a float32 tensor give. Lines end with LF, CRLF or CR; the last one needs no line break.
@@ -66,5 +66,4 @@ def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
         else:
             continue
         return DamagedInput(f"{name}, line {number}: {what}.", expected=expected, found=found)
-    msg = f"{name}: every line is well-formed, and yet numpy reads something else"
-    raise AssertionError(msg)
+    raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 from kmip_data.errors import DamagedInput
@@ -35,17 +36,26 @@ MAX_LEVELS: Final = 64  #: containers in each other
 MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
 _CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
 MARK: Final = object()
-BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
+_BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 
 
 class RefusedError(Exception):
     """The pickle asks for something that is not allowed; the message names it."""
 
 
+def never_called(what: str) -> Callable[..., Any]:
+    """Return what stands for a name that may be mentioned but not called."""
+
+    def refuse(*_: Any) -> Any:
+        raise RefusedError(f"a call of {what}")
+
+    return refuse
+
+
 class Pending:
     """What a call made that still waits for its state, which pickles give in an opcode of its own.
 
-    ``finish`` takes the state and sets ``value``, which from then on stands in the place of this.
+    ``finish`` takes the state and sets ``value``, which from then on stands instead of this.
     """
 
     __slots__ = ("value",)
@@ -88,18 +98,33 @@ def read_pickle(
     DamagedInput
         The pickle is cut off or broken, or asks for something that is not allowed; nothing of it ran.
     """
-    reader = PickleMachine(allowed, persistent)
-    try:
+    with damaged_if_refused(name, "a pickle of plain data", "nothing but ", allowed):
+        machine = PickleMachine(allowed, persistent)
         for opcode, argument, _ in pickletools.genops(file):
-            reader.step(opcode.name, argument)
-        return reader.result()
+            machine.step(opcode.name, argument)
+        return machine.result()
+
+
+@contextmanager
+def damaged_if_refused(name: str, wanted: str, content: str, allowed: Allowed) -> Iterator[None]:
+    """Turn what is found wrong with a pickle into :class:`~kmip_data.errors.DamagedInput`.
+
+    Parameters
+    ----------
+    name
+        What messages call the file.
+    wanted, content
+        What it should be, and what may be in it besides the globals of ``allowed``.
+    """
+    try:
+        yield
     except RefusedError as error:
         raise DamagedInput(
-            f"{name} is not a pickle of plain data, and was not run.",
-            expected=f"nothing but {', '.join(sorted(allowed)) or 'plain data'}",
+            f"{name} is not {wanted}, and was not run.",
+            expected=f"{content}{', '.join(sorted(allowed)) or 'plain data'}",
             found=str(error),
         ) from error
-    except (*BROKEN, MemoryError) as error:
+    except (*_BROKEN, MemoryError) as error:
         raise DamagedInput(
             f"{name} is a damaged pickle.",
             expected="a whole pickle of protocol 0 to 5",
@@ -125,8 +150,7 @@ class PickleMachine:
             if type(item) in _CONTAINERS:
                 level = max(level, 1 + levels.get(id(item), 1))
         if level > MAX_LEVELS:
-            msg = f"more than {MAX_LEVELS} containers in each other"
-            raise RefusedError(msg)
+            raise RefusedError(f"more than {MAX_LEVELS} containers in each other")
         if level > 1:
             levels[id(container)] = level
         else:
@@ -142,8 +166,7 @@ class PickleMachine:
         """Carry out one opcode."""
         stack = self._stack
         if len(stack) > MAX_STACK:
-            msg = f"more than {MAX_STACK:,} values that wait for a container"
-            raise RefusedError(msg)
+            raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
         if opcode in _VALUES:
             stack.append(argument)
         elif opcode in _CONSTANTS:
@@ -181,26 +204,22 @@ class PickleMachine:
         elif opcode in {"REDUCE", "NEWOBJ"}:
             arguments, called = stack.pop(), stack.pop()
             if not isinstance(called, Global) or not isinstance(arguments, tuple):
-                msg = "a call of what is no global"
-                raise RefusedError(msg)
+                raise RefusedError("a call of something that is not a global")
             stack.append(called.call(*arguments))
         elif opcode == "BUILD":
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
-                msg = "a state for an object that takes none"
-                raise RefusedError(msg)
+                raise RefusedError("a state for an object that takes none")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
         elif opcode in {"PERSID", "BINPERSID"} and self._persistent is not None:
             stack.append(self._persistent(stack.pop() if opcode == "BINPERSID" else argument))
         elif opcode not in {"PROTO", "FRAME", "STOP"}:
-            msg = f"the opcode {opcode}"
-            raise RefusedError(msg)
+            raise RefusedError(f"the opcode {opcode}")
 
     def _name(self, module: Any, attribute: Any) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
-            msg = "a global whose name is no text"
-            raise RefusedError(msg)
+            raise RefusedError("a global whose name is not text")
         found = self._globals.get(f"{module}.{attribute}")
         if found is None or "." in attribute:  # one name, one way to write it
             raise RefusedError(ascii(f"{module}.{attribute}"[:200]))
@@ -212,8 +231,7 @@ class PickleMachine:
         while self._stack[at] is not MARK:
             at -= 1
             if at < 0:
-                msg = "no mark"
-                raise ValueError(msg)
+                raise ValueError("no mark")
         items = self._stack[at + 1 :]
         del self._stack[at:]
         return items
@@ -246,14 +264,12 @@ def ready(value: Any) -> Any:
 
 def _of_type(value: Any, wanted: type) -> Any:
     if type(value) is not wanted:
-        msg = f"a {wanted.__name__} was expected"
-        raise TypeError(msg)
+        raise TypeError(f"a {wanted.__name__} was expected")
     return value
 
 
 def _plain_key(key: Any) -> Any:
     # The hash of tuples in tuples takes time that doubles with each level.
     if not isinstance(key, str | int | bytes | float | None):
-        msg = "a key that is neither a number nor text"
-        raise RefusedError(msg)
+        raise RefusedError("a key that is neither a number nor text")
     return key

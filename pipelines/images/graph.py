@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,21 +51,19 @@ def labels(
         (H, W) class of each pixel, 255 where there is none.
     rule
         ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, also where
-        that is no pixel of the superpixel; where it has none, and with ``majority`` always, the class that
+        that is not a pixel of the superpixel; where it has none, and with ``majority`` always, the class that
         most pixels of the superpixel have, the smaller of two.
     """
     count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
     known = mask != VOID
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
-    found = votes.argmax(axis=1).astype(np.uint8)
+    found, unknown = votes.argmax(axis=1).astype(np.uint8), ~votes.any(axis=1)
     if rule == "centroid":
         row, column = np.rint(centroids(segments)).astype(np.int64).T
         at_centre = mask[row, column]
         found = np.where(at_centre == VOID, found, at_centre)
-        unknown = (at_centre == VOID) & ~votes.any(axis=1)
-    else:
-        unknown = ~votes.any(axis=1)
+        unknown &= at_centre == VOID
     return found, int(unknown.sum())
 
 
@@ -96,13 +94,14 @@ def _boundaries(
     picture: NDArray[np.uint8], segments: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Pairs of superpixels with mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
+    from scipy.ndimage import maximum_filter, minimum_filter
     from skimage.color import rgb2gray
     from skimage.filters import sobel
 
     grey = rgb2gray(picture.astype(np.float32) / np.float32(255))
     strength = sobel(grey)  # type: ignore[no-untyped-call]
     # A pixel lies on a boundary with the smallest and with the largest number around it.
-    smallest, largest = _around(segments, np.minimum), _around(segments, np.maximum)
+    smallest, largest = (extreme(segments, 3, mode="nearest") for extreme in (minimum_filter, maximum_filter))
     below, above = smallest != segments, largest != segments
     small = np.concatenate([smallest[below], segments[above]])
     large = np.concatenate([segments[below], largest[above]])
@@ -138,19 +137,3 @@ def _nearest(segments: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], ND
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
     return np.stack([source, target]), np.linalg.norm(centres[source] - centres[target], axis=1)[:, None]
-
-
-def _around(values: NDArray[np.int64], extreme: Any) -> NDArray[np.int64]:
-    """Return the extreme of each pixel and its up to eight neighbours."""
-    for axis in (0, 1):
-        found = values.copy()
-        ahead, behind = (slice(1, None), slice(None, -1))
-        for here, there in ((ahead, behind), (behind, ahead)):
-            a, b = (
-                ((here, slice(None)), (there, slice(None)))
-                if axis == 0
-                else ((slice(None), here), (slice(None), there))
-            )
-            found[a] = extreme(found[a], values[b])
-        values = found
-    return values

@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.pickle_stream import stream_list
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError
-from kmip_data.pipelines.formats.torch_files import read_torch_file
-from kmip_data.pipelines.formats.torch_storages import PICKLED_TENSORS
+from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError, never_called
+from kmip_data.pipelines.formats.torch_files import PICKLED_TENSORS, read_torch_file
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
-ARRAYS: Final = ("x", "edge_attr", "source", "target", "y")
 _ENTRY: Final = np.dtype(
     [("nodes", "<i8"), ("edges", "<i8"), ("offset", "<i8", (5,)), ("dtype", "S3", (5,))]
 )  # offsets below 0: -1 - offset in the file beside the index
@@ -44,7 +42,7 @@ def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
     Raises
     ------
     DamagedInput
-        The file is damaged, asks for anything that is no data, or a graph has other arrays.
+        The file is damaged, asks for anything but data, or a graph has other arrays.
     """
     with _Index(path, folder, max_nodes) as index:
         for graphs, end in stream_list(index.mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
@@ -114,17 +112,12 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
     for row in rows:
         nodes, edges, offsets, dtypes = index[row].tolist()
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
-        arrays = []
-        for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True):
-            count = shape[0] * (shape[1] if len(shape) == 2 else 1)
-            place = (maps[0], offset) if offset >= 0 else (maps[1], -1 - offset)
-            array = (
-                np.frombuffer(place[0], dtype.decode(), count, place[1])
-                if count
-                else np.empty(0, dtype.decode())
+        yield Piece(
+            *(
+                np.ndarray(shape, dtype.decode(), maps[int(offset < 0)], int(max(offset, -1 - offset)))
+                for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True)
             )
-            arrays.append(array.reshape(shape))
-        yield Piece(*arrays)
+        )
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -222,8 +215,7 @@ class _Stub(Pending):
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
         if arguments:
-            msg = "a Data object made with arguments"
-            raise RefusedError(msg)
+            raise RefusedError("a Data object made with arguments")
         self.mapping: Any = None
 
     def finish(self, state: Any) -> None:
@@ -234,14 +226,9 @@ class _Stub(Pending):
         self.value = self
 
 
-def _no_call(*_: Any) -> Any:
-    msg = "a call of a class of PyTorch Geometric"
-    raise RefusedError(msg)
-
-
 _DATA: Final[Allowed] = {
     "torch_geometric.data.data.Data": _Stub,
     "torch_geometric.data.storage.GlobalStorage": _Stub,
-    "torch_geometric.data.data.DataTensorAttr": _no_call,
-    "torch_geometric.data.data.DataEdgeAttr": _no_call,
+    "torch_geometric.data.data.DataTensorAttr": never_called("a class of PyTorch Geometric"),
+    "torch_geometric.data.data.DataEdgeAttr": never_called("a class of PyTorch Geometric"),
 }

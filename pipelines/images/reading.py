@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES: Final = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 VOID: Final = 255  #: a pixel that has no class
@@ -32,7 +37,7 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
     Raises
     ------
     DamagedInput
-        It is no picture, is cut off, or has too many pixels.
+        It is not a picture, is cut off, or has too many pixels.
     """
     with _decoded(path, name) as image:
         if image.mode in _DEEP:
@@ -40,7 +45,7 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
             if grey.min() < 0 or grey.max() > 65_535:
                 raise DamagedInput(
                     f"{name}: the values of the picture are out of range.",
-                    expected="8 or 16 bits a channel",
+                    expected="8 or 16 bits per channel",
                     found=f"{grey.min()} to {grey.max()}",
                 )
             return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
@@ -67,7 +72,7 @@ def read_mask(
     Raises
     ------
     DamagedInput
-        It is no picture, or has a value or a colour that is no class.
+        It is not a picture, or has a value or a colour without a class.
     """
     with _decoded(path, name) as image:
         if image.mode in {"RGB", "RGBA"}:
@@ -110,7 +115,7 @@ def read_palette(path: Path) -> NDArray[np.uint8]:
     Raises
     ------
     DamagedInput
-        A line is no colour, or a colour comes twice.
+        A line is not a colour, or a colour comes twice.
     """
     colours: list[tuple[int, ...]] = []
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
@@ -143,7 +148,7 @@ def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str)
     if wrong.any():
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise DamagedInput(
-            f"{name}: a pixel has a colour that is no class.",
+            f"{name}: a pixel has a colour that is not that of a class.",
             expected=f"one of {len(palette)} colours",
             found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
             next="give the colours of the classes with --palette FILE",
@@ -151,34 +156,28 @@ def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str)
     return np.asarray(order[at], np.int64)
 
 
-class _decoded:  # noqa: N801 -- used as a function
+@contextmanager
+def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     """Open and decode a picture; whatever the library finds wrong with it is a :class:`DamagedInput`."""
+    from PIL import Image, UnidentifiedImageError
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name = path, name
+    def refused(found: str) -> DamagedInput:
+        return DamagedInput(f"{name} cannot be read.", expected="a picture", found=found)
 
-    def __enter__(self) -> Any:
-        from PIL import Image, UnidentifiedImageError
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.image = Image.open(self.path)
-                width, height = self.image.size
-                if width * height <= MAX_PIXELS:
-                    self.image.load()
-                    return self.image
-        except UnidentifiedImageError as error:
-            raise self._refused("no picture of a known format") from error
-        except MemoryError:
-            raise
-        except Exception as error:  # decoders raise what they like on damaged files
-            raise self._refused(f"{type(error).__name__}: {error}") from error
-        self.image.close()
-        raise self._refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
-
-    def __exit__(self, *_: object) -> None:
-        self.image.close()
-
-    def _refused(self, found: str) -> DamagedInput:
-        return DamagedInput(f"{self.name} cannot be read.", expected="a picture", found=found)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(path)
+            width, height = image.size
+            if width * height <= MAX_PIXELS:
+                image.load()
+    except UnidentifiedImageError as error:
+        raise refused("not a picture of a known format") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise what they like on damaged files
+        raise refused(f"{type(error).__name__}: {error}") from error
+    with image:
+        if width * height > MAX_PIXELS:
+            raise refused(f"{width} × {height} pixels, {MAX_PIXELS:,} are allowed")
+        yield image

@@ -41,5 +41,4 @@ def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> ND
         if len(names) <= most:
             return numbers.reshape(found.shape).astype(np.int64)
     # Small pieces are merged into others, so one segment asked for is one that is found.
-    msg = "SLIC gave more than one segment where one was asked for"
-    raise AssertionError(msg)
+    raise AssertionError("SLIC gave more than one segment where one was asked for")

@@ -91,8 +91,7 @@ def featurise(mol: Mol) -> Molecule:
         It has no atoms, or a bond with a stereo mark that OGB has no index for.
     """
     if mol.GetNumAtoms() == 0:
-        msg = "it has no atoms"
-        raise RefusedSmilesError(msg)
+        raise RefusedSmilesError("it has no atoms")
     atoms = np.array(
         [
             (

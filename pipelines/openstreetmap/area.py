@@ -25,7 +25,7 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
     Raises
     ------
     ValueError
-        There are not four numbers, or they are no box on the map.
+        There are not four numbers, or they are not a box on the map.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def read_polygon(path: Path) -> Geometry:
     Raises
     ------
     DamagedInput
-        It is no GeoJSON, has no polygon, or one that is not valid or not on the map.
+        It is not GeoJSON, has no polygon, or one that is not valid or not on the map.
     """
     import shapely
 

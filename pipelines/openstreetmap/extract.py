@@ -7,11 +7,11 @@ only ways and relations tagged ``highway`` or ``landuse``, so that the Python pa
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ _BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
 _XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
+
+Value = TypeVar("Value", str, tuple[str, ...])
 
 #: Tags whose values become features, in the order of ``Ways.tags``.
 VALUES: Final = ("highway", "lanes", "maxspeed")
@@ -82,13 +84,8 @@ class Extract:
     placeholders: Placeholders = field(default_factory=Placeholders)
 
 
-def file_format(path: Path, name: str | None = None) -> str:
+def file_format(path: Path) -> str:
     """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name.
-
-    Parameters
-    ----------
-    name
-        What errors call the file, if not by its own name.
 
     Raises
     ------
@@ -105,7 +102,7 @@ def file_format(path: Path, name: str | None = None) -> str:
     if head.lstrip().startswith(_XML_BEGINNINGS):
         return "osm"
     raise DamagedInput(
-        f"{name or path.name} is not an OpenStreetMap file.",
+        f"{path.name} is not an OpenStreetMap file.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
         found=f"a file that begins with {head[:16].decode('latin-1')!a}" if head else "an empty file",
         left="nothing was built",
@@ -127,7 +124,7 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     Raises
     ------
     DamagedInput
-        It cannot be read to its end, or is no map of one point in time.
+        It cannot be read to its end, or is not a map of one point in time.
     """
     name = name or path.name
     with _explained(name):
@@ -207,7 +204,7 @@ class _Collected:
         new[1:] = (ref[1:] != ref[:-1]) | (owner[1:] != owner[:-1])
         rows, owner = rows[new], owner[new]
         x, y = (np.frombuffer(axis, np.int32)[rows] for axis in (self.x, self.y))
-        coded = {key: _coded([values[i] for i in order]) for key, values in self.tags.items()}
+        tags = {key: coded([values[i] for i in order], "") for key, values in self.tags.items()}
         return Ways(
             ptr=np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(size)))]),
             ref=ref[new],
@@ -215,8 +212,8 @@ class _Collected:
             y=y,
             known=(x != _UNDEFINED) & (y != _UNDEFINED),
             direction=np.frombuffer(self.direction, np.int8)[order],
-            tags={key: codes for key, (codes, _) in coded.items()},
-            values={key: values for key, (_, values) in coded.items()},
+            tags={key: codes for key, (codes, _) in tags.items()},
+            values={key: values for key, (_, values) in tags.items()},
         )
 
 
@@ -311,10 +308,10 @@ def _ring(way: osmium.osm.Way) -> NDArray[np.float64]:
     return ring
 
 
-def _coded(values: list[str]) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the position of each value among the sorted distinct ones, -1 for the empty string."""
-    distinct = sorted(set(values) - {""})
-    position = {"": -1, **{value: i for i, value in enumerate(distinct)}}
+def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], list[Value]]:
+    """Return the position of each value among the sorted distinct ones, -1 for ``missing``, and these."""
+    distinct = sorted(set(values) - {missing})
+    position = {missing: -1, **{value: i for i, value in enumerate(distinct)}}
     return np.array([position[value] for value in values], np.int32), distinct
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.openstreetmap.extract import VALUES
+from kmip_data.pipelines.openstreetmap.extract import VALUES, coded
 from kmip_data.pipelines.openstreetmap.network.construction import (
     BOTH,
     StreetGraph,
@@ -159,10 +159,7 @@ def _street_graph(parsed: _Parser) -> StreetGraph:
     tags: dict[str, NDArray[np.int32]] = {}
     values: dict[str, list[Values]] = {}
     for key in VALUES:
-        texts = [_values(data.get(key, "")) for data in rows]
-        values[key] = sorted(set(texts) - {()})
-        codes: dict[Values, int] = {(): -1, **{value: code for code, value in enumerate(values[key])}}
-        tags[key] = np.array([codes[several] for several in texts], np.int32)
+        tags[key], values[key] = coded([_values(data.get(key, "")) for data in rows], ())
     source, target = np.array(ends, np.int64).T
     counts = [data.get("street_count", "") for data in (parsed.nodes[text] for text in ordered)]
     return StreetGraph(
@@ -198,7 +195,7 @@ def _real(parsed: _Parser, data: Mapping[str, str], key: str, where: str) -> flo
     if not math.isfinite(value):
         found = f"{where} with {key} = {data[key][:40]!r}" if key in data else f"{where} without {key}"
         raise parsed.wrong(
-            "is no street graph of OSMnx.", "x and y at every node, length at every edge", found
+            "is not a street graph of OSMnx.", "x and y at every node, length at every edge", found
         )
     return value
 

@@ -6,76 +6,34 @@ Everything up to the tensors happens in ``prepare``, once; the record adds eccen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Schema
-from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.cities.graph import (
-    CityParams,
-    check_tensors,
-    chunk_labels,
-    city_record,
-    city_schema,
-)
-from kmip_data.pipelines.cities.splits import CitySplitParams, city_split
-from kmip_data.pipelines.cities.storage import about_city, load_city, store_city
-from kmip_data.pipelines.openstreetmap.area import parse_bbox
-from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
-
-#: Raw members beside the map itself.
-POLYGON: Final = "area.geojson"
-VOCABULARY: Final = "vocabulary.json"
-LAND_USE: Final = "land_use.geojson"
-GRAPHML: Final = "network.graphml"
+from kmip_data.pipelines.base import Prepared, RawFolder
+from kmip_data.pipelines.cities.graph import check_tensors, chunk_labels
+from kmip_data.pipelines.cities.pipeline import CityPipeline
+from kmip_data.pipelines.cities.storage import store_city
+from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 
 
-class OpenStreetMapParams(CityParams):
-    """Parameters that change the record."""
-
-    network_type: NetworkType = Field(
-        default="all",
-        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
-    )
-    bbox: str | None = Field(
-        default=None,
-        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
-    )
-
-    @field_validator("bbox")
-    @classmethod
-    def _box(cls, value: str | None) -> str | None:
-        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
-
-
-class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
+class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     """The pipeline of ``manifests/datasets/helsinki.toml`` and of ``city.toml``, whatever name a city has."""
 
-    version = 1
-    one_unit = True
     Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
-    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
-
-    def schema(self, params: OpenStreetMapParams) -> Schema:
-        """Columns of a city, with OpenStreetMap's numbers of the intersections."""
-        return city_schema(params, max_nodes=self.manifest.max_nodes, node_ids=True)
+    node_ids = True
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a generated city as an extract."""
         from kmip_data.pipelines.samples.openstreetmap import write_sample
 
-        write_sample(folder / self.manifest.content.anchor, intersections=limit, seed=seed)
+        write_sample(folder / self.manifest.content.anchor, limit=limit, seed=seed)
 
     def prepare(self, raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Prepared:
         """Read the map and make the tensors of the city."""
-        from kmip_data.pipelines.openstreetmap.reading import read_city
+        from kmip_data.pipelines.openstreetmap.reading import read_city  # pyosmium only where it is needed
 
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)
@@ -90,26 +48,6 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
                 next="give a part of the map with --bbox",
             )
         return store_city(tensors, workdir)
-
-    def units(self, prepared: Prepared, params: OpenStreetMapParams) -> list[Unit]:
-        """One city, one shard."""
-        return [Unit(0, self.manifest.name, {})]
-
-    def records(self, prepared: Prepared, unit: Unit, params: OpenStreetMapParams) -> Iterator[GraphRecord]:
-        """Yield the city."""
-        tensors = load_city(prepared)
-        if tensors.node_ids is None:  # published tensors do not have them
-            tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
-        key = self.manifest.name.encode("ascii", "replace").decode()[:64]
-        yield city_record(tensors, params, key=key, index_dtype=self.schema(params).index_dtype)
-
-    def about(self, prepared: Prepared, params: OpenStreetMapParams) -> About:
-        """Counts, vocabulary and what standardises the features; warnings as notes."""
-        return about_city(prepared)
-
-    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
-        """Intersections at random, or blocks of the map."""
-        return city_split(records, params)
 
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
         """What deviates from the defaults."""

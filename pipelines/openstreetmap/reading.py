@@ -21,7 +21,7 @@ from kmip_data.pipelines.openstreetmap.network.construction import (
     largest_component,
     simplify,
 )
-from kmip_data.pipelines.openstreetmap.pipeline import (
+from kmip_data.pipelines.openstreetmap.parameters import (
     GRAPHML,
     LAND_USE,
     POLYGON,

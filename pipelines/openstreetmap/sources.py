@@ -17,7 +17,7 @@ from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
 from kmip_data.pipelines.openstreetmap.city_source import CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
-from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, POLYGON, VOCABULARY
+from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.recognition import recognise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,30 +75,16 @@ def city_tensors(
     facts
         For the card; counts and the vocabulary are added.
     """
-    lanes = _tagged(graph, "lanes")
-    highway = _tagged(graph, "highway")
+    coded = {key: _tagged(graph, key) for key in ("lanes", "highway")}
     uses = _land_uses(graph, land_use)
     if vocabulary is None:
         vocabulary = Vocabulary(
             landuse=by_frequency(uses.counts()) if uses else (),
-            lanes=lanes_by_frequency(lanes.counts()),
-            highway=by_frequency(highway.counts()),
+            lanes=lanes_by_frequency(coded["lanes"].counts()),
+            highway=by_frequency(coded["highway"].counts()),
         )
     speed = street_speeds(graph)
-    edge_features = np.zeros((graph.num_edges, len(FEATURES) - NODE_FEATURES), np.float32)
-    edge_features[:, 0] = graph.length
-    edge_features[:, 1] = np.nan_to_num(speed)
-    flags = [*ONEWAY, "[False, True]"]
-    without = {}
-    at = 2
-    for name, coded, words, width in (
-        ("oneway", _Coded(graph.oneway.astype(np.int64), flags), ONEWAY, len(ONEWAY)),
-        ("lanes", lanes, vocabulary.lanes, WIDTH),
-        ("reversed", _Coded(graph.reversed.astype(np.int64), flags), REVERSED, len(REVERSED)),
-        ("highway", highway, vocabulary.highway, WIDTH),
-    ):
-        edge_features[:, at : at + width], without[name] = coded.one_hot(words, width)
-        at += width
+    edge_features, without = _street_features(graph, speed, coded, vocabulary)
     n = graph.num_nodes
     edge_index, street_features = symmetrise(np.stack([graph.source, graph.target]), edge_features, n)
     features = np.zeros((n, len(FEATURES)), np.float32)
@@ -130,6 +117,24 @@ def city_tensors(
         },
         warnings=warnings,
     )
+
+
+def _street_features(
+    graph: StreetGraph, speed: NDArray[np.float64], coded: Mapping[str, _Coded], vocabulary: Vocabulary
+) -> tuple[NDArray[np.float32], dict[str, int]]:
+    """Return length, speed and one-hot columns of each edge, (E, 25), and how many categories have none."""
+    flags = [*ONEWAY, "[False, True]"]
+    columns: list[NDArray[Any]] = [graph.length[:, None], np.nan_to_num(speed)[:, None]]
+    without: dict[str, int] = {}
+    for name, categories, words, width in (
+        ("oneway", _Coded(graph.oneway.astype(np.int64), flags), ONEWAY, len(ONEWAY)),
+        ("lanes", coded["lanes"], vocabulary.lanes, WIDTH),
+        ("reversed", _Coded(graph.reversed.astype(np.int64), flags), REVERSED, len(REVERSED)),
+        ("highway", coded["highway"], vocabulary.highway, WIDTH),
+    ):
+        hot, without[name] = categories.one_hot(words, width)
+        columns.append(hot)
+    return np.hstack(columns, dtype=np.float32), without
 
 
 def _land_uses(graph: StreetGraph, land_use: LandUse | None) -> _Coded | None:

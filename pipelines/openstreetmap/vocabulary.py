@@ -35,8 +35,7 @@ class Vocabulary(Strict):
     @classmethod
     def _fits(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(value) > WIDTH or len(set(value)) < len(value):
-            message = f"at most {WIDTH} distinct categories"
-            raise ValueError(message)
+            raise ValueError(f"at most {WIDTH} distinct categories")
         return value
 
 

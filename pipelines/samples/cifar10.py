@@ -7,6 +7,7 @@ edges from each cell to similar ones. The class decides colour and shape, with s
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,22 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.pipelines.cifar10 import FILE, NUM_CLASSES
+from kmip_data.pipelines.samples.parts import part_sizes
+from kmip_data.pipelines.samples.torch_writer import write_torch_file
+
 DEFAULT_PICTURES = 120
-SHARES = (45_000, 5_000, 10_000)  #: train, val and test of the published set
+PUBLISHED = {"train": 45_000, "val": 5_000, "test": 10_000}
 DEGREE = 8
-NUM_CLASSES = 10
 
 
-def write_sample(folder: Path, *, pictures: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write ``CIFAR10_v2.pt``."""
-    from kmip_data.pipelines.cifar10 import FILE
-    from kmip_data.pipelines.samples.torch_writer import write_torch_file
-
-    count = pictures or DEFAULT_PICTURES
+    count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
-    graphs = [_graph(i % NUM_CLASSES, rng) for i in range(count)]
-    val = max(1, round(count * SHARES[1] / sum(SHARES))) if count > 2 else 0
-    test = max(1, round(count * SHARES[2] / sum(SHARES))) if count > 2 else 0
-    train = count - val - test
-    write_torch_file(folder / FILE, [graphs[:train], graphs[train : train + val], graphs[train + val :]])
+    graphs = (_graph(i % NUM_CLASSES, rng) for i in range(count))
+    sizes = part_sizes(count, PUBLISHED)
+    write_torch_file(folder / FILE, [list(itertools.islice(graphs, size)) for size in sizes.values()])
 
 
 def _graph(label: int, rng: Generator) -> dict[str, NDArray[Any]]:

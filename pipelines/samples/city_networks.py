@@ -28,17 +28,17 @@ DEGREE: Final = np.array([71_500.0, 111_200.0])  #: metres of a degree of longit
 CATEGORIES: Final = (2, 9, 3, 9)  #: of oneway, lanes, reversed, highway
 
 
-def write_sample(folder: Path, *, nodes: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write the tensors of a road-like graph into ``folder``: a bent grid with a third of its sides missing.
 
     Streets are longer in the east, so that labels can be learned from the place.
 
     Parameters
     ----------
-    nodes
+    limit
         Intersections, at least 30; 2,000 by default.
     """
-    n = max(30, DEFAULT_NODES if nodes is None else nodes)
+    n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))
     lon_lat, streets = _network(n, rng)
     length = np.linalg.norm((lon_lat[streets[0]] - lon_lat[streets[1]]) * DEGREE, axis=1)

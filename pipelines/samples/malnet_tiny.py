@@ -30,12 +30,11 @@ KINDS = {
     "downloader": (40, 160, 1.3, 1.8, 0.5),
     "trojan": (100, 700, 1.5, 1.0, 0.6),
 }
-SHARES = (3_500, 500, 1_000)  #: train, val and test of the published set
 
 
-def write_sample(folder: Path, *, graphs: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write the graphs, as many of each type as can be, and the split lists."""
-    count = graphs or DEFAULT_GRAPHS
+    count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
     names: dict[str, list[str]] = {kind: [] for kind in FAMILIES}
     for i in range(count):

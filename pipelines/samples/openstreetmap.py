@@ -25,8 +25,8 @@ KINDS = (
 )  # fmt: skip
 
 
-def write_sample(path: Path, *, intersections: int | None = None, seed: int = 0) -> None:
-    """Write a PBF file with about ``intersections`` crossings (at least 25); equal seeds give equal maps.
+def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write a PBF file with about ``limit`` crossings (at least 25); equal seeds give equal maps.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def write_sample(path: Path, *, intersections: int | None = None, seed: int = 0)
     """
     import osmium
 
-    side = max(5, round(math.sqrt(intersections or DEFAULT_INTERSECTIONS)))
+    side = max(5, round(math.sqrt(limit or DEFAULT_INTERSECTIONS)))
     generator = Generator(PCG64(seed))
     crossing = 1 + np.arange(side * side).reshape(side, side)
     bends = crossing.size + 1 + np.arange(2 * side * side).reshape(2, side, side)

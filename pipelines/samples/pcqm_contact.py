@@ -14,16 +14,16 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
+from kmip_data.pipelines.samples.torch_writer import write_archive
+
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}
 
 
-def write_sample(folder: Path, *, molecules: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write the table, of which every sixth row is used, and both split files."""
-    from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
-    from kmip_data.pipelines.samples.torch_writer import write_archive
-
-    count = molecules or DEFAULT_MOLECULES
+    count = limit or DEFAULT_MOLECULES
     rng = Generator(PCG64(seed))
     lines = ["\tcxsmiles"]
     sizes: list[int] = []

@@ -11,19 +11,17 @@ import csv
 import gzip
 import io
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from kmip_data.pipelines.peptides import PeptidesPipeline
+from kmip_data.pipelines.peptides import LABELS
+from kmip_data.pipelines.samples.parts import part_sizes
 
 DEFAULT_PEPTIDES = 64
-SHARES = (10_873, 2_331, 2_331)  #: train, val and test of the published set
+PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
 LENGTHS = (4, 40)  #: residues; about as many atoms as the published peptides have
 
 #: Side chains by one-letter code; glycine has none, proline closes a ring with the backbone.
@@ -37,33 +35,28 @@ CHARGED = {"K": "CCCC[NH3+]", "D": "CC(=O)[O-]"}
 
 
 def write_sample(
-    folder: Path, pipeline: PeptidesPipeline[Any], *, peptides: int | None = None, seed: int = 0
+    folder: Path, *, table: str, lists: str, columns: tuple[str, ...], limit: int | None = None, seed: int = 0
 ) -> None:
-    """Write the CSV and the split pickle of one of the two sets."""
-    from kmip_data.pipelines.peptides import LABELS, TARGETS
-
-    count = peptides or DEFAULT_PEPTIDES
+    """Write the CSV ``table`` with its ``columns`` and the split pickle ``lists`` of one of the two sets."""
+    count = limit or DEFAULT_PEPTIDES
     rng = Generator(PCG64(seed))
     chains = [_chain(rng) for _ in range(count)]
     composition = np.array([[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float)
-    rows: list[Sequence[object]]
-    if len(pipeline.columns) == 1:
-        header = ["", "smiles", "peptide_seq", "labels", "identifier"]
-        labels = _labels(composition, len(LABELS), rng)
-        rows = [
-            (i, smiles(chain, rng), chain, str(labels[i].tolist()), 3 * i + 4)
-            for i, chain in enumerate(chains)
-        ]
+    header, more = ["", "smiles", "peptide_seq", *columns], []
+    if len(columns) == 1:
+        header.append("identifier")
+        labels = _labels(composition, len(LABELS), rng).tolist()
+        more = [[str(row), 3 * i + 4] for i, row in enumerate(labels)]
     else:
-        header = ["", "smiles", "peptide_seq", *TARGETS]
-        targets = _targets(composition, len(TARGETS), rng)
-        rows = [
-            (i, smiles(chain, rng), chain, *map(repr, targets[i].tolist())) for i, chain in enumerate(chains)
-        ]
+        more = [[repr(value) for value in row] for row in _targets(composition, len(columns), rng).tolist()]
+    rows = [
+        [i, smiles(chain, rng), chain, *values]
+        for i, (chain, values) in enumerate(zip(chains, more, strict=True))
+    ]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    (folder / pipeline.table).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
-    (folder / pipeline.lists).write_bytes(pickle.dumps(_lists(count, rng), protocol=4))
+    (folder / table).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    (folder / lists).write_bytes(pickle.dumps(_lists(count, rng), protocol=4))
 
 
 def smiles(chain: str, rng: Generator) -> str:
@@ -84,7 +77,7 @@ def smiles(chain: str, rng: Generator) -> str:
 
 def _chain(rng: Generator) -> str:
     codes = list(SIDE_CHAINS)
-    # Few kinds of residues a peptide: compositions differ, as those of functions do.
+    # Few kinds of residues per peptide: compositions differ, as those of functions do.
     weights = rng.dirichlet(np.full(len(codes), 0.35))
     length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
     chain = rng.choice(codes, size=length, p=weights)
@@ -93,7 +86,7 @@ def _chain(rng: Generator) -> str:
 
 
 def _labels(composition: NDArray[np.float64], count: int, rng: Generator) -> NDArray[np.int64]:
-    """At least one label a peptide; label i goes with what residues i and 19 − i outweigh."""
+    """At least one label per peptide; label i goes with what residues i and 19 − i outweigh."""
     share = composition / composition.sum(axis=1, keepdims=True)
     score = share[:, :count] + share[:, ::-1][:, :count] + rng.normal(0, 0.02, (len(share), count))
     labels: NDArray[np.int64] = (score > 0.16).astype(np.int64)
@@ -113,7 +106,6 @@ def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> ND
 
 def _lists(count: int, rng: Generator) -> dict[str, NDArray[np.int64]]:
     """Deal the rows at random, about as the published split has them; no part is empty if there are three."""
-    order = rng.permutation(count)
-    val = max(1, round(count * SHARES[1] / sum(SHARES))) if count > 2 else 0
-    cuts = np.split(order, [count - 2 * val, count - val])
-    return {part: np.sort(rows) for part, rows in zip(("train", "val", "test"), cuts, strict=True)}
+    order, sizes = rng.permutation(count), part_sizes(count, PUBLISHED)
+    cuts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
+    return {part: np.sort(rows) for part, rows in zip(sizes, cuts, strict=True)}

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_STORAGES: Final = {"float16": "Half", "float32": "Float", "float64": "Double", "int64": "Long"}
+from kmip_data.pipelines.samples.torch_writer import STORAGE_NAMES
+
 _BATCH: Final = 1_000  #: items that a pickler appends at once
 
 
@@ -44,14 +45,13 @@ def write_pickled_list(path: Path, items: Iterable[tuple[Tensor | NDArray[Any], 
 
 def storage_bytes(array: NDArray[Any], key: str) -> bytes:
     """Return the file that ``torch.save`` makes of the storage of a tensor, in its older layout."""
-    name = f"ctorch\n{_STORAGES[array.dtype.name]}Storage\n".encode()
     text = b"X" + struct.pack("<I", len(key)) + key.encode()
     return (
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00("
         b"X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03X\r\x00\x00\x00little_endianq\x02\x88"
         b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02"
         b"X\x03\x00\x00\x00intq\x06K\x04X\x04\x00\x00\x00longq\x07K\x04uu."
-        b"\x80\x02(X\x07\x00\x00\x00storageq\x00" + name + b"q\x01" + text + b"q\x02"
+        b"\x80\x02(X\x07\x00\x00\x00storageq\x00c" + STORAGE_NAMES[array.dtype] + b"\nq\x01" + text + b"q\x02"
         b"X\x03\x00\x00\x00cpuq\x03" + _number(array.size) + b"Ntq\x04Q."
         b"\x80\x02]q\x00" + text + b"q\x01a." + struct.pack("<q", array.size) + array.tobytes()
     )

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, FEWEST, draw, normalised, windows
+from kmip_data.pipelines.clouds.s3dis_raw import WINDOW as WIDTH
+
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 48
 BLOCKS_PER_FILE = 1_000
-POINTS = 4_096
 AREA_BLOCKS = (3_687, 4_440, 1_650, 3_662, 6_852, 3_294)  #: of the published set
 KINDS = ("WC", "conferenceRoom", "copyRoom", "hallway", "lobby", "lounge", "office", "pantry", "storage")
 CEILING, FLOOR, WALL, BEAM, COLUMN, WINDOW, DOOR, TABLE, CHAIR, SOFA, BOOKCASE, BOARD, CLUTTER = range(13)
@@ -32,18 +34,18 @@ COLORS = np.array(
 )  # fmt: skip
 
 
-def write_sample(folder: Path, *, blocks: int | None = None, seed: int = 0) -> None:
-    """Write ``blocks`` blocks in all six areas (their published shares) into ``folder``.
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
 
     Parameters
     ----------
-    blocks
+    limit
         Number of blocks, 48 by default; 23,585 gives the sizes of the published set.
     seed
         Seed of every room.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    total = DEFAULT_BLOCKS if blocks is None else blocks
+    total = DEFAULT_BLOCKS if limit is None else limit
     rooms: list[str] = []
     files: list[str] = []
     data: list[NDArray[np.float32]] = []
@@ -85,10 +87,10 @@ def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], ND
             number += 1
             rng = Generator(PCG64([seed, area, number]))
             cloud, label, extent = make_room(rng)
-            windows = _windows(extent)
-            take = min(wanted, most, len(windows))
-            chosen = windows[np.linspace(0, len(windows) - 1, take).round().astype(int)]
-            x, y = _cut(cloud, label, chosen, rng)
+            corners = windows(extent[:2].tolist(), WIDTH)
+            take = min(wanted, most, len(corners))
+            places = np.linspace(0, len(corners) - 1, take).round().astype(int)
+            x, y = _cut(cloud, label, [corners[i] for i in places], rng)
             kind = KINDS[int(rng.integers(len(KINDS)))]
             yield f"Area_{area}_{kind}_{number}", x, y
             wanted -= len(x)
@@ -108,38 +110,27 @@ def area_sizes(total: int) -> list[int]:
     return sizes
 
 
-def _windows(extent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lower corners (W, 2) of the 1 m windows at stride 0.5 m, in upstream's order."""
-    counts = [max(int(np.ceil((size - 1.0) / 0.5)), 0) + 1 for size in extent[:2]]
-    return np.array([(i * 0.5, j * 0.5) for i in range(counts[0]) for j in range(counts[1])])
-
-
 def _cut(
-    cloud: NDArray[np.float64], label: NDArray[np.uint8], windows: NDArray[np.float64], rng: Generator
+    cloud: NDArray[np.float64], label: NDArray[np.uint8], corners: list[tuple[float, float]], rng: Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Cut windows out of a room cloud (P, 6) and normalise them: (B, 4096, 9), (B, 4096)."""
     top = cloud[:, :3].max(axis=0)
     by_x = np.argsort(cloud[:, 0], kind="stable")
     cloud, label = cloud[by_x], label[by_x]
     data, labels = [], []
-    for left, front in windows:
-        first, last = np.searchsorted(cloud[:, 0], [left, left + 1.0])
+    for left, front in corners:
+        first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
         strip = cloud[first:last, 1]
-        inside = first + np.flatnonzero((strip >= front) & (strip <= front + 1.0))
-        if len(inside) < 100:
+        inside = first + np.flatnonzero((strip >= front) & (strip <= front + WIDTH))
+        if len(inside) < FEWEST:
             continue
-        if len(inside) > POINTS:
-            inside = inside[rng.integers(len(inside), size=POINTS)]
-        elif len(inside) < POINTS:
-            inside = np.concatenate([inside, inside[rng.integers(len(inside), size=POINTS - len(inside))]])
-        points = cloud[inside]
-        block = np.empty((POINTS, 9))
-        block[:, :6] = points
-        block[:, :2] -= points[:, :2].min(axis=0) + 0.5
-        block[:, 6:] = points[:, :3] / top
-        data.append(block.astype(np.float32))
-        labels.append(label[inside])
-    return np.array(data, np.float32).reshape(-1, POINTS, 9), np.array(labels, np.uint8).reshape(-1, POINTS)
+        rows = draw(inside, BLOCK_POINTS, rng)
+        centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
+        data.append(np.hstack([centred, cloud[rows, 3:].astype(np.float32), share]))
+        labels.append(label[rows])
+    return np.array(data, np.float32).reshape(-1, BLOCK_POINTS, 9), np.array(labels, np.uint8).reshape(
+        -1, BLOCK_POINTS
+    )
 
 
 class _Scene:

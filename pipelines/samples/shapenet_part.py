@@ -2,7 +2,7 @@
 
 A shape is a few boxes, cylinders and ellipsoids, one or more a part, scaled at random; points are
 drawn on their surfaces with the surface's normal and written as upstream writes them: ``x y z nx ny nz
-label`` with six decimals. The published set has 500 to 3,000 points a shape and 72 / 11 / 17 % of the
+label`` with six decimals. The published set has 500 to 3,000 points per shape and 72 / 11 / 17 % of the
 shapes in its train, val and test lists.
 """
 
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.shapenet_part import CATEGORIES
+from kmip_data.pipelines.samples.parts import part_sizes
+from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 DEFAULT_SHAPES = 48
-SHARES = {"train": 12_137, "val": 1_870, "test": 2_874}  #: of the published set
+PUBLISHED = {"train": 12_137, "val": 1_870, "test": 2_874}
 
 Vector = tuple[float, float, float]
 #: kind, part (from 0 inside the category), centre, size; y is up. Kinds: ``box``, ``ball`` (ellipsoid) and
@@ -110,17 +111,17 @@ SHAPES: dict[str, list[Piece]] = {
 }
 
 
-def write_sample(folder: Path, *, shapes: int | None = None, seed: int = 0) -> None:
-    """Write ``shapes`` shapes, the categories in turn, with their split lists into ``folder``.
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``.
 
     Parameters
     ----------
-    shapes
+    limit
         Number of shapes, 48 by default.
     seed
         Seed of all shapes and of the order of the lists.
     """
-    total = DEFAULT_SHAPES if shapes is None else shapes
+    total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:
         (folder / category.synset).mkdir(parents=True, exist_ok=True)
     (folder / "train_test_split").mkdir(exist_ok=True)
@@ -134,24 +135,13 @@ def write_sample(folder: Path, *, shapes: int | None = None, seed: int = 0) -> N
         points = _shape(SHAPES[category.name], category.first, rng)
         text = ("%.6f %.6f %.6f %.6f %.6f %.6f %.6f\n" * len(points)) % tuple(points.ravel().tolist())
         (folder / f"{path}.txt").write_bytes(text.encode())
-        paths.append(f"shape_data/{path}")
+        paths.append(path)
     order = Generator(PCG64([seed, total, 1])).permutation(total)
-    sizes = split_sizes(total)
     start = 0
-    for part, size in sizes.items():
-        listed = [paths[i] for i in order[start : start + size]]
-        name = folder / "train_test_split" / f"shuffled_{part}_file_list.json"
-        name.write_bytes(json.dumps(listed).encode())
+    for part, size in part_sizes(total, PUBLISHED).items():
+        listed = [f"shape_data/{paths[i]}" for i in order[start : start + size]]
+        (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
         start += size
-
-
-def split_sizes(total: int) -> dict[str, int]:
-    """Sizes of the lists: the published shares, no list empty from three shapes on."""
-    everything = sum(SHARES.values())
-    least = 1 if total >= 3 else 0
-    val = max(round(total * SHARES["val"] / everything), least)
-    test = max(round(total * SHARES["test"] / everything), least)
-    return {"train": total - val - test, "val": val, "test": test}
 
 
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ are described and joined as upstream describes and joins superpixels. What a thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
 from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
 DEFAULT_PICTURES = 90
 SIZES = (500, 375)  #: columns and rows of a picture in pixels
@@ -23,14 +23,12 @@ _VOC_CLASSES = 21
 Picture = tuple[NDArray[np.float16], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 
 
-def write_sample(folder: Path, *, coco: bool, pictures: int | None = None, seed: int = 0) -> None:
+def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: int = 0) -> None:
     """Write ``train.pickle`` (3/5 of the pictures), and two halves of the rest as ``val`` and ``test``.
 
     The halves of a Pascal VOC sample are drawn by the stratified rule, as upstream's are.
     """
-    from kmip_data.pipelines.superpixel_graphs import COCO_IDS
-
-    count = pictures or DEFAULT_PICTURES
+    count = limit or DEFAULT_PICTURES
     rng = Generator(PCG64(seed))
     ids = np.array(COCO_IDS) if coco else np.arange(_VOC_CLASSES)
     made = [make_picture(i, len(ids), rng, side=(6, 11)) for i in range(count)]
@@ -86,12 +84,3 @@ def _grid_edges(rows: int, columns: int) -> NDArray[np.int64]:
     one_way = np.concatenate([np.stack([a.reshape(-1), b.reshape(-1)]) for a, b in pairs], axis=1)
     both = np.concatenate([one_way, one_way[::-1]], axis=1)
     return both[:, np.lexsort((both[1], both[0]))]
-
-
-def make_pictures(
-    count: int, *, classes: int, seed: int = 0, side: tuple[int, int] = (21, 23)
-) -> Iterator[Picture]:
-    """Yield pictures of published size (about 480 superpixels) for measurements."""
-    rng = Generator(PCG64(seed))
-    for number in range(count):
-        yield make_picture(number, classes, rng, side=side)

@@ -12,15 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_STORAGES: Final = {
-    "float64": "DoubleStorage",
-    "float32": "FloatStorage",
-    "float16": "HalfStorage",
-    "int64": "LongStorage",
-    "int32": "IntStorage",
-    "uint8": "ByteStorage",
-    "bool": "BoolStorage",
-}
+from kmip_data.pipelines.formats.torch_files import STORAGES
+
+#: dtype -> the two lines that name its storage in a pickle.
+STORAGE_NAMES: Final = {np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()}
 
 
 def write_torch_file(path: Path, value: Any) -> None:
@@ -80,15 +75,14 @@ class _Pickle:
                 self.put(item)
             write(b"e" if isinstance(value, list) else b"t")
         else:
-            msg = f"cannot write a {type(value).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"cannot write a {type(value).__name__}")
 
     def _put_tensor(self, array: NDArray[Any]) -> None:
         array = np.ascontiguousarray(array).reshape(array.shape)
         write = self._out.write
         write(b"ctorch._utils\n_rebuild_tensor_v2\n((")
         self.put("storage")
-        write(b"ctorch\n" + _STORAGES[array.dtype.name].encode() + b"\n")
+        write(b"c" + STORAGE_NAMES[array.dtype] + b"\n")
         for part in (str(len(self.storages)), "cpu", array.size):
             self.put(part)
         write(b"tQ")

@@ -1,9 +1,8 @@
-"""Splits given as lists of row numbers: check that they partition the rows, then apply them."""
+"""Splits given as lists of row numbers: that they partition the rows."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
-from kmip_data.pipelines.base import Records
 
 
 def check_partition(lists: Any, rows: int, *, name: str) -> dict[str, NDArray[np.int64]]:
@@ -79,12 +77,3 @@ def _is_flat(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(isinstance(item, int | float | np.number) for item in value)
     return isinstance(value, np.ndarray)
-
-
-def apply_lists(lists: Mapping[str, NDArray[np.int64]], records: Records) -> dict[str, list[int]]:
-    """Return positions of the records of each part, in the order of its list.
-
-    The key of a record is the number of its row; rows that were not built are left out.
-    """
-    position = {int(key): i for i, key in enumerate(records.keys)}
-    return {part: [position[row] for row in rows.tolist() if row in position] for part, rows in lists.items()}

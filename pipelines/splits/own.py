@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from pydantic import Field, model_validator
 
+from kmip_data.format.parts import PARTS
 from kmip_data.graphs.splits import share_of
 from kmip_data.pipelines.base import Records, Split, SplitParams
 
@@ -22,15 +23,13 @@ class OwnSplitParams(SplitParams):
         pattern="^(random|stratified)$",
         description="random: records dealt at random; stratified: with equal shares of the classes",
     )
-    split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the draw")
     val_fraction: float = Field(default=0.1, ge=0, lt=1, description="share of the records that validate")
     test_fraction: float = Field(default=0.1, ge=0, lt=1, description="share of the records that test")
 
     @model_validator(mode="after")
     def _some_train(self) -> Self:
         if self.val_fraction + self.test_fraction >= 1:
-            msg = "val_fraction and test_fraction leave nothing to train with"
-            raise ValueError(msg)
+            raise ValueError("val_fraction and test_fraction leave nothing to train with")
         return self
 
 
@@ -51,5 +50,5 @@ def random_split(records: Records, params: OwnSplitParams) -> Split:
         name,
         "random",
         params.model_dump(exclude={"split"}),
-        {part: parts[part] for part in ("train", "val", "test")},
+        {part: parts[part] for part in PARTS},
     )

@@ -9,13 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import NO_PART
 from kmip_data.graphs.splits import meta_labels, stratified_parts
 from kmip_data.pipelines.base import Pipeline, Records, Split, SplitParams
 
-_NO_PART = 255
+
+def apply_split(
+    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+) -> Split:
+    """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
+    if params.split == "stratified":
+        return _stratified_split(pipeline, records, params, raw)
+    return pipeline.split(records, params, raw)
 
 
-def stratified_split(
+def _stratified_split(
     pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
@@ -64,7 +72,7 @@ def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.i
 
 def _deal_nodes(codes: NDArray[np.uint8], records: Records, seed: int) -> NDArray[np.uint8]:
     """Deal the nodes of one graph, but those that are in no part."""
-    nodes = np.flatnonzero(codes != _NO_PART)
+    nodes = np.flatnonzero(codes != NO_PART)
     labels = np.zeros(len(codes), np.int64) if records.node_labels is None else records.node_labels[0]
     sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
     dealt = codes.copy()

@@ -34,7 +34,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        write_sample(Path(folder), shapes=shapes)
+        write_sample(Path(folder), limit=shapes)
         paths = sorted(Path(folder).glob("[0-9]*/*.txt"))
         for path in paths:
             if ours(path).tobytes() != pyg(path).tobytes():

@@ -63,8 +63,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 def _generated(folder: Path, pictures: int) -> Path:
     """Write pictures of the size of Pascal VOC's."""
     from PIL import Image
-
-    from kmip_data.pipelines.samples.pictures import write_sample
+    from support.sample_pictures import write_sample
 
     write_sample(folder, pictures=pictures)
     for path in folder.rglob("*.png"):

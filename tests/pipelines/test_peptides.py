@@ -180,7 +180,7 @@ def test_struct_must_be_standardised_where_it_is_complete(struct, tmp_path):
 @pytest.mark.parametrize("value", ["", "nan", "inf", "x"])
 def test_struct_targets_must_be_numbers(struct, tmp_path, value):
     pipeline = load_pipeline(load_manifest("peptides-struct"))
-    with pytest.raises(DamagedInput, match="row 3: length_b is no finite number"):
+    with pytest.raises(DamagedInput, match="row 3: length_b is not a finite number"):
         pipeline.parse(["0.5"] * 7 + [value] + ["0.5"] * 3, "row 3")
 
 

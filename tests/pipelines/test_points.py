@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.cli import kmip
 from support.knn_oracle import exact_table
+from support.sample_rooms import ROW, write_sample
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
@@ -19,7 +20,6 @@ from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.clouds.files import read_points
 from kmip_data.pipelines.clouds.room_blocks import block_rows, normalised, windows
 from kmip_data.pipelines.recipes import build_own
-from kmip_data.pipelines.samples.rooms import ROW, write_sample
 
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")

@@ -430,8 +430,8 @@ def test_room_list(copy):
     path = copy / "room_filelist.txt"
     rooms = path.read_text().splitlines()
     for lines, *patterns in (
-        (rooms[:-1], "one line a block", "18 lines", "found: 17"),
-        ([*rooms, rooms[0]], "one line a block", "found: 19"),
+        (rooms[:-1], "one line per block", "18 lines", "found: 17"),
+        ([*rooms, rooms[0]], "one line per block", "found: 19"),
         (["Area_7_office_1", *rooms[1:]], "line 1", "Area_7_office_1"),
         ([*rooms[:4], "", *rooms[5:]], "line 5", "not a room"),
         ([*rooms[:4], "Area_1_../x", *rooms[5:]], "line 5", "not a room"),

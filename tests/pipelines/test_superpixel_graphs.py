@@ -306,7 +306,7 @@ def test_nothing_is_imported_that_a_worker_does_not_need():
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_prepare_of_300_mb_holds_little(tmp_path, protocol):
     """A process that may have 700 MB of data in all indexes a pickle of 300 MB."""
-    from kmip_data.pipelines.samples.superpixel_graphs import make_pictures
+    from support.superpixel_pictures import make_pictures
 
     made = list(make_pictures(40, classes=81))
     graphs = [

@@ -13,6 +13,7 @@ from PIL import Image
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import kmip
+from support.sample_pictures import write_sample
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
@@ -24,7 +25,6 @@ from kmip_data.pipelines.images import graph as ours
 from kmip_data.pipelines.images import reading
 from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.recipes import build_own
-from kmip_data.pipelines.samples.pictures import write_sample
 from kmip_data.pipelines.superpixels import SuperpixelSource
 
 SMALL = {"superpixels": 40, "classes": 3}
@@ -208,7 +208,7 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
     with pytest.raises(DamagedInput, match="a pixel has no class") as caught:
         reading.read_mask(tmp_path / "index.png", "m", classes=20, void=255, palette=colours)
     assert "20 at row 1, column 0" in caught.value.parts["found"]
-    with pytest.raises(DamagedInput, match="a colour that is no class"):
+    with pytest.raises(DamagedInput, match="a colour that is not that of a class"):
         reading.read_mask(tmp_path / "colour.png", "m", classes=21, void=255, palette=colours[:20])
 
 

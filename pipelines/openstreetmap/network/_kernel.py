@@ -34,9 +34,9 @@ def components(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int
 def follow_streets(
     ptr: NDArray[np.int64], target: NDArray[np.int64], endpoint: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Follow each street from an endpoint over nodes that are none to the next endpoint.
+    """Follow each street from an endpoint over other nodes to the next endpoint.
 
-    ``target[ptr[u]:ptr[u + 1]]`` are the distinct successors of u. A node that is no endpoint has
+    ``target[ptr[u]:ptr[u + 1]]`` are the distinct successors of u. A node that is not an endpoint has
     exactly two neighbours, so of its successors at most one is neither the node before nor the first.
 
     Returns

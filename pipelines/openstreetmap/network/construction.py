@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres, as OSMnx has it
 BOTH: Final = 2  #: of ``oneway`` and ``reversed``: some parts of the street are, some are not
+_OF_EDGES: Final = ("source", "target", "length", "oneway", "reversed")
 
 Values = tuple[str, ...]
 
@@ -71,15 +72,8 @@ class StreetGraph:
 
     def edges(self, chosen: NDArray[np.int64]) -> StreetGraph:
         """Return the graph with the edges at these positions, in this order."""
-        return replace(
-            self,
-            source=self.source[chosen],
-            target=self.target[chosen],
-            length=self.length[chosen],
-            oneway=self.oneway[chosen],
-            reversed=self.reversed[chosen],
-            tags={key: codes[chosen] for key, codes in self.tags.items()},
-        )
+        tags = {key: codes[chosen] for key, codes in self.tags.items()}
+        return replace(self, tags=tags, **{name: getattr(self, name)[chosen] for name in _OF_EDGES})
 
     def nodes(self, kept: NDArray[np.bool_]) -> StreetGraph:
         """Return the graph induced by the marked nodes."""
@@ -282,12 +276,8 @@ def _collected(
 
 def _concatenate(first: StreetGraph, second: StreetGraph) -> StreetGraph:
     """Return the edges of both; the values of ``second`` begin with those of ``first``."""
-    return replace(
-        second,
-        source=np.concatenate([first.source, second.source]),
-        target=np.concatenate([first.target, second.target]),
-        length=np.concatenate([first.length, second.length]),
-        oneway=np.concatenate([first.oneway, second.oneway]),
-        reversed=np.concatenate([first.reversed, second.reversed]),
-        tags={key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()},
-    )
+    tags = {key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(graph, name) for graph in (first, second)]) for name in _OF_EDGES
+    }
+    return replace(second, tags=tags, **columns)

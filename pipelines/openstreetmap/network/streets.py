@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
-NETWORK_TYPES: Final[tuple[str, ...]] = get_args(NetworkType)
 
 _UNUSED = "abandoned|construction|no|planned|platform|proposed|raceway|razed|rest_area|services"
 _NO_CARS = "bridleway|bus_guideway|corridor|cycleway|elevator|escalator|footway|path|pedestrian|steps|track"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cli import kmip
+from support.sample_scans import CLASSES, ROOT, write_sample
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
@@ -16,7 +17,6 @@ from kmip_data.manifest import LinePatch, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.clouds.s3dis_raw import patched
-from kmip_data.pipelines.samples.s3dis_raw import CLASSES, ROOT, write_sample
 
 MANIFEST = load_manifest("s3dis")
 PIPELINE = load_pipeline(MANIFEST)

@@ -18,6 +18,7 @@ from support.split_records import records_of
 
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.samples import s3dis, shapenet_part
+from kmip_data.pipelines.samples.parts import part_sizes
 from kmip_data.pipelines.shapenet_part import CATEGORIES
 
 
@@ -55,7 +56,7 @@ def rooms(tmp_path_factory):
 
 def test_rooms_have_the_upstream_layout(tmp_path, monkeypatch):
     monkeypatch.setattr(s3dis, "BLOCKS_PER_FILE", 10)
-    s3dis.write_sample(tmp_path, blocks=25)
+    s3dis.write_sample(tmp_path, limit=25)
     names = [f"ply_data_all_{i}.h5" for i in range(3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all_files.txt", *names, "room_filelist.txt"]
     listed = "".join(f"indoor3d_sem_seg_hdf5_data/{name}\n" for name in names)
@@ -190,7 +191,7 @@ def test_shapes_can_be_learned(shapes):
 
 @pytest.mark.parametrize("total", [1, 2, 3, 10, 48, 16_881])
 def test_lists_have_the_published_shares(total):
-    sizes = shapenet_part.split_sizes(total)
+    sizes = part_sizes(total, shapenet_part.PUBLISHED)
     assert sum(sizes.values()) == total
     assert total < 3 or min(sizes.values()) >= 1
     if total == 16_881:
@@ -204,6 +205,6 @@ def test_lists_have_the_published_shares(total):
 def test_the_seed_alone_decides(module, tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         np.random.seed(len(name + str(seed)))  # noqa: NPY002 -- the global generator must not matter
-        module.write_sample(tmp_path / name, **{"blocks" if module is s3dis else "shapes": 7}, seed=seed)
+        module.write_sample(tmp_path / name, limit=7, seed=seed)
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
     assert digests(tmp_path / "a") != digests(tmp_path / "c")

@@ -14,7 +14,7 @@ from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import Pipeline, Records, Split, load_pipeline
 from kmip_data.pipelines.parameters import check_params
-from kmip_data.pipelines.splits.stratified import graph_labels
+from kmip_data.pipelines.splits.stratified import apply_split, graph_labels
 
 
 def column(level, shape=()):
@@ -105,7 +105,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
 
     labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
     found = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
-    split = Thirds().apply_split(found, SplitParams(split="stratified", split_seed=1), None)
+    split = apply_split(Thirds(), found, SplitParams(split="stratified", split_seed=1), None)
     assert split.name == "stratified-seed1"
     assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
     whole = np.bincount(labels) / 600
@@ -115,7 +115,7 @@ def test_shares_are_equal_and_parts_that_stay_stay():
     class Fixed(Thirds):
         stratified_parts = ("train", "val")
 
-    split = Fixed().apply_split(found, SplitParams(split="stratified"), None)
+    split = apply_split(Fixed(), found, SplitParams(split="stratified"), None)
     assert list(split.parts["test"]) == list(range(300, 600))
     assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
 
@@ -147,7 +147,7 @@ def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
             return Split("random", "random", {}, node_code=codes)
 
     found = replace(records([[1, 1, 1]], column("node")), node_labels=(labels, column("node")))
-    dealt = Nodes().apply_split(found, SplitParams(split="stratified"), None).node_code
+    dealt = apply_split(Nodes(), found, SplitParams(split="stratified"), None).node_code
     assert ((dealt == 255) == (codes == 255)).all()
     assert (np.bincount(dealt) == np.bincount(codes)).all()
     for part in range(3):

@@ -12,10 +12,10 @@ import shapely
 from support.osm_maps import helsinki, write_map
 from support.osm_servers import osm_servers
 
-from kmip_data.pipelines.openstreetmap.network.streets import LEFT_OUT, NETWORK_TYPES, direction, is_street
+from kmip_data.pipelines.openstreetmap.network.streets import LEFT_OUT, direction, is_street
 
 
-@pytest.mark.parametrize("kind", sorted(set(NETWORK_TYPES) - {"any"}))
+@pytest.mark.parametrize("kind", sorted(set(LEFT_OUT) - {"any"}))
 def test_each_network_type_leaves_out_what_osmnx_does(kind):
     outline = shapely.box(24.94, 60.168, 24.942, 60.17)  # for cars there is no street in it
     with osm_servers(helsinki(), outline) as servers, contextlib.suppress(ValueError):

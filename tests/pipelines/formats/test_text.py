@@ -11,7 +11,7 @@ from support.shared import shared_data
 from support.small_graphs import FUNC_TABLE, real_rows
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.text_tables import read_columns
+from kmip_data.pipelines.formats.text import read_columns
 
 TEXT = 'id,smiles,note\n1,CC,plain\n2,C=O,"a, b"\n3,N,"two\nlines"\n'
 

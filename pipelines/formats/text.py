@@ -1,17 +1,41 @@
-"""Read columns of a gzip-compressed table of text, row by row, however large it is."""
+"""Read lists and compressed tables of text, and keep many short texts in one file for workers."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
 
 MAX_FIELD = 64 * 2**20  #: characters of one field
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of an ASCII file; LF and CRLF end a line, and the last line needs neither.
+
+    Raises
+    ------
+    DamagedInput
+        The file is not there, is empty, or is not text.
+    """
+    try:
+        text = path.read_bytes().decode("ascii")
+    except FileNotFoundError as error:
+        raise DamagedInput(f"{path.name} is not there.", expected=str(path), found="no such file") from error
+    except UnicodeDecodeError as error:
+        raise DamagedInput(f"{path.name} is not a text file.", expected="ASCII", found=str(error)) from error
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        del lines[-1]
+    if not lines:
+        raise DamagedInput(f"{path.name} is empty.", expected="one name a line", found="no line")
+    return lines
 
 
 def read_columns(
@@ -96,3 +120,26 @@ def _large_fields() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(before)
+
+
+def write_rows(folder: Path, rows: Iterable[str]) -> int:
+    """Write ASCII texts, one after the other, and where each ends; return how many."""
+    ends = [0]
+    with (folder / "rows.txt").open("wb") as file:
+        for row in rows:
+            ends.append(ends[-1] + file.write(row.encode("ascii")))
+    np.save(folder / "rows.npy", np.array(ends, np.int64))
+    return len(ends) - 1
+
+
+class Rows:
+    """The texts that :func:`write_rows` wrote, by number."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ends = np.load(folder / "rows.npy", allow_pickle=False)
+        self._file = (folder / "rows.txt").open("rb")
+
+    def __getitem__(self, row: int) -> str:
+        start, stop = int(self._ends[row]), int(self._ends[row + 1])
+        self._file.seek(start)
+        return self._file.read(stop - start).decode("ascii")

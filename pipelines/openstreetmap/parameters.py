@@ -1,0 +1,35 @@
+"""What a city of OpenStreetMap is made from and by: names of the raw members, parameters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from kmip_data.pipelines.cities.graph import CityParams
+from kmip_data.pipelines.openstreetmap.area import parse_bbox
+from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
+
+#: Raw members beside the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
+
+class OpenStreetMapParams(CityParams):
+    """Parameters that change the record."""
+
+    network_type: NetworkType = Field(
+        default="all",
+        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
+    )
+    bbox: str | None = Field(
+        default=None,
+        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
+    )
+
+    @field_validator("bbox")
+    @classmethod
+    def _box(cls, value: str | None) -> str | None:
+        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
