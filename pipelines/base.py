@@ -214,6 +214,10 @@ class Pipeline(ABC, Generic[P, S]):
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a miniature of the raw data in the exact upstream layout into ``folder``."""
 
+    def resolve(self, params: P, raw: RawFolder) -> P:
+        """Return the parameters with what is read from the files, where a recipe reads some."""
+        return params
+
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces; run once, in a worker. Identity by default."""
         return Prepared(raw.path)

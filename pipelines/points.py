@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema, View
@@ -20,8 +21,9 @@ from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Spl
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import PointParams, connect
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
+from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.extras import require_extra
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.raw.own_files import ascii_key, copy_in, files_below
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
 
 FOLDER: Final = "points"
@@ -161,6 +163,12 @@ class OwnPointPipeline(Pipeline[OwnPointParams, OwnSplitParams]):
             max_nodes=params.block_points if params.block is not None else self.manifest.max_nodes,
             key_length=KEY_LENGTH,
         )
+
+    def bring(
+        self, source: PointSource, params: OwnPointParams, home: Home, *, offline: bool, quiet: bool
+    ) -> tuple[RawCopy, bool]:
+        """Copy the files into the home folder; return the copy and whether it is new."""
+        return copy_in(self.manifest.name, source.files(), source.origin, home, quiet=quiet)
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
         """Return the parameters with the number of classes, read from the files where it was not given."""

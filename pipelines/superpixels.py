@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.images.segments import superpixels
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.raw.copies import RawCopy
+from kmip_data.pipelines.raw.own_files import ascii_key, copy_in, files_below
 from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
 
 IMAGES: Final = "images"
@@ -164,9 +166,11 @@ class SuperpixelPipeline(Pipeline[SuperpixelParams, OwnSplitParams]):
             key_length=160,
         )
 
-    def resolve(self, params: SuperpixelParams, raw: RawFolder) -> SuperpixelParams:
-        """Return the parameters as they are: none is read from the files."""
-        return params
+    def bring(
+        self, source: SuperpixelSource, params: SuperpixelParams, home: Home, *, offline: bool, quiet: bool
+    ) -> tuple[RawCopy, bool]:
+        """Copy the files into the home folder; return the copy and whether it is new."""
+        return copy_in(self.manifest.name, source.files(), source.origin, home, quiet=quiet)
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write generated pictures with their masks."""

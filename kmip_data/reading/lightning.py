@@ -139,7 +139,7 @@ class GraphDataModule(LightningDataModule):
     def _open(self, part: str) -> ShardedDataset:
         if callable(self._dataset):
             return self._dataset(split=part, **self._dataset_options)
-        from kmip_data.builds.find import open_build
+        from kmip_data.reading.open import open as open_build
 
         return open_build(self._dataset, part, **self._dataset_options)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args
+from typing import Any, Final, Protocol, Self, TypeVar, get_args
 
+from kmip_data.builds.options import BuildOptions, EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
 from kmip_data.pipelines.raw.extras import require_extra
 
-EngineName = Literal["processes", "dask"]
 EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
@@ -79,19 +79,14 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
 
 
 def open_executor(
-    engine: EngineName,
-    scheduler: str | None,
-    work: Path,
-    *,
-    jobs: int,
-    needs: Iterable[Path],
-    quiet: bool,
-    here: bool = False,
+    options: BuildOptions, work: Path, *, jobs: int, needs: Iterable[Path], here: bool = False
 ) -> Executor:
-    """Return the executor that the options ``--engine`` and ``--scheduler`` mean, not yet entered.
+    """Return the executor that the options mean, not yet entered.
 
     Parameters
     ----------
+    options
+        ``engine``, ``scheduler`` and ``quiet`` count.
     work
         Folder for the stop file and what else executors keep on disk.
     needs
@@ -99,11 +94,11 @@ def open_executor(
     here
         Run in this process what would run in worker processes: for work that is done before one has started.
     """
-    check_engine(engine, scheduler)
-    if engine == "dask":
+    check_engine(options.engine, options.scheduler)
+    if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
 
-        return DaskWorkers(work, scheduler, jobs=jobs, needs=tuple(needs), quiet=quiet)
+        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=tuple(needs), quiet=options.quiet)
     if here:
         from kmip_data.pipelines.engine.in_process import InProcess
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.disk import writing
@@ -18,7 +19,6 @@ from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.engine.executors import (
     EXECUTOR_FILES,
-    EngineName,
     Executor,
     WorkerDiedError,
     open_executor,
@@ -28,7 +28,6 @@ from kmip_data.pipelines.engine.journal import Journal, journal_entries
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import (
     SHARD_FILE,
-    Compression,
     Task,
     UnitResult,
     build_unit,
@@ -53,15 +52,11 @@ def run_build(
     folder: Path,
     *,
     key: str,
-    jobs: int | None = None,
-    compression: Compression = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
+    options: BuildOptions,
 ) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
 
-    The bytes on disk are a function of the arguments alone: not of ``jobs``, of the order in
+    The bytes on disk are a function of the arguments alone: not of ``options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed.
 
     Parameters
@@ -74,12 +69,8 @@ def run_build(
         The build folder. A finished build is returned as it is; an unfinished one goes on.
     key
         Build key (12 hex digits).
-    jobs
-        Worker processes; ``None``: the cores this process may use.
-    compression
-        ``None`` (contiguous, can be mapped), ``"gzip"`` or ``"zstd"``.
-    engine, scheduler
-        What runs the units: see :func:`~kmip_data.pipelines.engine.executors.open_executor`.
+    options
+        ``jobs``, ``compression``, ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises
     ------
@@ -96,10 +87,7 @@ def run_build(
         return finished
     with writing(folder):
         files.remove_file(folder / CARD_NAME)
-    opened = _run(
-        pipeline, params, raw, folder, key, compression, jobs, engine=engine, scheduler=scheduler, quiet=quiet
-    )
-    with opened as run:
+    with _run(pipeline, params, raw, folder, key, options) as run:
         units = run.units()
         if not units:
             raise nothing_to_build()
@@ -109,10 +97,11 @@ def run_build(
         about = pipeline.about(run.prepared, params)
     ordered = [results[unit.index] for unit in units]
     card = finish_build(
-        pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression, about=about
-    )
+        pipeline, params, split_params, raw, folder, ordered, key=key,
+        compression=options.compression, about=about,
+    )  # fmt: skip
     remove_work(folder)
-    if not quiet:
+    if not options.quiet:
         text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
         say(text)
     return card
@@ -126,16 +115,14 @@ def rebuild_units(
     chosen: Collection[int],
     *,
     key: str,
-    jobs: int | None,
-    compression: Compression,
-    quiet: bool,
+    options: BuildOptions,
 ) -> dict[int, UnitResult]:
     """Build the chosen units of a finished build again; the caller holds the lock and compares."""
     if not chosen:
         return {}
     files.refuse_links(folder)
     remove_work(folder)
-    with _run(pipeline, params, raw, folder, key, compression, jobs, quiet=quiet) as run:
+    with _run(pipeline, params, raw, folder, key, options) as run:
         return run.build([unit for unit in run.units() if unit.index in chosen])
 
 
@@ -231,9 +218,8 @@ class _Run:
     raw: RawFolder
     folder: Path
     key: str
-    compression: Compression
+    options: BuildOptions
     jobs: int
-    quiet: bool
     journal: Journal
     executor: Executor
     prepared: Prepared = field(init=False)
@@ -291,7 +277,7 @@ class _Run:
                 folder=self.folder,
                 stop=self.executor.stop,
                 key=self.key,
-                compression=self.compression,
+                compression=self.options.compression,
                 threads=count,
             )
             for unit in missing
@@ -304,7 +290,7 @@ class _Run:
             self.journal,
             jobs=self.jobs,
             description=f"build {self.pipeline.manifest.name}",
-            quiet=self.quiet,
+            quiet=self.options.quiet,
         )
 
 
@@ -315,14 +301,9 @@ def _run(
     raw: RawFolder,
     folder: Path,
     key: str,
-    compression: Compression,
-    jobs: int | None,
-    *,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool,
+    options: BuildOptions,
 ) -> Iterator[_Run]:
-    jobs = count_jobs(jobs)
+    jobs = count_jobs(options.jobs)
     work = folder / WORK
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -330,17 +311,9 @@ def _run(
             files.make_folder(place, root=folder)
         remove_partials(folder)
     try:
-        executor = open_executor(
-            engine,
-            scheduler,
-            work,
-            jobs=jobs,
-            needs=[raw.path],
-            quiet=quiet,
-            here=pipeline.is_small(raw),
-        )
+        executor = open_executor(options, work, jobs=jobs, needs=[raw.path], here=pipeline.is_small(raw))
         with Journal(work / JOURNAL, key) as journal, executor:
-            yield _Run(pipeline, params, raw, folder, key, compression, jobs, quiet, journal, executor)
+            yield _Run(pipeline, params, raw, folder, key, options, jobs, journal, executor)
     except BaseException:
         remove_partials(folder)  # of workers that were ended while they wrote
         if (entries := journal_entries(work / JOURNAL, key)) is not None:

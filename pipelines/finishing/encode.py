@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from kmip_data.builds.columns import (
     shards_digest,
 )
 from kmip_data.builds.home import Build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.disk import sha256_file, writing
@@ -32,7 +33,7 @@ from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, EngineName, check_engine, open_executor
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, check_engine, open_executor
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.run import count_jobs
 from kmip_data.pipelines.engine.units import finished_units, run_units
@@ -89,11 +90,8 @@ def encode_build(
     build: Build,
     encodings: Sequence[Encoding],
     *,
-    jobs: int | None = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
     thorough: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
@@ -106,10 +104,10 @@ def encode_build(
         A finished build.
     encodings
         What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
-    jobs, engine, scheduler, quiet
-        See :func:`kmip_data.pipelines.build.build_dataset`.
     thorough
         Believe that a file is finished by its digest, not by its size.
+    **options
+        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.options.BuildOptions`.
 
     Raises
     ------
@@ -120,8 +118,9 @@ def encode_build(
     OutOfResources
         Disk or memory ran out; the next run goes on.
     """
-    jobs = count_jobs(jobs)
-    check_engine(engine, scheduler)
+    chosen = BuildOptions.of(build.card.dataset, options)
+    jobs, quiet = count_jobs(chosen.jobs), chosen.quiet
+    check_engine(chosen.engine, chosen.scheduler)
     schema = build.card.schema_
     if schema.edges == "none":
         raise UsageError(
@@ -146,7 +145,7 @@ def encode_build(
                 files.make_folder(folder, root=build.path)
                 files.remove_file(folder / CARD_NAME, root=build.path)
                 files.remove_partials(folder, root=build.path)
-        executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
+        executor = open_executor(chosen, work, jobs=jobs, needs=[build.path])
         with Journal(work / JOURNAL, build.card.key) as journal, executor:
             tasks = _tasks(build, missing, executor.stop, jobs)
             results = finished_units(

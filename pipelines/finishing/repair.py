@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.disk import sha256_file
@@ -142,6 +143,7 @@ def _repair_records(
                 left="the build is as it was",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
+        options = BuildOptions(jobs=jobs, compression=compression, quiet=quiet)
         with build_lock(path, quiet=quiet):
             Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
@@ -149,31 +151,11 @@ def _repair_records(
                 files.remove_file(path / CARD_NAME)
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name], path) for name in names]
-                card = engine.run_build(
-                    pipeline,
-                    params,
-                    asked,
-                    raw,
-                    path,
-                    key=key,
-                    jobs=jobs,
-                    compression=compression,
-                    quiet=quiet,
-                )
+                card = engine.run_build(pipeline, params, asked, raw, path, key=key, options=options)
                 return [CARD_NAME, *(shard.file for shard in card.shards)]
             shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
             files.make_folder(path / "shards", root=path)
-            results = engine.rebuild_units(
-                pipeline,
-                params,
-                raw,
-                path,
-                shards,
-                key=key,
-                jobs=jobs,
-                compression=compression,
-                quiet=quiet,
-            )
+            results = engine.rebuild_units(pipeline, params, raw, path, shards, key=key, options=options)
             for i, entry in shards.items():
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)

@@ -10,6 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kmip_data.errors import UsageError
 
+#: Raw members beside the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
 
 class CitySource(BaseModel):
     """What a city is built from. Field descriptions are the command line's help."""

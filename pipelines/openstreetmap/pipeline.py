@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field, field_validator
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
@@ -28,13 +29,10 @@ from kmip_data.pipelines.cities.graph import (
 from kmip_data.pipelines.cities.splits import CitySplitParams, city_split
 from kmip_data.pipelines.cities.storage import about_city, load_city, store_city
 from kmip_data.pipelines.openstreetmap.area import parse_bbox
+from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
-
-#: Raw members beside the map itself.
-POLYGON: Final = "area.geojson"
-VOCABULARY: Final = "vocabulary.json"
-LAND_USE: Final = "land_use.geojson"
-GRAPHML: Final = "network.graphml"
+from kmip_data.pipelines.raw.copies import RawCopy
+from kmip_data.pipelines.raw.licences import show_licence
 
 
 class OpenStreetMapParams(CityParams):
@@ -62,6 +60,19 @@ class OpenStreetMapPipeline(Pipeline[OpenStreetMapParams, CitySplitParams]):
     one_unit = True
     Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
     SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+    Source: ClassVar[type[CitySource]] = CitySource
+
+    def bring(
+        self, source: CitySource, params: OpenStreetMapParams, home: Home, *, offline: bool, quiet: bool
+    ) -> tuple[RawCopy, bool]:
+        """Copy or download what a city is built from; return the copy and whether it is new."""
+        from kmip_data.pipelines.openstreetmap.sources import obtain_city
+
+        check_source(source, params.model_dump(include=params.model_fields_set))
+        if not quiet:
+            show_licence(self.manifest)
+        network = params.network_type
+        return obtain_city(self.manifest, source, home, network_type=network, offline=offline, quiet=quiet)
 
     def schema(self, params: OpenStreetMapParams) -> Schema:
         """Columns of a city, with OpenStreetMap's numbers of the intersections."""

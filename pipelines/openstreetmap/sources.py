@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.builds.home import Home, open_target
+from kmip_data.builds.home import Home
+from kmip_data.builds.lookup import build_in, named_build
 from kmip_data.errors import UsageError
 from kmip_data.files.disk import require_room, sha256_file, write_json, writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
-from kmip_data.pipelines.openstreetmap.city_source import CitySource
+from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
-from kmip_data.pipelines.openstreetmap.pipeline import GRAPHML, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.recognition import recognise
@@ -108,7 +108,7 @@ def _file(path: Path, option: str) -> Path:
         raise UsageError(
             f"There is no file {path}.",
             expected=f"a file, as {option} names it",
-            found="a folder" if path.is_dir() else "nothing at that place",
+            found="a folder" if path.is_dir() else "nothing",
             left="nothing was changed",
             next="kmip-data build city --help",
         )
@@ -129,7 +129,7 @@ def _receipt(path: Path, origin: str) -> Receipt:
 
 def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
-    build = open_target(target, home)
+    build = build_in(target) or named_build(home, target)
     found = vocabulary_of_card(build.card.statistics)
     if found is None:
         raise UsageError(

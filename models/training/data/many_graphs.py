@@ -8,7 +8,7 @@ from typing import Any
 
 from kmip_data.builds.home import Build
 from kmip_data.datasets.points import feature_views
-from kmip_data.datasets.small_graphs import LocalDegreeProfile
+from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.format.schema import Column
 from kmip_data.graphs.degree_profile import FIELDS
 from kmip_data.models.training.config.keys import RunConfig
