@@ -82,9 +82,7 @@ def build_own(
                 # What cannot be built from must not stay as if it could.
                 remove_copy(raw)
                 discard(home.raw / name)
-                left = [left_in(raw.path), _discard_build(pipeline, params, raw, home, chosen)]
-                said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
-                error.parts["on disk"] = f"{said}; your files are as they were"
+                error.parts["on disk"] = _discard_build(pipeline, params, raw, home, chosen)
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
@@ -95,13 +93,16 @@ def _discard_build(
 ) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
     key, folder = place_of(pipeline, params, raw, home, options)
-    if not folder.exists():
-        return "nothing"
-    with build_lock(folder, quiet=True):
-        ours = remove_unfinished(folder, key)
-        if options.output is None:
-            remove_empty(folder)
-    return left_in(folder) if ours else "nothing"
+    left = [left_in(raw.path)]
+    if folder.exists() and pipeline.one_unit:  # all work is done: a build with another split goes on from it
+        return f"unfinished: {folder}"
+    if folder.exists():
+        with build_lock(folder, quiet=True):
+            left += [left_in(folder)] if remove_unfinished(folder, key) else []
+            if options.output is None:
+                remove_empty(folder)
+    said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
+    return f"{said}; your files are as they were"
 
 
 def source_model(recipe: str) -> type[BaseModel]:

@@ -134,7 +134,7 @@ class BuiltDataset(ShardedDataset):
             sample=given["sample"],
             build=given["build"],
             dataset=name,
-            **{key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments},  # type: ignore[typeddict-item]
+            **{key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments},
         )
         return found, split_name(found, rule)
 
