@@ -128,7 +128,7 @@ class Records:
         The labels of all nodes and their column, only where there is a single graph: its split may
         be one of nodes.
     column
-        Reads a stored column of all records by its key (``node/x``), one row a node, edge or graph.
+        Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
     label
         The column that ``classes`` counts.
     """
@@ -155,7 +155,7 @@ class Split:
         ``train``, ``val`` and ``test`` to positions in source order, listed in the order that the rule
         gives them: the order in which a reader that does not shuffle has them.
     node_code
-        For a dataset of one graph, in place of ``parts``: a code for each node, 0 train, 1 val,
+        For a dataset of one graph, instead of ``parts``: a code for each node, 0 train, 1 val,
         2 test, 255 none.
     """
 

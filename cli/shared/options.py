@@ -52,7 +52,7 @@ def raw_options(function: F) -> F:
             multiple=True,
             metavar="PATH",
             type=click.Path(path_type=Path),
-            help="A local archive or folder in place of the download; may be repeated.",
+            help="A local archive or folder instead of the download; may be repeated.",
         ),
     ):
         function = option(function)

@@ -39,7 +39,7 @@ def city_inputs(
     encoding
         (N, 4 · bands) float32 as stored.
     coordinates
-        ``replace``: sinusoids in the place of longitude and latitude, as the paper's code (67 columns
+        ``replace``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
         for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
 
     Returns

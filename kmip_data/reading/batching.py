@@ -173,7 +173,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
 
 
 def expand_edges(batch: Batch) -> Batch:
-    """Put ``edge_index`` in the place of the neighbour table of a compact batch, on its device.
+    """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def sharded_dataset(dataset: Any) -> ShardedDataset:
 
 
 def check_number(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number or too small."""
+    """Refuse what is not a whole number, or too small."""
     if not isinstance(value, int | np.integer) or value < least:
         raise UsageError(
             f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)

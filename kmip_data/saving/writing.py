@@ -31,7 +31,7 @@ def write_build(
     title: str,
     split: Mapping[str, Positions] | None,
     class_names: Sequence[str],
-    licence: str,
+    license_name: str,
     citation: str,
     compression: Compression | None,
 ) -> Card:
@@ -83,7 +83,7 @@ def write_build(
         parameters={"k": schema.k, "limit": None, "compression": compression},
         pipeline_version=1,
         format_version=FORMAT_VERSION,
-        license={"name": licence, "url": "", "notice": ""},
+        license={"name": license_name, "url": "", "notice": ""},
         citation=citation,
         receipts=[],
         content_digest=content,

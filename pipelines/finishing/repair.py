@@ -6,11 +6,13 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.problems import NOT_PART
+from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.disk import sha256_file
@@ -28,10 +30,6 @@ from kmip_data.pipelines.finishing.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.runtime.progress import say
-
-if TYPE_CHECKING:
-    from kmip_data.builds.verify import VerifyReport
-
 
 _STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
 
@@ -68,8 +66,6 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     path = Path(path).absolute()
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
@@ -169,8 +165,6 @@ def _repair_records(
 
 def _remove_strays(path: Path, *, quiet: bool) -> None:
     """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
-    from kmip_data.builds.verify import NOT_PART, verify_build
-
     with build_lock(path, quiet=quiet):
         files.refuse_links(path)
         for problem in verify_build(path).problems:  # another process may have built there meanwhile

@@ -106,7 +106,7 @@ def _file(path: Path, option: str) -> Path:
     path = path.expanduser().absolute()
     if not path.is_file():
         raise UsageError(
-            f"There is no file {path}.",
+            f"{path} is not a file.",
             expected=f"a file, as {option} names it",
             found="a folder" if path.is_dir() else "nothing",
             left="nothing was changed",
