@@ -46,21 +46,10 @@ from kmip_data.pipelines.finishing.identity import (
     card_parameters,
     content_digest,
 )
-from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.first_use import pin_first
-
-__all__ = [
-    "build_dataset",
-    "build_folder_name",
-    "build_key",
-    "build_raw",
-    "check_params",
-    "ensure_split",
-    "repair_build",
-]
 
 
 def build_dataset(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.builds.problems import NOT_PART
 from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
@@ -38,11 +39,7 @@ def repair_build(
     path: Path,
     *,
     home: Home | None = None,
-    archives: Sequence[Path] = (),
-    offline: bool = False,
-    accept_license: bool | None = None,
-    jobs: int | None = None,
-    quiet: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> list[str]:
     """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
 
@@ -66,29 +63,20 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    path = Path(path).absolute()
+    path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
-        _remove_strays(path, quiet=quiet)
+        _remove_strays(path, quiet=chosen.quiet)
         report = verify_build(path)
     if all(problem.what == NOT_PART for problem in report.problems):
         return []
     columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
     written = []
     if any(_column_of(problem.file) is None for problem in report.problems):
-        written = _repair_records(
-            path,
-            report,
-            home=home,
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
-            jobs=jobs,
-            quiet=quiet,
-        )
+        written = _repair_records(path, report, home or Home.locate(), chosen)
     if columns:
         # They need no raw files: they are computed from the shards, which are sound by now.
-        written += repair_columns(Build(path, read_card(path)), columns, jobs=jobs, quiet=quiet)
+        written += repair_columns(Build(path, read_card(path)), columns, jobs=chosen.jobs, quiet=chosen.quiet)
     return written
 
 
@@ -98,17 +86,7 @@ def _column_of(file: str) -> str | None:
     return parts[1] if parts[0] == COLUMNS and len(parts) == 3 else None
 
 
-def _repair_records(
-    path: Path,
-    report: VerifyReport,
-    *,
-    home: Home | None,
-    archives: Sequence[Path],
-    offline: bool,
-    accept_license: bool | None,
-    jobs: int | None,
-    quiet: bool,
-) -> list[str]:
+def _repair_records(path: Path, report: VerifyReport, home: Home, options: BuildOptions) -> list[str]:
     """Repair card, shards and splits from the raw files."""
     from kmip_data.pipelines.raw.obtain import obtain_raw
 
@@ -122,13 +100,13 @@ def _repair_records(
         raw = obtain_raw(
             pipeline.manifest,
             pipeline,
-            home or Home.locate(),
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
+            home,
+            archives=options.archives,
+            offline=options.offline,
+            accept_license=options.accept_license,
             sample=card.sample,
             sample_limit=params.limit if card.sample else None,
-            quiet=quiet,
+            quiet=options.quiet,
         )
         key = build_key(pipeline, params, raw, compression)
         if key != _stored_key(path, card):
@@ -139,8 +117,8 @@ def _repair_records(
                 left="the build is as it was",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-        options = BuildOptions(jobs=jobs, compression=compression, quiet=quiet)
-        with build_lock(path, quiet=quiet):
+        options = replace(options, compression=compression)
+        with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
                 files.refuse_links(path)

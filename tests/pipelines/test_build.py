@@ -28,8 +28,9 @@ from kmip_data.format.card import read_card
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split, repair_build
+from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
 from kmip_data.pipelines.finishing.identity import build_folder_name, build_key, content_digest
+from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.raw import obtain as raw_module
 
 
