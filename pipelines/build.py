@@ -109,29 +109,15 @@ def build_dataset(
             next="the same command without one of them",
         )
     home = home or Home.locate()
-
-    def obtain() -> RawFolder:
-        from kmip_data.pipelines.raw.obtain import obtain_raw
-
-        return obtain_raw(
-            pipeline.manifest,
-            pipeline,
-            home,
-            archives=chosen.archives,
-            offline=chosen.offline,
-            accept_license=chosen.accept_license,
-            sample=sample,
-            sample_limit=params.limit if sample else None,
-            quiet=chosen.quiet,
-        )
-
     with signals.terminable():
         build = None if chosen.archives else _find(pipeline, params, home, sample=sample, options=chosen)
         raw = None
         if build is None:
+            from kmip_data.pipelines.raw.obtain import raw_for  # not for a build that is there
+
             require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
-            raw = obtain()
+            raw = raw_for(pipeline, params, home, chosen, sample=sample)
             try:
                 build = build_raw(pipeline, params, split_params, raw, home, chosen)
             except DamagedInput as error:
@@ -147,7 +133,9 @@ def build_dataset(
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
         except RawNeededError:
-            raw = obtain()
+            from kmip_data.pipelines.raw.obtain import raw_for
+
+            raw = raw_for(pipeline, params, home, chosen, sample=sample)
             _check_raw(build, raw)
             _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
     return build

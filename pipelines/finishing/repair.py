@@ -88,7 +88,7 @@ def _column_of(file: str) -> str | None:
 
 def _repair_records(path: Path, report: VerifyReport, home: Home, options: BuildOptions) -> list[str]:
     """Repair card, shards and splits from the raw files."""
-    from kmip_data.pipelines.raw.obtain import obtain_raw
+    from kmip_data.pipelines.raw.obtain import raw_for
 
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
@@ -97,17 +97,7 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
     params = _recorded_params(pipeline.Params, recorded, path)
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
-        raw = obtain_raw(
-            pipeline.manifest,
-            pipeline,
-            home,
-            archives=options.archives,
-            offline=options.offline,
-            accept_license=options.accept_license,
-            sample=card.sample,
-            sample_limit=params.limit if card.sample else None,
-            quiet=options.quiet,
-        )
+        raw = raw_for(pipeline, params, home, options, sample=card.sample)
         key = build_key(pipeline, params, raw, compression)
         if key != _stored_key(path, card):
             raise CheckFailed(

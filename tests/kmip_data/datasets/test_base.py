@@ -10,7 +10,10 @@ from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.manifest import dataset_names, load_manifest
 
 OPTIONS = [field.name for field in fields(BuildOptions)]
-CLASSES = sorted({load_manifest(name).dataset_class for name in dataset_names()} & set(kmip_data.__all__) - {"ShardedDataset"})
+CLASSES = sorted(
+    {load_manifest(name).dataset_class for name in dataset_names()}
+    & set(kmip_data.__all__) - {"ShardedDataset"}
+)
 
 
 def test_the_options_are_the_same_as_an_object_and_as_arguments():
