@@ -13,6 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.reading.open import open as open_build
 from kmip_data.wording import counted
 
 
@@ -139,8 +140,6 @@ class GraphDataModule(LightningDataModule):
     def _open(self, part: str) -> ShardedDataset:
         if callable(self._dataset):
             return self._dataset(split=part, **self._dataset_options)
-        from kmip_data.reading.open import open as open_build
-
         return open_build(self._dataset, part, **self._dataset_options)
 
     def _part(self, name: str) -> ShardedDataset:

@@ -22,7 +22,7 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader_arguments import (
     check_number,
     check_numbers,
-    check_together,
+    refuse_contradictions,
     refuse_others,
     sharded_dataset,
 )
@@ -155,7 +155,7 @@ class GraphLoader:
             rank=(rank, 0),
             world_size=(world_size, 1),
         )
-        check_together(self.rule, sampler, batch_sampler, rank, world_size)
+        refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
             warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)

@@ -67,7 +67,7 @@ def check_numbers(**arguments: tuple[Any, int]) -> None:
             check_number(name, value, least)
 
 
-def check_together(
+def refuse_contradictions(
     rule: BatchRule, sampler: Any, batch_sampler: Any, rank: int | None, world_size: int | None
 ) -> None:
     """Refuse arguments that contradict each other."""
