@@ -44,6 +44,8 @@ def named_build(
 
     Parameters
     ----------
+    defaults
+        Values for the parameters not given, which the error leaves out.
     otherwise
         What the error says beside the command that builds it.
 
@@ -52,14 +54,14 @@ def named_build(
     UsageError
         Nothing (the ``build`` command is named) or several builds; or there is no such dataset.
     """
-    found = find_build(home, dataset, parameters, defaults=defaults, sample=sample)
+    usual = defaults or {}
+    found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
     if found is not None:
         return found
     builds, names = list_builds(home), dataset_names()
     own = {build.card.dataset for build in builds}
     if dataset not in {*names, *own}:
         raise unknown_name("dataset or build folder", dataset, sorted({*names, *own}))
-    usual = defaults or {}
     asked = {
         name: value for name, value in (parameters or {}).items() if name not in usual or value != usual[name]
     }
@@ -75,27 +77,21 @@ def named_build(
 
 
 def find_build(
-    home: Home,
-    dataset: str,
-    parameters: Mapping[str, Any] | None = None,
-    *,
-    defaults: Mapping[str, Any] | None = None,
-    sample: bool = False,
+    home: Home, dataset: str, parameters: Mapping[str, Any] | None = None, *, sample: bool = False
 ) -> Build | None:
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
-    A build matches when it is of that dataset, has the values in ``parameters``, and ``defaults``
-    for the parameters not given. Samples and builds with a ``limit`` match only when asked for. The
-    whole of a published set goes before part of it. Of matches by several versions of a pipeline only
-    those of the newest count: it supersedes the others. Where ``compression`` is not asked for, a
-    plain build goes before compressed ones.
+    A build matches when it is of that dataset and has the values in ``parameters``. Samples and builds
+    with a ``limit`` match only when asked for. The whole of a published set goes before part of it. Of
+    matches by several versions of a pipeline only those of the newest count: it supersedes the others.
+    Where ``compression`` is not asked for, an uncompressed build goes before compressed ones.
 
     Raises
     ------
     UsageError
         Several builds match; their folders are listed. Or the only one was written by a newer kmip-data.
     """
-    wanted = {"limit": None, **(defaults or {}), **(parameters or {})}
+    wanted = {"limit": None, **(parameters or {})}
 
     def means(found_dataset: str, found_sample: bool, found: Mapping[str, Any]) -> bool:
         same = found_dataset == dataset and found_sample == sample

@@ -128,7 +128,7 @@ def test_a_newer_pipeline_builds_anew_and_supersedes(toy: Toy, monkeypatch: pyte
     new = toy.build()
     assert new.path != old.path
     assert new.card.pipeline_version == 2
-    found = find_build(toy.home, "toy", {"k": 2}, defaults={"compression": None})
+    found = find_build(toy.home, "toy", {"k": 2, "compression": None})
     assert found is not None
     assert found.path == new.path
 

@@ -24,7 +24,11 @@ def split(**sizes: int) -> dict[str, SplitEntry]:
     parts = {
         name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in {**SIZES, **sizes}.items()
     }
-    return {"upstream": SplitEntry(file="splits/upstream.h5", sha256="", rule="upstream", parameters={}, parts=parts)}
+    return {
+        "upstream": SplitEntry(
+            file="splits/upstream.h5", sha256="", rule="upstream", parameters={}, parts=parts
+        )
+    }
 
 
 @pytest.mark.parametrize(
