@@ -65,7 +65,7 @@ setup(
     packages=packages,
     package_dir=package_dir,
     package_data={
-        "kmip_data": ["py.typed"],
+        "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],

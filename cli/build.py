@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -60,21 +60,8 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 @quiet_option
-def command(  # noqa: PLR0913 -- each is an option
-    name: str,
-    *,
-    archives: tuple[Path, ...],
-    offline: bool,
-    accept_license: bool | None,
-    sample: bool,
-    jobs: int | None,
-    engine: Literal["processes", "dask"],
-    scheduler: str | None,
-    output: Path | None,
-    compression: Literal["gzip", "zstd"] | None,
-    home: Home,
-    as_json: bool,
-    quiet: bool,
+def command(
+    name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
 ) -> None:
     """Turn raw files into HDF5 shards.
 
@@ -83,28 +70,22 @@ def command(  # noqa: PLR0913 -- each is an option
     `kmip-data build s3dis --help` shows them.
     """
     check_dataset(name)
+    from kmip_data.builds.find import obtain, split_name
     from kmip_data.manifest import load_manifest
-    from kmip_data.pipelines.build import build_dataset, ensure_split
 
-    options: dict[str, Any] = {
-        "parameters": record_parameters(),
-        "split_parameters": split_parameters(),
-        "home": home,
-        "offline": offline,
-        "jobs": jobs,
-        "engine": engine,
-        "scheduler": scheduler,
-        "output": output,
-        "compression": compression,
-        "quiet": quiet,
-    }
     if load_manifest(name).recipe:
-        build = _build_recipe(name, archives, sample=sample, **options)
+        build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        build = build_dataset(
-            name, archives=archives, accept_license=accept_license, sample=sample, **options
+        build = obtain(
+            name,
+            record_parameters(),
+            split_parameters(),
+            home=home,
+            sample=sample,
+            archives=archives,
+            **options,
         )
-    split = ensure_split(build, split_parameters())
+    split = split_name(build, split_parameters())
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     if as_json:
@@ -113,7 +94,9 @@ def command(  # noqa: PLR0913 -- each is an option
         click.echo(summary(build, split))
 
 
-def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
+def _build_recipe(
+    recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
+) -> Build:
     """Build by a recipe under the name and from the source on the line."""
     from kmip_data.errors import UsageError
     from kmip_data.pipelines.recipes import build_own, source_model
@@ -132,7 +115,15 @@ def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **op
         )  # fmt: skip
     if archives:
         given["archive"] = archives[0]
-    return build_own(recipe, name, given, **options)
+    return build_own(
+        recipe,
+        name,
+        given,
+        parameters=record_parameters(),
+        split_parameters=split_parameters(),
+        home=home,
+        **options,
+    )
 
 
 _SOURCES = {
@@ -181,7 +172,7 @@ def summary(build: Build, split: str) -> str:
                         f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
                     ),
                     ("split", split),
-                    ("licence", card.license.get("notice")),
+                    ("license", card.license.get("notice")),
                 ],
                 indent=2,
             ),

@@ -19,7 +19,7 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kmip_data.builds.home import Build, Home
+    from kmip_data.builds.home import Home
 
 DEFAULT_HOME = "demo-home"
 
@@ -178,9 +178,12 @@ def _run(args: list[str]) -> None:
 
 def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
     """Where the results lie."""
+    from kmip_data.builds.find import find
     from kmip_data.models.training.run.folders import find_run
 
-    build = _build(demo, home).path
+    dataset, *options = demo.data
+    given = {"limit": int(options[-1])} if "--limit" in options else {}
+    build = find(dataset, given, home=home, sample=demo.sample).path
     run = find_run(name, home)
     made = {
         "build": build,
@@ -190,13 +193,3 @@ def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
         "result": run / "result.json",
     }
     return {**made, "map": run / "map.png", "page": run / "map.html"} if demo.map else made
-
-
-def _build(demo: Demo, home: Home) -> Build:
-    from kmip_data.builds import find as opening
-    from kmip_data.builds.home import open_target
-
-    dataset, *options = demo.data
-    given = {"limit": int(options[-1])} if "--limit" in options else {}
-    defaults = opening.record_parameters(dataset, {})
-    return open_target(dataset, home, given, defaults=defaults, sample=demo.sample)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -57,17 +57,7 @@ def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
 @home_option
 @json_option
 @quiet_option
-def command(
-    target: str,
-    sample: bool,
-    jobs: int | None,
-    engine: Literal["processes", "dask"],
-    scheduler: str | None,
-    home: Home,
-    as_json: bool,
-    quiet: bool,
-    **parameters: Any,
-) -> None:
+def command(target: str, sample: bool, home: Home, as_json: bool, **options: Any) -> None:
     """Add positional encodings to a build.
 
     Writes them beside the shards, as columns that dataset classes, loaders and training join:
@@ -77,7 +67,7 @@ def command(
     from kmip_data.builds.columns import column_facts
     from kmip_data.pipelines.finishing.encode import encode_build
 
-    given = [(kind.stem, parameters[_flag(kind).replace("-", "_")]) for kind in reversed(ENCODINGS)]
+    given = [(kind.stem, options.pop(_flag(kind).replace("-", "_"))) for kind in reversed(ENCODINGS)]
     encodings = [parse_encoding(f"{stem}{value}") for stem, value in given if value is not None]
     if not encodings:
         raise UsageError(
@@ -88,7 +78,7 @@ def command(
             next="kmip-data encode --help",
         )
     build = resolve(target, home, sample=sample)
-    cards = encode_build(build, encodings, jobs=jobs, engine=engine, scheduler=scheduler, quiet=quiet)
+    cards = encode_build(build, encodings, **options)
     added = [column_facts(build, card) for card in cards]
     if as_json:
         print_json({"path": build.path, "dataset": build.card.dataset, "columns": added})

@@ -13,8 +13,6 @@ from kmip_data.cli.shared.output import print_json, table
 from kmip_data.files.disk import human_bytes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kmip_data.builds.home import Home
 
 
@@ -30,15 +28,7 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 @quiet_option
-def command(
-    name: str,
-    archives: tuple[Path, ...],
-    offline: bool,
-    accept_license: bool | None,
-    home: Home,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     """Bring the raw files of a dataset in, verified.
 
     A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
@@ -48,17 +38,11 @@ def command(
     from kmip_data.pipelines.raw.obtain import fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
-    options: dict[str, Any] = {"archives": archives, "offline": offline, "accept_license": accept_license}
-    receipts = fetch_dataset(manifest, home, quiet=quiet, **options)
+    receipts = fetch_dataset(manifest, home, **options)
     folder = home.raw / manifest.name
     if as_json:
-        print_json(
-            {
-                "dataset": manifest.name,
-                "path": folder,
-                "receipts": [receipt.model_dump() for receipt in receipts],
-            }
-        )
+        found = [receipt.model_dump() for receipt in receipts]
+        print_json({"dataset": manifest.name, "path": folder, "receipts": found})
         return
     click.echo(f"{manifest.name}: {len(receipts)} verified in {folder}")
     rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]

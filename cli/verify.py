@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,13 +42,9 @@ def command(
     target: str,
     repair: bool,
     sample: bool,
-    archives: tuple[Path, ...],
-    offline: bool,
-    accept_license: bool | None,
-    jobs: int | None,
     home: Home,
     as_json: bool,
-    quiet: bool,
+    **options: Any,
 ) -> None:
     """Check every byte of a build; rebuild broken shards.
 
@@ -61,17 +57,9 @@ def command(
     report = verify_build(path)
     repaired: list[str] = []
     if repair and not report.ok:
-        from kmip_data.pipelines.build import repair_build
+        from kmip_data.pipelines.finishing.repair import repair_build
 
-        repaired = repair_build(
-            path,
-            home=home,
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
-            jobs=jobs,
-            quiet=quiet,
-        )
+        repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
     remarks = _remarks(path) if report.ok else []
     if as_json:

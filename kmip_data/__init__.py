@@ -9,27 +9,9 @@ Public names are imported on first use (PEP 562), so ``import kmip_data`` loads 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kmip_data.builds.find import open_build as open  # noqa: A004
-    from kmip_data.datasets.city import CityNetwork
-    from kmip_data.datasets.points import S3DIS, ShapeNetPart
-    from kmip_data.datasets.small_graphs import (
-        COCOSP,
-        CIFAR10Superpixels,
-        LocalDegreeProfile,
-        MalNetTiny,
-        PascalVOCSP,
-        PCQMContact,
-        PeptidesFunc,
-        PeptidesStruct,
-    )
-    from kmip_data.reading.dataset import ShardedDataset
-    from kmip_data.reading.lightning import GraphDataModule
-    from kmip_data.reading.loader import GraphLoader, batch_neighbors, expand_edges
-    from kmip_data.saving.save import save
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -38,57 +20,21 @@ _ROOT = Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
+# Public name to its module: the stub beside this file, which type checkers read, is the one list of them.
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
 _PUBLIC = {
-    "S3DIS": "kmip_data.datasets.points:S3DIS",
-    "ShapeNetPart": "kmip_data.datasets.points:ShapeNetPart",
-    "CIFAR10Superpixels": "kmip_data.datasets.small_graphs:CIFAR10Superpixels",
-    "COCOSP": "kmip_data.datasets.small_graphs:COCOSP",
-    "CityNetwork": "kmip_data.datasets.city:CityNetwork",
-    "LocalDegreeProfile": "kmip_data.datasets.small_graphs:LocalDegreeProfile",
-    "MalNetTiny": "kmip_data.datasets.small_graphs:MalNetTiny",
-    "PCQMContact": "kmip_data.datasets.small_graphs:PCQMContact",
-    "PascalVOCSP": "kmip_data.datasets.small_graphs:PascalVOCSP",
-    "PeptidesFunc": "kmip_data.datasets.small_graphs:PeptidesFunc",
-    "PeptidesStruct": "kmip_data.datasets.small_graphs:PeptidesStruct",
-    "ShardedDataset": "kmip_data.reading.dataset:ShardedDataset",
-    "GraphLoader": "kmip_data.reading.loader:GraphLoader",
-    "batch_neighbors": "kmip_data.reading.loader:batch_neighbors",
-    "expand_edges": "kmip_data.reading.loader:expand_edges",
-    "GraphDataModule": "kmip_data.reading.lightning:GraphDataModule",
-    "open": "kmip_data.builds.find:open_build",
-    "save": "kmip_data.saving.save:save",
+    name: module for module, name in re.findall(r"^from (\S+) import \w+ as (\w+)", _STUB, re.MULTILINE)
 }
 
-__all__ = [
-    "COCOSP",
-    "S3DIS",
-    "CIFAR10Superpixels",
-    "CityNetwork",
-    "GraphDataModule",
-    "GraphLoader",
-    "LocalDegreeProfile",
-    "MalNetTiny",
-    "PCQMContact",
-    "PascalVOCSP",
-    "PeptidesFunc",
-    "PeptidesStruct",
-    "ShapeNetPart",
-    "ShardedDataset",
-    "__version__",
-    "batch_neighbors",
-    "expand_edges",
-    "open",
-    "save",
-]
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 -- all of them text
 
 
 def __getattr__(name: str) -> Any:
-    target = _PUBLIC.get(name)
-    if target is None:
+    module = _PUBLIC.get(name)
+    if module is None:
         msg = f"module 'kmip_data' has no attribute {name!r}"
         raise AttributeError(msg)
-    module, attribute = target.split(":")
-    value = getattr(importlib.import_module(module), attribute)
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 

@@ -218,6 +218,10 @@ class Pipeline(ABC, Generic[P, S]):
         """What the generator must know where a family has several datasets; nothing by default."""
         return {}
 
+    def resolve(self, params: P, raw: RawFolder) -> P:
+        """Return the parameters with what is read from the files, where a recipe reads some."""
+        return params
+
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Cut a monolithic source into seekable pieces; run once, in a worker. Identity by default."""
         return Prepared(raw.path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args
 
-from kmip_data.builds.home import Build, Home, find_build
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.lookup import find_build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
 from kmip_data.files.digests import content_digest
@@ -28,7 +30,7 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import EngineName, check_engine
+from kmip_data.pipelines.engine.executors import check_engine
 from kmip_data.pipelines.engine.output_folders import check_output, other_build
 from kmip_data.pipelines.engine.run import (
     JOURNAL,
@@ -45,40 +47,21 @@ from kmip_data.pipelines.finishing.identity import (
     build_key,
     card_parameters,
 )
-from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.first_use import pin_first
 from kmip_data.pipelines.splits.stratified import apply_split
 
-__all__ = [
-    "build_dataset",
-    "build_folder_name",
-    "build_key",
-    "build_raw",
-    "check_params",
-    "ensure_split",
-    "repair_build",
-]
 
-
-def build_dataset(  # noqa: PLR0913 -- each is an option of the command
+def build_dataset(
     name: str,
     *,
     parameters: Mapping[str, Any] | None = None,
     split_parameters: Mapping[str, Any] | None = None,
     home: Home | None = None,
-    archives: Sequence[Path] = (),
-    offline: bool = False,
-    accept_license: bool | None = None,
     sample: bool = False,
-    jobs: int | None = None,
-    output: Path | None = None,
-    compression: Compression = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> Build:
     """Return the finished build of a dataset, building what is missing.
 
@@ -96,27 +79,11 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
         Parameters of the split (``test_area`` …); the split is there afterwards.
     home
         Where raw files and builds live; the default one unless given.
-    archives
-        Local copies to take in place of a download.
-    offline
-        Open no socket.
-    accept_license
-        Agreement to a licence that needs one before a download; ``None`` asks on a terminal.
     sample
         Build from generated raw files; ``limit`` is their size.
-    jobs
-        Worker processes; ``None``: the cores this process may use.
-    output
-        Build into this folder in place of ``built/`` in the home.
-    compression
-        ``None``, ``"gzip"`` or ``"zstd"``.
-    engine
-        ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes.
-    scheduler
-        With ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
-        workers (a script then needs ``if __name__ == "__main__":``).
-    quiet
-        No progress.
+    **options
+        How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``, ``compression``,
+        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.options.BuildOptions`.
 
     Raises
     ------
@@ -129,32 +96,13 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
     OutOfResources
         Disk or memory ran out; the next call goes on.
     """
+    chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
     params = check_params(pipeline.Params, parameters or {}, name)
     check_sample(params, name, sample=sample)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
-    if compression not in {None, "gzip", "zstd"}:
-        raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(compression))
-    count_jobs(jobs)
-    check_engine(engine, scheduler)
-    home = home or Home.locate()
-
-    def obtain() -> RawFolder:
-        from kmip_data.pipelines.raw.obtain import obtain_raw
-
-        return obtain_raw(
-            pipeline.manifest,
-            pipeline,
-            home,
-            archives=archives,
-            offline=offline,
-            accept_license=accept_license,
-            sample=sample,
-            sample_limit=params.limit if sample else None,
-            quiet=quiet,
-        )
-
-    if sample and archives:
+    check_options(chosen)
+    if sample and chosen.archives:
         raise UsageError(
             "A sample is generated: no archive goes into it.",
             expected="--sample or --archive",
@@ -162,31 +110,20 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
             left="nothing was changed",
             next="the same command without one of them",
         )
+    home = home or Home.locate()
     with signals.terminable():
-        build = None
-        if not archives:
-            build = _find(pipeline, params, home, output, sample=sample, compression=compression)
+        build = None if chosen.archives else _find(pipeline, params, home, sample=sample, options=chosen)
         raw = None
         if build is None:
+            from kmip_data.pipelines.raw.obtain import raw_for  # not for a build that is there
+
             require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
-            raw = obtain()
+            raw = raw_for(pipeline, params, home, chosen, sample=sample)
             try:
-                build = build_raw(
-                    pipeline,
-                    params,
-                    split_params,
-                    raw,
-                    home=home,
-                    jobs=jobs,
-                    output=output,
-                    compression=compression,
-                    engine=engine,
-                    scheduler=scheduler,
-                    quiet=quiet,
-                )
+                build = build_raw(pipeline, params, split_params, raw, home, chosen)
             except DamagedInput as error:
-                if archives and raw.path not in before:
+                if chosen.archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
                     remove_copy(raw)
                     error.parts["on disk"] = (
@@ -194,14 +131,30 @@ def build_dataset(  # noqa: PLR0913 -- each is an option of the command
                     )
                 raise
             if build.card.complete:
-                pin_first(pipeline.manifest, home.raw / name, raw, quiet=quiet)
+                pin_first(pipeline.manifest, home.raw / name, raw, quiet=chosen.quiet)
         try:
-            _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=quiet)
+            _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
         except RawNeededError:
-            raw = obtain()
+            from kmip_data.pipelines.raw.obtain import raw_for
+
+            raw = raw_for(pipeline, params, home, chosen, sample=sample)
             _check_raw(build, raw)
-            _add_split(build, pipeline, split_params, raw.path, quiet=quiet)
+            _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
     return build
+
+
+def check_options(options: BuildOptions) -> None:
+    """Refuse options that no build can have, before anything is read or written.
+
+    Raises
+    ------
+    UsageError
+        Compression, engine or number of jobs is wrong, or what the engine needs is not installed.
+    """
+    if options.compression not in {None, *get_args(Compression)}:
+        raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(options.compression))
+    count_jobs(options.jobs)
+    check_engine(options.engine, options.scheduler)
 
 
 def _check_raw(build: Build, raw: RawFolder) -> None:
@@ -222,38 +175,18 @@ def build_raw(
     params: Params,
     split_params: SplitParams,
     raw: RawFolder,
-    *,
     home: Home,
-    jobs: int | None = None,
-    output: Path | None = None,
-    compression: Compression = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
+    options: BuildOptions,
 ) -> Build:
     """Build from raw files that are on disk: key, folder, lock, engine."""
-    key = build_key(pipeline, params, raw, compression)
-    folder = home.built / build_folder_name(pipeline, params, key, sample=raw.sample, compression=compression)
-    given = output is not None and Path(output).expanduser().exists()
-    if output is not None:
-        folder = Path(output).expanduser().absolute()
-    with signals.terminable(), build_lock(folder, quiet=quiet):
-        if output is not None:
+    key, folder = place_of(pipeline, params, raw, home, options)
+    given = options.output is not None and folder.exists()
+    with signals.terminable(), build_lock(folder, quiet=options.quiet):
+        if options.output is not None:
             check_output(folder, key)  # only now: another process may have built there
+        splits = [*pipeline.default_splits(), split_params]
         try:
-            card = run_build(
-                pipeline,
-                params,
-                [*pipeline.default_splits(), split_params],
-                raw,
-                folder,
-                key=key,
-                jobs=jobs,
-                compression=compression,
-                engine=engine,
-                scheduler=scheduler,
-                quiet=quiet,
-            )
+            card = run_build(pipeline, params, splits, raw, folder, key=key, options=options)
         except (DamagedInput, UsageError) as error:
             if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, key):
                 if any(folder.iterdir()):
@@ -262,6 +195,19 @@ def build_raw(
                     remove_empty(folder)
             raise
     return Build(folder, card)
+
+
+def place_of(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
+) -> tuple[str, Path]:
+    """Return the key of a build and the folder that it goes into."""
+    key = build_key(pipeline, params, raw, options.compression)
+    name = build_folder_name(pipeline, params, key, sample=raw.sample, compression=options.compression)
+    return key, home.built / name if options.output is None else _given(options.output)
+
+
+def _given(output: Path) -> Path:
+    return Path(output).expanduser().absolute()
 
 
 def ensure_split(
@@ -300,18 +246,17 @@ def _find(
     pipeline: Pipeline[Any, Any],
     params: Params,
     home: Home,
-    output: Path | None,
     *,
     sample: bool,
-    compression: Compression,
+    options: BuildOptions,
 ) -> Build | None:
     """Return the finished build that is meant, if the raw files are not needed to tell."""
-    wanted = {**card_parameters(params, compression), "compression": compression}
+    wanted = {**card_parameters(params, None), "compression": options.compression}
     name = pipeline.manifest.name
-    if output is None:
+    if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
     else:
-        folder = Path(output).expanduser().absolute()
+        folder = _given(options.output)
         card = finished_card(folder)
         if card is None:
             return None

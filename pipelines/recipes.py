@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from pydantic import BaseModel
 
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_empty
 from kmip_data.files.disk import left_in
 from kmip_data.files.locking import build_lock
 from kmip_data.manifest import dataset_names, load_manifest, named
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
-from kmip_data.pipelines.build import build_folder_name, build_key, build_raw, check_params, ensure_split
+from kmip_data.pipelines.build import build_raw, check_options, ensure_split, place_of
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import check_engine
 from kmip_data.pipelines.engine.run import remove_unfinished
+from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import discard, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
-from kmip_data.pipelines.raw.own_files import copy_in
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -35,9 +34,7 @@ def build_own(
     parameters: Mapping[str, Any] | None = None,
     split_parameters: Mapping[str, Any] | None = None,
     home: Home | None = None,
-    offline: bool = False,
-    quiet: bool = False,
-    **options: Any,
+    **options: Unpack[BuildArguments],
 ) -> Build:
     """Return the finished build of a dataset made by a recipe, building it where it is missing.
 
@@ -49,13 +46,13 @@ def build_own(
         Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
     source
         What it is built from: the fields of :func:`source_model`.
-    parameters, split_parameters, home, offline, quiet, **options
+    parameters, split_parameters, home, **options
         See :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
     UsageError
-        The name is taken or no name, or an option is wrong: nothing was changed.
+        The name is taken or not a name, or an option is wrong: nothing was changed.
     SourceUnavailable, DamagedInput, OutOfResources
         The files cannot be had or built from, or the disk is full: nothing new is left.
 
@@ -64,62 +61,52 @@ def build_own(
     >>> from kmip_data.pipelines.recipes import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
-    if recipe == "city":
-        from kmip_data.pipelines.openstreetmap.city import build_city, source_of
-
-        options.update(parameters=parameters, split_parameters=split_parameters, home=home, offline=offline)
-        return build_city(name, source_of(source), quiet=quiet, **options)
+    chosen = BuildOptions.of(recipe, options)
     check_name(name, recipe)
     pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
+    check_sample(params, recipe, sample=False)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(source_model(recipe), source, recipe)
     require_extra(pipeline.extra, recipe)
-    check_engine(options.get("engine", "processes"), options.get("scheduler"))
+    check_options(chosen)
     home = home or Home.locate()
     with signals.terminable():
-        copy, new = copy_in(name, given.files(), given.origin, home, quiet=quiet)  # type: ignore[attr-defined]
+        copy, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)
         raw = copy.raw_folder()
         try:
             params = pipeline.resolve(params, raw)
-            build = build_raw(pipeline, params, split_params, raw, home=home, quiet=quiet, **options)
+            build = build_raw(pipeline, params, split_params, raw, home, chosen)
         except (DamagedInput, UsageError) as error:
             if new:
                 # What cannot be built from must not stay as if it could.
                 remove_copy(raw)
                 discard(home.raw / name)
-                left = [left_in(raw.path), _discard_build(pipeline, params, raw, home, options)]
-                said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
-                error.parts["on disk"] = f"{said}; your files are as they were"
+                error.parts["on disk"] = _discard_build(pipeline, params, raw, home, chosen)
             raise
-        ensure_split(build, split_params.model_dump(), quiet=quiet)
+        ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
 
 
 def _discard_build(
-    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: Mapping[str, Any]
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
 ) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
-    compression, output = options.get("compression"), options.get("output")
-    key = build_key(pipeline, params, raw, compression)
-    folder = home.built / build_folder_name(pipeline, params, key, compression=compression)
-    if output is not None:
-        folder = Path(output).expanduser().absolute()
-    if not folder.exists():
-        return "nothing"
-    with build_lock(folder, quiet=True):
-        ours = remove_unfinished(folder, key)
-        if output is None:
-            remove_empty(folder)
-    return left_in(folder) if ours else "nothing"
+    key, folder = place_of(pipeline, params, raw, home, options)
+    left = [left_in(raw.path)]
+    if folder.exists() and pipeline.one_unit:  # all work is done: a build with another split goes on from it
+        return f"unfinished: {folder}"
+    if folder.exists():
+        with build_lock(folder, quiet=True):
+            left += [left_in(folder)] if remove_unfinished(folder, key) else []
+            if options.output is None:
+                remove_empty(folder)
+    said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
+    return f"{said}; your files are as they were"
 
 
 def source_model(recipe: str) -> type[BaseModel]:
     """Return what a recipe builds from, as a model whose fields are options of ``build``."""
-    if recipe == "city":
-        from kmip_data.pipelines.openstreetmap.city_source import CitySource
-
-        return CitySource
     pipeline: Any = load_pipeline(load_manifest(recipe))
     model: type[BaseModel] = pipeline.Source
     return model

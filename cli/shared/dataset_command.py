@@ -186,12 +186,9 @@ def split_parameters() -> dict[str, Any]:
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options on the line mean."""
-    from kmip_data.builds import find as opening
-    from kmip_data.builds.home import open_target
-    from kmip_data.manifest import dataset_names
+    from kmip_data.builds.find import find
 
-    defaults = opening.record_parameters(target, {}) if target in dataset_names() else {}
-    return open_target(target, home, record_parameters(), defaults=defaults, sample=sample)
+    return find(target, record_parameters(), home=home, sample=sample)
 
 
 def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:

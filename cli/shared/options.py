@@ -33,32 +33,35 @@ sample_option = click.option(
 )
 
 
-def raw_options(function: F) -> F:
-    """Where raw files come from: ``--archive``, ``--offline``, ``--accept-license``."""
-    for option in (
-        click.option(
-            "--accept-license",
-            is_flag=True,
-            default=None,
-            help="Agree to the owner's terms where a download asks for it "
-            "(or set KMIP_DATA_ACCEPT_LICENSE=1).",
-        ),
-        click.option(
-            "--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."
-        ),
-        click.option(
-            "--archive",
-            "archives",
-            multiple=True,
-            metavar="PATH",
-            type=click.Path(path_type=Path),
-            help="A local archive or folder in place of the download; may be repeated.",
-        ),
-    ):
-        function = option(function)
-    return function
+def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for options that go together, in the order in which help has them."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
+#: Where raw files come from.
+raw_options = _several(
+    click.option(
+        "--archive",
+        "archives",
+        multiple=True,
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        help="A local archive or folder instead of the download; may be repeated.",
+    ),
+    click.option("--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."),
+    click.option(
+        "--accept-license",
+        is_flag=True,
+        default=None,
+        help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
+    ),
+)
 jobs_option = click.option(
     "--jobs",
     "-j",
@@ -78,26 +81,6 @@ compression_option = click.option(
 )
 
 
-def engine_options(function: F) -> F:
-    """What runs the shards: ``--engine``, ``--scheduler``."""
-    for option in (
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
-        ),
-        click.option(
-            "--engine",
-            type=click.Choice(["processes", "dask"]),
-            default="processes",
-            show_default=True,
-            help="Worker processes of this machine, or a Dask cluster with a shared file system.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
 AT_LEAST_1 = click.IntRange(min=1)
 
 
@@ -112,3 +95,20 @@ def number_option(
     """Make an option that takes a number; its default, if it has one, is shown."""
     shown = default is not None
     return click.option(flag, type=type, default=default, show_default=shown, metavar=metavar, help=help)
+
+
+#: What runs the shards.
+engine_options = _several(
+    click.option(
+        "--engine",
+        type=click.Choice(["processes", "dask"]),
+        default="processes",
+        show_default=True,
+        help="Worker processes of this machine, or a Dask cluster with a shared file system.",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
+    ),
+)

@@ -53,7 +53,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
     JSON has no word for NaN and infinity: they become ``null``.
     """
-    click.echo(json.dumps(_finite(value), indent=2, default=_plain, allow_nan=False))
+    click.echo(json.dumps(_finite(value), indent=2, default=_path_as_text, allow_nan=False))
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[JSON_PRINTED] = True
@@ -69,7 +69,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: object) -> object:
+def _path_as_text(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
     msg = f"{type(value).__name__} cannot be written as JSON"

@@ -22,7 +22,7 @@ def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
 
 
 def _option(name: str, field: FieldInfo, store: str) -> click.Option:
-    kind, multiple = _plain_type(field.annotation)
+    kind, multiple = _item_type(field.annotation)
     option = f"--{name.replace('_', '-')}"
     flag = kind is bool
 
@@ -45,7 +45,7 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
     )
 
 
-def _plain_type(annotation: Any) -> tuple[Any, bool]:
+def _item_type(annotation: Any) -> tuple[Any, bool]:
     """``int | None`` to ``(int, False)``, ``tuple[str, ...]`` to ``(str, True)``."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(item for item in get_args(annotation) if item is not NoneType)

@@ -1,147 +1,114 @@
-"""From a name or a folder to a finished build and its dataset; the one place where the core builds."""
+"""The one door to a build: from a folder or a name with parameters to one that is finished, made if missing.
+
+Nothing else in the library imports the pipelines, and they are imported on use.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
-from kmip_data.builds.home import Build, Home, find_build, list_builds, open_target
+from kmip_data.builds.columns import added_names
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.lookup import build_in, named_build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names, load_manifest, unknown_name
-from kmip_data.wording import as_options
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-    from kmip_data.reading.dataset import ShardedDataset
-
-#: Keyword arguments of ``build_dataset`` that say how to build, not what.
-BUILD_OPTIONS = (
-    "archives",
-    "offline",
-    "accept_license",
-    "jobs",
-    "output",
-    "compression",
-    "engine",
-    "scheduler",
-    "quiet",
-)
+from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.manifest import dataset_names, load_manifest
 
 
-def open_build(
-    path_or_name: str | os.PathLike[str],
-    split: str | None = None,
+def find(
+    target: str | os.PathLike[str],
+    parameters: Mapping[str, Any] | None = None,
     *,
     home: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
-    split_name: str | None = None,
-    columns: Sequence[str] | None = None,
-    transform: Callable[[Data], Data] | None = None,
-    **parameters: Any,
-) -> ShardedDataset:
-    """Open a finished build; nothing is ever built or downloaded (exported as ``kmip_data.open``).
+    dataset: str | None = None,
+) -> Build:
+    """Return the finished build that ``target`` means; nothing is built or downloaded.
 
     Parameters
     ----------
-    path_or_name
+    target
         A build folder, or the name of a dataset with one finished build that matches.
-    split
-        ``"train"``, ``"val"``, ``"test"``; ``None``: all records. A dataset of one graph always
-        gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+    parameters
+        Values that the build must have, also where ``target`` is its folder; with the name of a shipped
+        dataset, its defaults for the others.
     home
         Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
     sample
-        Look for a sample.
-    split_name
-        Which of the build's splits; ``None``: its default.
-    columns, transform
-        See :class:`~kmip_data.reading.dataset.ShardedDataset`.
-    **parameters
-        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
-        with a name, defaults of the dataset for the others.
+        With a name: look for a sample; with a folder: the build must be one.
+    dataset
+        With a folder: the dataset that it must be of; then ``sample`` must hold either way.
 
     Raises
     ------
     UsageError
-        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
-        folder holds a build with other values.
+        No build matches (the ``build`` command is named), or several do; or the folder holds a build
+        with other values.
     DamagedInput
-        The build is damaged.
-
-    Examples
-    --------
-    >>> import kmip_data
-    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
+        The folder has no readable card.
     """
-    from kmip_data.reading.dataset import ShardedDataset
-
-    name = os.fspath(path_or_name)
-    defaults = record_parameters(name, {}) if name in dataset_names() else {}
-    build = open_target(path_or_name, locate(home), parameters, defaults=defaults, sample=sample)
-    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)
+    build = build_in(target)
+    if build is None:
+        return _find_named(os.fspath(target), parameters or {}, locate(home), sample=sample)
+    _check_build(build, parameters or {}, sample=sample, dataset=dataset)
+    return build
 
 
 def obtain(
-    name: str,
+    target: str | os.PathLike[str],
     parameters: Mapping[str, Any] | None = None,
     split_parameters: Mapping[str, Any] | None = None,
     *,
-    home: Home,
+    home: str | os.PathLike[str] | Home | None = None,
     sample: bool = False,
     build: bool = True,
-    **build_options: Any,
+    dataset: str | None = None,
+    **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the finished build of a dataset with the split asked for, building what is missing.
+    """Return the build that ``target`` means with the split asked for, building what is missing.
+
+    The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
+    found as by :func:`find`.
 
     Parameters
     ----------
-    parameters, split_parameters
+    target, parameters, home, sample, dataset
+        As for :func:`find`.
+    split_parameters
         Of the dataset's pipeline; defaults for those not given.
     build
         Whether a missing build is built; a missing split is always added, from the finished build.
-    **build_options
-        :data:`BUILD_OPTIONS`, as for :func:`kmip_data.pipelines.build.build_dataset`.
+    **options
+        How it is built: :class:`~kmip_data.builds.options.BuildOptions`.
 
     Raises
     ------
     UsageError
         A name or value is wrong, several builds match, or none does and ``build`` is false.
     """
-    from kmip_data.pipelines.build import build_dataset, ensure_split
+    name, home = os.fspath(target), locate(home)
+    chosen = BuildOptions.of(name, options)
+    if name not in dataset_names():
+        found = find(target, parameters, home=home, sample=sample, dataset=dataset)
+    elif build:
+        from kmip_data.pipelines.build import build_dataset
 
-    for option in build_options:
-        if option not in BUILD_OPTIONS:
-            raise unknown_name(
-                "option", option, list(BUILD_OPTIONS), command=f"kmip-data build {name} --help"
-            )
-    values = record_parameters(name, parameters or {})
-    if build:
         return build_dataset(
             name,
-            parameters=values,
-            split_parameters=split_parameters or {},
+            parameters=parameters,
+            split_parameters=split_parameters,
             home=home,
             sample=sample,
-            **build_options,
+            **options,
         )
-    stored = {"compression": build_options["compression"]} if "compression" in build_options else {}
-    found = find_build(home, name, {**values, **stored}, sample=sample)
-    if found is None:
-        usual = record_parameters(name, {})
-        asked = {key: value for key, value in values.items() if value != usual[key]}
-        words = ["kmip-data build", name, as_options(asked), "--sample" if sample else ""]
-        command = " ".join(word for word in words if word)
-        others = [other.path.name for other in list_builds(home) if other.card.dataset == name]
-        raise UsageError(
-            f"There is no finished build of {name!r} with these parameters.",
-            expected=f"one under {home.built} with {_listed(values)}",
-            found=f"others: {', '.join(others)}" if others else "none",
-            left="nothing was changed",
-            next=f"{command}, or build=True",
-        )
-    ensure_split(found, split_parameters or {})
+    else:
+        stored = {"compression": chosen.compression} if "compression" in options else {}
+        wanted = {**(parameters or {}), **stored}
+        found = _find_named(name, wanted, home, sample=sample, otherwise=", or build=True")
+    split_name(found, split_parameters)
     return found
 
 
@@ -158,13 +125,14 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
     return ensure_split(build, split_parameters)
 
 
-def obtain_columns(build: Build, names: Sequence[str], **options: Any) -> None:
+def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
     Parameters
     ----------
     **options
-        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :data:`BUILD_OPTIONS`; others have no effect.
+        Of :class:`~kmip_data.builds.options.BuildOptions`: ``jobs``, ``engine``, ``scheduler`` and ``quiet``
+        count.
 
     Raises
     ------
@@ -173,15 +141,11 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Any) -> None:
     DamagedInput
         A shard is damaged.
     """
-    from kmip_data.builds.columns import added_names
-    from kmip_data.graphs.encodings import parse_encoding
-
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
         from kmip_data.pipelines.finishing.encode import encode_build
 
-        taken = {name: options[name] for name in ("jobs", "engine", "scheduler", "quiet") if name in options}
-        encode_build(build, missing, **taken)
+        encode_build(build, missing, **options)
 
 
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,10 +163,44 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return check_params(pipeline.Params, given, name).model_dump(mode="json")
 
 
-def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} = {value!r}" for key, value in values.items())
-
-
 def locate(home: str | os.PathLike[str] | Home | None) -> Home:
     """Return the home folder that is meant."""
     return home if isinstance(home, Home) else Home.locate(home)
+
+
+def _find_named(
+    name: str, parameters: Mapping[str, Any], home: Home, *, sample: bool, otherwise: str = ""
+) -> Build:
+    defaults = record_parameters(name, {}) if name in dataset_names() else {}
+    wanted = _as_recorded(name, parameters)
+    return named_build(home, name, wanted, defaults=defaults, sample=sample, otherwise=otherwise)
+
+
+def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, dataset: str | None) -> None:
+    """Refuse a build folder that is not what the other arguments say: never another k unnoticed."""
+    card = build.card
+    wanted: dict[str, Any] = {} if dataset is None else {"dataset": dataset}
+    if sample or dataset is not None:
+        wanted["sample"] = sample
+    wanted.update(_as_recorded(dataset or card.manifest, parameters))
+    found = {"dataset": card.dataset, "sample": card.sample, **card.parameters}
+    differing = [name for name, value in wanted.items() if found.get(name) != value]
+    if differing:
+        raise UsageError(
+            f"{build.path} is another build.",
+            expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
+            found=", ".join(f"{name} = {found.get(name)!r}" for name in differing),
+            left="nothing was changed",
+            next="give the values that were found, or the name of the dataset instead of the folder",
+        )
+
+
+def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters given, checked and as a card has them; of a saved dataset, as they are."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+    if manifest not in dataset_names():
+        return values
+    # Compression is none of the pipeline's parameters, but on the card.
+    stored = {name: values.pop(name) for name in ("compression",) if name in values}
+    checked = record_parameters(manifest, values)
+    return {**{name: value for name, value in checked.items() if name in values}, **stored}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
+from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
+from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems
+from kmip_data.builds.verify_columns import column_problems
 from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import is_being_written
 from kmip_data.files.small import read_small
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.contents import content_faults
 from kmip_data.format.reader import Shard
-from kmip_data.format.refusals import check_resources
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import (
     NO_PART,
@@ -30,19 +30,6 @@ from kmip_data.format.splits import (
     read_split,
 )
 from kmip_data.runtime.threads import for_ranges
-
-_HASH_BLOCK: Final = 2**20
-NOT_PART: Final = "is not part of the build"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, and the file (relative to the build) it is wrong in."""
-
-    file: str
-    what: str
-    expected: str = ""
-    found: str = ""
 
 
 @dataclass
@@ -105,18 +92,11 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         for entry in card.splits.values():
             report.problems += _split_problems(path, entry, shards, keys)
         report.checked["splits"] = len(card.splits)
-    _check_columns(report, card, shards)
-    return report
-
-
-def _check_columns(report: VerifyReport, card: Card, shards: list[Shard]) -> None:
-    from kmip_data.builds.columns import added_names
-    from kmip_data.builds.verify_columns import column_problems
-
-    if names := added_names(report.path):
-        complete = len(shards) == len(card.shards)
-        report.problems += column_problems(Build(report.path, card), shards if complete else None)
+    if names := added_names(path):
+        whole = shards if len(shards) == len(card.shards) else None
+        report.problems += column_problems(Build(path, card), whole)
         report.checked["columns"] = len(names)
+    return report
 
 
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
@@ -190,34 +170,6 @@ def _check_shard(
     except DamagedInput as error:
         return None, [*problems, *damage(path, entry.file, error)]
     return shard, problems
-
-
-def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    """Say what is wrong with a file's presence or bytes."""
-    if not (path / entry.file).is_file():  # a device or a pipe may have no end
-        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
-        return
-    try:
-        digest = hashlib.sha256()
-        with (path / entry.file).open("rb") as file:
-            while block := file.read(_HASH_BLOCK):
-                digest.update(block)
-            size = file.tell()
-    except OSError as error:
-        check_resources(path / entry.file, error)
-        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
-        return
-    if isinstance(entry, ShardEntry) and size != entry.bytes:
-        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
-    if digest.hexdigest() != entry.sha256:
-        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest.hexdigest())
-
-
-def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
-    """Turn what a reader said of a file into a problem; a missing file is named already."""
-    if (path / file).is_file():
-        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
-        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
 
 
 def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) -> Iterator[Problem]:

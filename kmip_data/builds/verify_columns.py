@@ -16,7 +16,7 @@ from kmip_data.builds.columns import (
     read_columns,
 )
 from kmip_data.builds.home import Build
-from kmip_data.builds.verify import NOT_PART, Problem, damage, file_problems
+from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import is_being_written
 from kmip_data.files.small import read_small

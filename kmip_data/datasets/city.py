@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal, Unpack, get_args
 
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.builds.find import locate, split_name
-from kmip_data.builds.home import Build, Home, open_target
+from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
 from kmip_data.datasets.city_columns import Coordinates, city_inputs, is_city
-from kmip_data.datasets.points import Folder, open_dataset
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.reading.dataset import ShardedDataset
 
 PYG_COLUMNS = ("x", "y", "edge_index")
 
 
-class CityNetwork(ShardedDataset):
+class CityNetwork(BuiltDataset):
     """The streets of a city: one graph whose nodes are to be classified by their eccentricity.
 
     The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
@@ -33,10 +29,10 @@ class CityNetwork(ShardedDataset):
         ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the name of
         a city that was built with ``kmip-data build city --name NAME``.
     coordinates
-        What ``x`` has: ``"replace"``, sinusoids in the place of longitude and latitude, then the other
+        What ``x`` has: ``"replace"``, sinusoids instead of longitude and latitude, then the other
         35 columns standardised over the train nodes (67, what the paper's code fed); ``"append"``:
         sinusoids beside all 37 (69, what its text says); ``"none"``: the 35 alone. With another
-        ``bands`` than 8 there are 4 sinusoids a band.
+        ``bands`` than 8 there are 4 sinusoids per band.
     raw_features
         The 37 columns as they are stored and nothing else, as PyTorch Geometric's class has them:
         ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
@@ -51,10 +47,10 @@ class CityNetwork(ShardedDataset):
         Radius, number of chunks and unit (``"length"`` or ``"travel_time"``) of the eccentricity that
         the labels are made of.
     bands
-        Frequencies a coordinate of the sinusoids.
+        Frequencies per coordinate of the sinusoids.
     columns
         Columns that ``kmip-data encode`` added (``["rwse20"]``), beside the others.
-    root, home, transform, build, sample, limit, **build_options
+    root, home, transform, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
 
     Raises
@@ -68,14 +64,13 @@ class CityNetwork(ShardedDataset):
     >>> london = CityNetwork("london")[0]  # doctest: +SKIP
     """
 
-    def __init__(  # noqa: PLR0913 -- each is a parameter of the dataset
+    def __init__(
         self,
         name: str,
         *,
         coordinates: Coordinates = "replace",
         raw_features: bool = False,
         root: Folder | None = None,
-        home: Folder | Home | None = None,
         split_rule: Literal["random", "spatial"] = "random",
         split_seed: int = 0,
         block_size: float | None = None,
@@ -84,34 +79,27 @@ class CityNetwork(ShardedDataset):
         classes: int = 10,
         weight: Literal["length", "travel_time"] = "length",
         bands: int = 8,
-        transform: Callable[[Data], Data] | None = None,
-        columns: Sequence[str] = (),
-        build: bool = True,
-        sample: bool = False,
-        limit: int | None = None,
-        **build_options: Any,
+        **arguments: Unpack[Arguments],
     ) -> None:
-        if coordinates not in {"replace", "append", "none"}:
+        if coordinates not in get_args(Coordinates):
             raise UsageError(
                 "There is no such way to feed coordinates.",
                 expected="replace, append or none",
                 found=repr(coordinates),
                 left="nothing was changed",
             )
-        parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands, "limit": limit}
-        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
         if name.lower() in dataset_names():
-            _check_class(name.lower())
-            found, split = open_dataset(
-                name.lower(), root, home, parameters, rule, build=build, sample=sample, **build_options
-            )
-        else:
-            found, split = _open_own(name, root, home, parameters, rule, sample=sample)
-        if not is_city(found.card):
-            raise _no_city(name, f"the build {found.path}")
+            name = name.lower()
+            if load_manifest(name).dataset_class != CityNetwork.__name__:
+                raise _not_a_city(name, f"the dataset {name}")
+        parameters = {"hops": hops, "classes": classes, "weight": weight, "bands": bands}
+        rule = {"split": split_rule, "split_seed": split_seed, "block_size": block_size, "buffer": buffer}
+        build, split = self._find(name, root, parameters, rule, arguments)
+        if not is_city(build.card):
+            raise _not_a_city(name, f"the build {build.path}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        chosen = [*(PYG_COLUMNS if raw_features else ()), *columns]
-        super().__init__(found, None, transform, split_name=split, columns=chosen or None)
+        chosen = [*(PYG_COLUMNS if raw_features else ()), *(arguments.get("columns") or ())]
+        self._read(build, split, {**arguments, "columns": chosen or None})
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
@@ -132,29 +120,10 @@ class CityNetwork(ShardedDataset):
         return sinusoids + stored - (0 if self._coordinates == "append" else 2)
 
 
-def _open_own(
-    name: str,
-    root: Folder | None,
-    home: Folder | Home | None,
-    parameters: dict[str, Any],
-    rule: dict[str, Any],
-    *,
-    sample: bool,
-) -> tuple[Build, str]:
-    """Return the finished build of a city of the user's, and the name of its split."""
-    found = open_target(name, locate(root if root is not None else home), parameters, sample=sample)
-    return found, split_name(found, rule)
-
-
-def _check_class(name: str) -> None:
-    if load_manifest(name).dataset_class != CityNetwork.__name__:
-        raise _no_city(name, f"the dataset {name}")
-
-
-def _no_city(name: str, found: str) -> UsageError:
+def _not_a_city(name: str, found: str) -> UsageError:
     cities = [city for city in dataset_names() if load_manifest(city).dataset_class == CityNetwork.__name__]
     return UsageError(
-        f"{name!r} is no city.",
+        f"{name!r} is not a city.",
         expected=f"one of {', '.join(cities)}, or a city built under a name of its own",
         found=found,
         left="nothing was changed",

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from kmip_data.datasets.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
 from kmip_data.datasets.points import feature_views
-from kmip_data.datasets.small_graphs import LocalDegreeProfile
+from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.errors import UsageError
 from kmip_data.files.digests import canonical_json
 from kmip_data.format.card import Card

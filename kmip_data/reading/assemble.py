@@ -108,7 +108,7 @@ class Assembler:
         graphs
             (B,) numbers of graphs in source order.
         compact
-            Copy the neighbour table, (ΣN, k) as it is stored, in the place of ``edge_index``.
+            Copy the neighbour table, (ΣN, k) as it is stored, instead of ``edge_index``.
         numbers
             Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
         pin

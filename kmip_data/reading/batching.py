@@ -173,7 +173,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
 
 
 def expand_edges(batch: Batch) -> Batch:
-    """Put ``edge_index`` in the place of the neighbour table of a compact batch, on its device.
+    """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def _of_one(field: Field, rows: torch.Tensor) -> Any:
     """Give the form of ``field`` to the one row of a graph column."""
     if field.form == "axis":
         return rows
-    return rows[0] if field.form == "row" else _plain(field, rows)[0]
+    return rows[0] if field.form == "row" else _as_python(field, rows)[0]
 
 
 def _of_many(
@@ -244,15 +244,15 @@ def _of_many(
 ) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
     """Value, slices and increments of a graph column over a batch, as PyG's ``collate`` gives them."""
     if field.form == "text":
-        return _plain(field, rows), slices["graph"], None
+        return _as_python(field, rows), slices["graph"], None
     if field.form == "number":
-        return torch.tensor(_plain(field, rows)), slices["graph"], none
+        return torch.tensor(_as_python(field, rows)), slices["graph"], none
     if field.form == "row" and field.shape:
         return rows.flatten(0, 1), slices["graph"] * field.shape[0], none
     return rows, slices["graph"], none
 
 
-def _plain(field: Field, rows: torch.Tensor) -> list[Any]:
+def _as_python(field: Field, rows: torch.Tensor) -> list[Any]:
     """Python numbers or strings of a graph column."""
     if field.form == "number":
         return rows.tolist()

@@ -153,7 +153,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def card(self) -> Card:
-        """The card of the build: licence, citation, parameters, counts, statistics."""
+        """The card of the build: license, citation, parameters, counts, statistics."""
         return self.build.card
 
     @property
@@ -235,12 +235,12 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def num_node_features(self) -> int:
-        """Number of features a node: columns of ``x``."""
+        """Number of features per node: columns of ``x``."""
         return self._features("x") if self.transform is None else int(super().num_node_features)
 
     @property
     def num_edge_features(self) -> int:
-        """Number of features an edge: columns of ``edge_attr``."""
+        """Number of features per edge: columns of ``edge_attr``."""
         if self.transform is not None:
             return int(super().num_edge_features)
         return 1 if self._assembler.lengths else self._features("edge_attr")

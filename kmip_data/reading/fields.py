@@ -56,11 +56,6 @@ class Field:
     low: float | None = None
     most: float | None = None
 
-    @property
-    def items(self) -> int:
-        """Numbers in one presented row."""
-        return math.prod(self.shape)
-
 
 def item_fields(
     schema: Schema, columns: Sequence[str] | None = None, views: Sequence[View] = ()

@@ -234,7 +234,7 @@ def copy_graph(
     layout, target
         See :func:`copy_rows`.
     width
-        Edges a node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
+        Edges per node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
     like, out
         See :func:`neighbors_to_edges` and :func:`pairs_to_edges`.
     """
@@ -264,7 +264,7 @@ def first_outside(
     counts
         (3, B) rows of each graph on each level.
     width
-        Edges a node where they are a neighbour table, else 0.
+        Edges per node where they are a neighbour table, else 0.
     """
     for b in range(source.shape[1]):
         nodes = counts[NODE, b]

@@ -13,13 +13,14 @@ from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.reading.open import open as open_build
 from kmip_data.wording import counted
 
 
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    The data are built or found once a node (``prepare_data``) and opened in every process
+    The data are built or found once per node (``prepare_data``) and opened in every process
     (``setup``). In a distributed run each process gets its share: for training the same number of
     batches everywhere, for validation and test every graph once. The order of epoch ``e`` depends on
     ``seed`` and ``e`` alone, and a run resumed from a checkpoint in the middle of an epoch goes on
@@ -31,9 +32,9 @@ class GraphDataModule(LightningDataModule):
         A dataset class (``S3DIS``) or another callable that takes ``split``; or a build folder or
         the name of a finished build, opened as by ``kmip_data.open``.
     batch_size
-        Graphs a training batch.
+        Graphs per training batch.
     eval_batch_size
-        Graphs a validation or test batch; default ``batch_size``.
+        Graphs per validation or test batch; default ``batch_size``.
     shuffle, seed
         Order of the training batches.
     loader_options
@@ -77,7 +78,7 @@ class GraphDataModule(LightningDataModule):
         return f"GraphDataModule({', '.join([*words, f'batch_size={self.batch_size}'])})"
 
     def prepare_data(self) -> None:
-        """Build what is missing; Lightning calls it in one process a node."""
+        """Build what is missing; Lightning calls it in one process per node."""
         self._open("train")
 
     def setup(self, stage: str | None = None) -> None:
@@ -92,7 +93,7 @@ class GraphDataModule(LightningDataModule):
 
     @property
     def num_features(self) -> int:
-        """Number of features a node."""
+        """Number of features per node."""
         return self._part("train").num_node_features
 
     @property
@@ -139,8 +140,6 @@ class GraphDataModule(LightningDataModule):
     def _open(self, part: str) -> ShardedDataset:
         if callable(self._dataset):
             return self._dataset(split=part, **self._dataset_options)
-        from kmip_data.builds.find import open_build
-
         return open_build(self._dataset, part, **self._dataset_options)
 
     def _part(self, name: str) -> ShardedDataset:

@@ -22,7 +22,7 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader_arguments import (
     check_number,
     check_numbers,
-    check_together,
+    refuse_contradictions,
     refuse_others,
     sharded_dataset,
 )
@@ -55,14 +55,14 @@ class GraphLoader:
     dataset
         A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of it).
     batch_size
-        Graphs a batch.
+        Graphs per batch.
     shuffle
         A new order every epoch. Epochs count up with each ``iter(loader)``; :meth:`set_epoch` sets
         the next one.
     seed
         Fixes the order of every epoch.
     num_threads
-        Threads that gather a batch together, where it is large enough to be worth it.
+        Threads that share the gathering of a batch, where it is large enough to be worth it.
     prefetch
         Batches made before they are asked for, in the background; 0: each is made when it is asked
         for, and the calling thread is one of the threads.
@@ -71,10 +71,10 @@ class GraphLoader:
     pin_memory
         Gather straight into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
     max_nodes
-        Instead of ``batch_size``: as many graphs a batch as have at most so many nodes together. A
+        Instead of ``batch_size``: as many graphs per batch as have at most this many nodes in all. A
         larger graph makes a batch of its own.
     bucket
-        Sort by size inside windows of so many graphs, so that a batch has graphs of like size.
+        Sort by size inside windows of this many graphs, so that a batch has graphs of like size.
     sampler
         Gives the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
         has one.
@@ -87,7 +87,7 @@ class GraphLoader:
         Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
     compact
-        Batches have ``neighbor`` (ΣN, k) in the place of ``edge_index``: the neighbour table as it
+        Batches have ``neighbor`` (ΣN, k) instead of ``edge_index``: the neighbour table as it
         is stored, uint16 or uint32, an eighth of the bytes. Row i holds the sources of node i, nearest
         first, numbered inside its graph. :func:`batch_neighbors` numbers them over the batch, so that
         ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
@@ -155,7 +155,7 @@ class GraphLoader:
             rank=(rank, 0),
             world_size=(world_size, 1),
         )
-        check_together(self.rule, sampler, batch_sampler, rank, world_size)
+        refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
             warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
@@ -171,7 +171,7 @@ class GraphLoader:
         if self.compact and (assembler is None or not assembler.edges or not table):
             raise UsageError(
                 "compact=True needs the stored neighbour table as it is.",
-                expected="a build with exactly k sources a node, its edges among the columns, no transform",
+                expected="a build with exactly k sources per node, its edges among the columns, no transform",
                 found=f"{self.dataset!r}, transform={self.dataset.transform}",
                 next="leave out compact=True, or apply the transform to the batch",
             )

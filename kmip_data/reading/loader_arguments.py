@@ -53,7 +53,7 @@ def sharded_dataset(dataset: Any) -> ShardedDataset:
 
 
 def check_number(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number or too small."""
+    """Refuse what is not a whole number, or too small."""
     if not isinstance(value, int | np.integer) or value < least:
         raise UsageError(
             f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
@@ -67,7 +67,7 @@ def check_numbers(**arguments: tuple[Any, int]) -> None:
             check_number(name, value, least)
 
 
-def check_together(
+def refuse_contradictions(
     rule: BatchRule, sampler: Any, batch_sampler: Any, rank: int | None, world_size: int | None
 ) -> None:
     """Refuse arguments that contradict each other."""

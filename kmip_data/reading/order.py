@@ -16,12 +16,12 @@ class BatchRule:
     Attributes
     ----------
     batch_size
-        Graphs a batch; not used with ``max_nodes``.
+        Graphs per batch; not used with ``max_nodes``.
     max_nodes
-        Take graphs into a batch as long as it has at most so many nodes. A larger graph is a batch
+        Take graphs into a batch as long as it has at most this many nodes. A larger graph is a batch
         of its own.
     bucket
-        Sort the graphs by size inside windows of so many graphs before cutting, so that the graphs
+        Sort the graphs by size inside windows of this many graphs before cutting, so that the graphs
         of a batch are of like size.
     drop_last
         Leave out the last batch (of every rank) where it is not full; with ``max_nodes``, always.
@@ -62,7 +62,7 @@ class BatchRule:
         return [group[rank] for group in groups if len(group[rank])]
 
     def _by_count(self, order: NDArray[np.int64], world_size: int) -> list[list[NDArray[np.int64]]]:
-        """Cut into groups of one batch a rank; the graphs of a group are dealt in turn."""
+        """Cut into groups of one batch per rank; the graphs of a group are dealt in turn."""
         step = self.batch_size * world_size
         groups = [order[start : start + step] for start in range(0, len(order), step)]
         if self.drop_last and groups and len(groups[-1]) < step:

@@ -36,7 +36,7 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
     Raises
     ------
     UsageError
-        A part has another name than train, val or test, a node is out of range or in two parts.
+        A part has a name other than train, val or test, a node is out of range or in two parts.
     """
     code = np.full(nodes, NO_PART, np.uint8)
     for part, chosen in split.items():
@@ -64,7 +64,7 @@ def write_split(
     Raises
     ------
     UsageError
-        A part has another name than train, val or test, or a graph is out of range.
+        A part has a name other than train, val or test, or a graph is out of range.
     DamagedInput
         A graph is in two parts.
     """

@@ -52,7 +52,7 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     Raises
     ------
     UsageError
-        It is no homogeneous ``Data``, or has an attribute that is neither a dense tensor, a number
+        It is not a homogeneous ``Data``, or has an attribute that is neither a dense tensor, a number
         nor a text.
     """
     if isinstance(data, HeteroData) or not isinstance(data, Data) or isinstance(data, Batch):

@@ -33,7 +33,7 @@ def save(
     split: Mapping[str, Positions] | None = None,
     class_names: Sequence[str] = (),
     title: str = "",
-    licence: str = "",
+    license: str = "",  # noqa: A002 -- its name on the card
     citation: str = "",
     compression: Compression = None,
 ) -> Build:
@@ -58,7 +58,7 @@ def save(
     split
         Positions of the graphs of each part; for a single graph, of its nodes. The boolean
         ``train_mask``, ``val_mask`` and ``test_mask`` of a single graph become its split by themselves.
-    class_names, title, licence, citation
+    class_names, title, license, citation
         For the card.
     compression
         ``None`` (mapped, fastest), ``"gzip"`` or ``"zstd"``.
@@ -98,7 +98,7 @@ def save(
             title=title or name,
             split=split,
             class_names=class_names,
-            licence=licence,
+            license_name=license,
             citation=citation,
             compression=compression,
         )

@@ -67,7 +67,7 @@ class _Attribute:
                 found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
                 f"{graph.num_edges or 0} edges",
                 left="nothing was written",
-                next=f"leave {self.name!r} out or pad it, so that it has one row a node, edge or graph",
+                next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
 
     def column(self) -> Column:

@@ -29,7 +29,7 @@ def write_build(
     title: str,
     split: Mapping[str, Positions] | None,
     class_names: Sequence[str],
-    licence: str,
+    license_name: str,
     citation: str,
     compression: Compression,
 ) -> Card:
@@ -85,7 +85,7 @@ def write_build(
         complete=None,
         parameters={"k": schema.k, "limit": None, "compression": compression},
         pipeline_version=1,
-        license={"name": licence, "url": "", "notice": ""},
+        license={"name": license_name, "url": "", "notice": ""},
         citation=citation,
         receipts=[],
         content_digest=content,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args
+from typing import Any, Final, Protocol, Self, TypeVar, get_args
 
+from kmip_data.builds.options import EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
 from kmip_data.pipelines.raw.extras import require_extra
 
-EngineName = Literal["processes", "dask"]
 EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.errors import writing
 from kmip_data.format.card import CARD_NAME, Card, read_card
-from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, SplitParams, Unit
 from kmip_data.pipelines.engine.executors import (
     EXECUTOR_FILES,
-    EngineName,
     Executor,
     WorkerDiedError,
     worker_died,
@@ -53,15 +52,11 @@ def run_build(
     folder: Path,
     *,
     key: str,
-    jobs: int | None = None,
-    compression: Compression = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
+    options: BuildOptions,
 ) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
 
-    The bytes on disk are a function of the arguments alone: not of ``jobs``, of the order in
+    The bytes on disk are a function of the arguments alone: not of ``options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed.
 
     Parameters
@@ -70,8 +65,8 @@ def run_build(
         The splits to write, each once; the first becomes the card's default.
     folder
         The build folder. A finished build is returned as it is; an unfinished one goes on.
-    jobs, compression, engine, scheduler, quiet
-        See :func:`kmip_data.pipelines.build.build_dataset`.
+    options
+        ``jobs``, ``compression``, ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises
     ------
@@ -88,8 +83,8 @@ def run_build(
         return finished
     with writing(folder):
         files.remove_file(folder / CARD_NAME)
-    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
-    with run.opened(engine, scheduler):
+    run = _Run(pipeline, params, raw, folder, key, options, count_jobs(options.jobs))
+    with run.opened():
         units = run.units()
         if not units:
             raise nothing_to_build()
@@ -99,11 +94,12 @@ def run_build(
         about = pipeline.about(run.prepared, params)
     ordered = [results[unit.index] for unit in units]
     card = finish_build(
-        pipeline, params, split_params, raw, folder, ordered, key=key, compression=compression, about=about
-    )
+        pipeline, params, split_params, raw, folder, ordered, key=key,
+        compression=options.compression, about=about,
+    )  # fmt: skip
     remove_work(folder)
     text = f"built {pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
-    say(text, quiet=quiet)
+    say(text, quiet=options.quiet)
     return card
 
 
@@ -115,17 +111,15 @@ def rebuild_units(
     chosen: Collection[int],
     *,
     key: str,
-    jobs: int | None,
-    compression: Compression,
-    quiet: bool,
+    options: BuildOptions,
 ) -> dict[int, UnitResult]:
     """Build the chosen units of a finished build again; the caller holds the lock and compares."""
     if not chosen:
         return {}
     files.refuse_links(folder)
     remove_work(folder)
-    run = _Run(pipeline, params, raw, folder, key, compression, count_jobs(jobs), quiet)
-    with run.opened("processes", None):
+    run = _Run(pipeline, params, raw, folder, key, options, count_jobs(options.jobs))
+    with run.opened():
         return run.build([unit for unit in run.units() if unit.index in chosen])
 
 
@@ -221,15 +215,14 @@ class _Run:
     raw: RawFolder
     folder: Path
     key: str
-    compression: Compression
+    options: BuildOptions
     jobs: int
-    quiet: bool
     journal: Journal = field(init=False)
     executor: Executor = field(init=False)
     prepared: Prepared = field(init=False)
 
     @contextlib.contextmanager
-    def opened(self, engine: EngineName, scheduler: str | None) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
         """Make the folders, open journal and executor, and leave nothing half-written in the end."""
         folder, work = self.folder, self.folder / WORK
         with writing(folder):
@@ -240,7 +233,7 @@ class _Run:
         small = self.pipeline.is_small(self.raw)
         try:
             self.executor = open_executor(
-                engine, scheduler, work, jobs=self.jobs, needs=[self.raw.path], quiet=self.quiet, here=small
+                self.options, work, jobs=self.jobs, needs=[self.raw.path], here=small
             )
             with Journal(work / JOURNAL, self.key) as self.journal, self.executor:
                 yield
@@ -297,7 +290,7 @@ class _Run:
             "folder": self.folder,
             "stop": self.executor.stop,
             "key": self.key,
-            "compression": self.compression,
+            "compression": self.options.compression,
             "threads": max(1, self.jobs // max(1, len(missing))),
         }
         tasks = [Task(self.pipeline, self.params, self.prepared, unit, **common) for unit in missing]
@@ -309,5 +302,5 @@ class _Run:
             self.journal,
             jobs=self.jobs,
             description=f"build {self.pipeline.manifest.name}",
-            quiet=self.quiet,
+            quiet=self.options.quiet,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from kmip_data.builds.columns import (
     shards_digest,
 )
 from kmip_data.builds.home import Build
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.digests import sha256_file
@@ -39,7 +40,7 @@ from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, EngineName, check_engine
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, check_engine
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.opening import open_executor
 from kmip_data.pipelines.engine.run import JOURNAL, WORK, count_jobs
@@ -87,11 +88,8 @@ def encode_build(
     build: Build,
     encodings: Sequence[Encoding],
     *,
-    jobs: int | None = None,
-    engine: EngineName = "processes",
-    scheduler: str | None = None,
-    quiet: bool = False,
     thorough: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
@@ -104,10 +102,10 @@ def encode_build(
         A finished build.
     encodings
         What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
-    jobs, engine, scheduler, quiet
-        See :func:`kmip_data.pipelines.build.build_dataset`.
     thorough
         Believe that a file is finished by its digest, not by its size.
+    **options
+        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.options.BuildOptions`.
 
     Raises
     ------
@@ -118,8 +116,9 @@ def encode_build(
     OutOfResources
         Disk or memory ran out; the next run goes on.
     """
-    jobs = count_jobs(jobs)
-    check_engine(engine, scheduler)
+    chosen = BuildOptions.of(build.card.dataset, options)
+    jobs = count_jobs(chosen.jobs)
+    check_engine(chosen.engine, chosen.scheduler)
     if build.card.schema_.edges == "none":
         raise UsageError(
             "Encodings are computed from edges.",
@@ -129,22 +128,14 @@ def encode_build(
         )
     encodings = list(dict.fromkeys(encodings))
     if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
-        with signals.terminable(), build_lock(build.path, quiet=quiet):
+        with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
             missing = [one for one in encodings if not _is_there(build, one, thorough=thorough)]
-            _add(build, missing, jobs, engine, scheduler, quiet=quiet)
+            _add(build, missing, jobs, chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
-def _add(
-    build: Build,
-    missing: Sequence[Encoding],
-    jobs: int,
-    engine: EngineName,
-    scheduler: str | None,
-    *,
-    quiet: bool,
-) -> None:
+def _add(build: Build, missing: Sequence[Encoding], jobs: int, options: BuildOptions) -> None:
     """Compute the files that are not there, then write the cards; the caller holds the lock."""
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
@@ -156,7 +147,7 @@ def _add(
             files.make_folder(folder, root=build.path)
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
-    executor = open_executor(engine, scheduler, work, jobs=jobs, needs=[build.path], quiet=quiet)
+    executor = open_executor(options, work, jobs=jobs, needs=[build.path])
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         results = finished_units(journal, build.path, {task.index: (task.name, task.file) for task in tasks})
@@ -172,12 +163,12 @@ def _add(
             journal,
             jobs=jobs,
             description=f"encode {build.card.dataset}",
-            quiet=quiet,
+            quiet=options.quiet,
         )
     units = iter(results[task.index] for task in tasks)
     for encoding in missing:
         _write_card(build, encoding, list(islice(units, len(build.card.shards))))
-        say(f"added {encoding.name} to {build.path}", quiet=quiet)
+        say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
     files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))

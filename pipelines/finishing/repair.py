@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
-from kmip_data.builds.verify import NOT_PART, VerifyReport, verify_build
+from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.problems import NOT_PART
+from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.digests import sha256_file
@@ -29,7 +32,7 @@ from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import build_key
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
-from kmip_data.pipelines.raw.obtain import obtain_raw
+from kmip_data.pipelines.raw.obtain import raw_for
 from kmip_data.pipelines.splits.stratified import apply_split
 from kmip_data.runtime.progress import say
 
@@ -40,11 +43,7 @@ def repair_build(
     path: Path,
     *,
     home: Home | None = None,
-    archives: Sequence[Path] = (),
-    offline: bool = False,
-    accept_license: bool | None = None,
-    jobs: int | None = None,
-    quiet: bool = False,
+    **options: Unpack[BuildArguments],
 ) -> list[str]:
     """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
 
@@ -68,21 +67,20 @@ def repair_build(
     UsageError
         The build was not made by a pipeline, or by another version of it.
     """
-    path = Path(path).absolute()
+    path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
-        _remove_strays(path, quiet=quiet)
+        _remove_strays(path, quiet=chosen.quiet)
         report = verify_build(path)
     if all(problem.what == NOT_PART for problem in report.problems):
         return []
     columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
     written = []
     if any(_column_of(problem.file) is None for problem in report.problems):
-        raw_options = {"archives": archives, "offline": offline, "accept_license": accept_license}
-        written = _repair_records(path, report, home or Home.locate(), raw_options, jobs=jobs, quiet=quiet)
+        written = _repair_records(path, report, home or Home.locate(), chosen)
     if columns:
         # They need no raw files: they are computed from the shards, which are sound by now.
-        written += repair_columns(Build(path, read_card(path)), columns, jobs=jobs, quiet=quiet)
+        written += repair_columns(Build(path, read_card(path)), columns, jobs=chosen.jobs, quiet=chosen.quiet)
     return written
 
 
@@ -92,15 +90,7 @@ def _column_of(file: str) -> str | None:
     return parts[1] if parts[0] == COLUMNS and len(parts) == 3 else None
 
 
-def _repair_records(
-    path: Path,
-    report: VerifyReport,
-    home: Home,
-    raw_options: Mapping[str, Any],
-    *,
-    jobs: int | None,
-    quiet: bool,
-) -> list[str]:
+def _repair_records(path: Path, report: VerifyReport, home: Home, options: BuildOptions) -> list[str]:
     """Repair card, shards and splits from the raw files."""
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
@@ -109,16 +99,7 @@ def _repair_records(
     params = _recorded_params(pipeline.Params, recorded, path)
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
-        raw = obtain_raw(
-            pipeline.manifest,
-            pipeline,
-            home,
-            sample=card.sample,
-            sample_limit=params.limit if card.sample else None,
-            quiet=quiet,
-            **raw_options,
-        )
-        built_as: dict[str, Any] = {"jobs": jobs, "compression": compression, "quiet": quiet}
+        raw = raw_for(pipeline, params, home, options, sample=card.sample)
         key = build_key(pipeline, params, raw, compression)
         if key != _stored_key(path, card):
             raise CheckFailed(
@@ -128,18 +109,19 @@ def _repair_records(
                 left="the build is as it was",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-        with build_lock(path, quiet=quiet):
+        options = replace(options, compression=compression)
+        with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
                 files.refuse_links(path)
                 files.remove_file(path / CARD_NAME)
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name], path) for name in names]
-                card = engine.run_build(pipeline, params, asked, raw, path, key=key, **built_as)
+                card = engine.run_build(pipeline, params, asked, raw, path, key=key, options=options)
                 return [CARD_NAME, *(shard.file for shard in card.shards)]
             shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
             files.make_folder(path / "shards", root=path)
-            results = engine.rebuild_units(pipeline, params, raw, path, shards, key=key, **built_as)
+            results = engine.rebuild_units(pipeline, params, raw, path, shards, key=key, options=options)
             for i, entry in shards.items():
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)

@@ -11,6 +11,12 @@ from pydantic import Field
 from kmip_data.errors import UsageError
 from kmip_data.strict import Strict
 
+#: Raw members beside the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
 
 class CitySource(Strict):
     """What a city is built from. Field descriptions are the command line's help."""

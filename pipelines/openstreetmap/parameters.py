@@ -1,20 +1,12 @@
-"""What a city of OpenStreetMap is made from and by: names of the raw members, parameters."""
+"""Parameters of a city of OpenStreetMap that change its record."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from pydantic import Field, field_validator
 
 from kmip_data.pipelines.cities.graph import CityParams
 from kmip_data.pipelines.openstreetmap.area import parse_bbox
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
-
-#: Raw members beside the map itself.
-POLYGON: Final = "area.geojson"
-VOCABULARY: Final = "vocabulary.json"
-LAND_USE: Final = "land_use.geojson"
-GRAPHML: Final = "network.graphml"
 
 
 class OpenStreetMapParams(CityParams):

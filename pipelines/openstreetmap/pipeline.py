@@ -11,12 +11,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import check_tensors, chunk_labels
 from kmip_data.pipelines.cities.pipeline import CityPipeline
 from kmip_data.pipelines.cities.storage import store_city
+from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
 from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
+from kmip_data.pipelines.raw.copies import RawCopy
+from kmip_data.pipelines.raw.license import show_license
 
 
 class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
@@ -24,6 +28,19 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
 
     Params: ClassVar[type[OpenStreetMapParams]] = OpenStreetMapParams
     node_ids = True
+    Source: ClassVar[type[CitySource]] = CitySource
+
+    def bring(
+        self, source: CitySource, params: OpenStreetMapParams, home: Home, *, offline: bool, quiet: bool
+    ) -> tuple[RawCopy, bool]:
+        """Copy or download what a city is built from; return the copy and whether it is new."""
+        from kmip_data.pipelines.openstreetmap.sources import obtain_city
+
+        check_source(source, params.model_dump(include=params.model_fields_set))
+        if not quiet:
+            show_license(self.manifest)
+        network = params.network_type
+        return obtain_city(self.manifest, source, home, network_type=network, offline=offline, quiet=quiet)
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
         """Write a generated city as an extract."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.errors import writing
-from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, LAND_USE
+from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, LAND_USE
 
 
 def origin(place: str, network_type: str) -> str:

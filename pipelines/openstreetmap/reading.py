@@ -10,6 +10,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.cities.graph import CityTensors
 from kmip_data.pipelines.openstreetmap import area as areas
+from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, LAND_USE, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, read_land_use
@@ -21,13 +22,7 @@ from kmip_data.pipelines.openstreetmap.network.construction import (
     largest_component,
     simplify,
 )
-from kmip_data.pipelines.openstreetmap.parameters import (
-    GRAPHML,
-    LAND_USE,
-    POLYGON,
-    VOCABULARY,
-    OpenStreetMapParams,
-)
+from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.tensors import city_tensors
 from kmip_data.pipelines.openstreetmap.vocabulary import read_vocabulary
 from kmip_data.wording import counted

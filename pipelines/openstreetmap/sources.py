@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.builds.home import Home, open_target
+from kmip_data.builds.home import Home
+from kmip_data.builds.lookup import build_in, named_build
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_json
 from kmip_data.files.digests import sha256_file
@@ -15,9 +16,8 @@ from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
-from kmip_data.pipelines.openstreetmap.city_source import CitySource
+from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
-from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, POLYGON, VOCABULARY
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.recognition import recognise
@@ -109,9 +109,9 @@ def _file(path: Path, option: str) -> Path:
     path = path.expanduser().absolute()
     if not path.is_file():
         raise UsageError(
-            f"There is no file {path}.",
+            f"{path} is not a file.",
             expected=f"a file, as {option} names it",
-            found="a folder" if path.is_dir() else "nothing at that place",
+            found="a folder" if path.is_dir() else "nothing",
             left="nothing was changed",
             next="kmip-data build city --help",
         )
@@ -132,7 +132,7 @@ def _receipt(path: Path, origin: str) -> Receipt:
 
 def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
-    build = open_target(target, home)
+    build = build_in(target) or named_build(home, target)
     found = vocabulary_of_card(build.card.statistics)
     if found is None:
         raise UsageError(

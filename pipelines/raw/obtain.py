@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import write_members
-from kmip_data.pipelines.base import Pipeline, RawFolder
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.download.receipts import discard_download
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging, store
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
@@ -56,6 +57,23 @@ def obtain_raw(
         return obtain_sample(home, pipeline, sample_limit, quiet=quiet).raw_folder()
     request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "build")
     return _obtain(request, whole=False).raw_folder()
+
+
+def raw_for(
+    pipeline: Pipeline[Any, Any], params: Params, home: Home, options: BuildOptions, *, sample: bool
+) -> RawFolder:
+    """Return :func:`obtain_raw` for a build with these parameters and options."""
+    return obtain_raw(
+        pipeline.manifest,
+        pipeline,
+        home,
+        archives=options.archives,
+        offline=options.offline,
+        accept_license=options.accept_license,
+        sample=sample,
+        sample_limit=params.limit if sample else None,
+        quiet=options.quiet,
+    )
 
 
 def fetch_dataset(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import Skipped
 from kmip_data.pipelines.base import Options, Params, Pipeline, RawFolder
+from kmip_data.pipelines.raw.copies import RawCopy
+from kmip_data.pipelines.raw.own_files import copy_in
 from kmip_data.pipelines.splits.own import OwnSplitParams
 
 
@@ -29,6 +32,12 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
 
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
     Source: ClassVar[type[Options]]  #: what it is built from: the fields are options of ``build``
+
+    def bring(
+        self, source: Any, params: P, home: Home, *, offline: bool, quiet: bool
+    ) -> tuple[RawCopy, bool]:
+        """Copy the files into the home folder; return the copy and whether it is new."""
+        return copy_in(self.manifest.name, source.files(), source.origin, home, quiet=quiet)
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters with what is read from the files where it was not given: nothing."""

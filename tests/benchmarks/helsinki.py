@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.cli.benchmarks import Row, _seconds
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -46,8 +47,8 @@ def rows(*, quick: bool = False) -> list[Row]:
                     OpenStreetMapParams(),
                     pipeline.SplitParams(),
                     raw,
-                    home=Home(Path(work)),
-                    quiet=True,
+                    Home(Path(work)),
+                    BuildOptions(quiet=True),
                 )
 
         def warm() -> None:

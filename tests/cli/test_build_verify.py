@@ -85,7 +85,9 @@ def test_a_repair_that_does_not_help_says_what_it_changed(make_build, monkeypatc
     path = make_build().path
     shard = path / "shards" / "00000.h5"
     shard.write_bytes(shard.read_bytes()[:-1])
-    monkeypatch.setattr("kmip_data.pipelines.build.repair_build", lambda *_, **__: ["shards/00000.h5"])
+    monkeypatch.setattr(
+        "kmip_data.pipelines.finishing.repair.repair_build", lambda *_, **__: ["shards/00000.h5"]
+    )
     outcome = kmip("verify", path, "--repair")
     assert outcome.code == 1
     assert "still broken after the repair" in outcome.err

@@ -18,7 +18,10 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.builds.home import Build, Home, find_build, list_builds, open_target
+from kmip_data.builds.find import find
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.builds.lookup import find_build
+from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.digests import content_digest
@@ -26,8 +29,9 @@ from kmip_data.format.card import read_card
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split, repair_build
+from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
 from kmip_data.pipelines.finishing.identity import build_folder_name, build_key
+from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.raw import obtain as raw_module
 
 
@@ -125,7 +129,7 @@ def test_a_newer_pipeline_builds_anew_and_supersedes(toy: Toy, monkeypatch: pyte
     new = toy.build()
     assert new.path != old.path
     assert new.card.pipeline_version == 2
-    found = find_build(toy.home, "toy", {"k": 2}, defaults={"compression": None})
+    found = find_build(toy.home, "toy", {"k": 2, "compression": None})
     assert found is not None
     assert found.path == new.path
 
@@ -350,7 +354,7 @@ def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
         lambda: verify_build(build.path),
         lambda: read_card(build.path),
         lambda: find_build(toy.home, "toy", {"k": 2}),
-        lambda: open_target("toy", toy.home),
+        lambda: find("toy", home=toy.home),
     ):
         with pytest.raises(UsageError, match="written by a newer kmip-data"):
             attempt()
@@ -469,7 +473,7 @@ def test_a_build_under_another_name_knows_its_pipeline(toy: Toy) -> None:
     """One pipeline and manifest may make builds of any name; the name is not what tells them."""
     named = toy_pipeline(name="berlin")
     raw = raw_folder(toy.folder / "raw")
-    build = build_raw(named, ToyParams(), ToySplitParams(), raw, home=toy.home, jobs=2)
+    build = build_raw(named, ToyParams(), ToySplitParams(), raw, toy.home, BuildOptions(jobs=2))
     assert (build.card.dataset, build.card.manifest, build.card.pipeline) == ("berlin", "toy", "toy")
     assert ensure_split(build, {"fold": 2}) == "graph-fold2"
     before = digests(build.path)

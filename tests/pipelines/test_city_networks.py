@@ -20,10 +20,16 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.city_networks import check_published, compare_constants, read_city_archive
-from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+from kmip_data.pipelines.openstreetmap.city_source import CitySource
+from kmip_data.pipelines.recipes import build_own
 from kmip_data.pipelines.samples.city_networks import write_sample
 
 NODES = 350
+
+
+def build_city(name, source, **options):
+    """Build a city of one's own from a source that is typed here."""
+    return build_own("city", name, source.model_dump(exclude_none=True), **options)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from support.cli import kmip
 
-from kmip_data.cli.shared.parameters import _plain_type
+from kmip_data.cli.shared.parameters import _item_type
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -24,7 +24,7 @@ def numbers() -> list[tuple[str, type[BaseModel], str, type]]:
         pipeline = load_pipeline(load_manifest(dataset))
         for model in (pipeline.Params, pipeline.SplitParams):
             for name, field in model.model_fields.items():
-                if (kind := _plain_type(field.annotation)[0]) in (int, float):
+                if (kind := _item_type(field.annotation)[0]) in (int, float):
                     found.append((dataset, model, name, kind))
     return found
 

@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
 from kmip_data.format.record import GraphRecord
@@ -253,7 +254,7 @@ def build_toy(
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
-    return build_raw(pipeline, params, split, raw, home=Home(home or folder), jobs=jobs, **options)
+    return build_raw(pipeline, params, split, raw, Home(home or folder), BuildOptions(jobs=jobs, **options))
 
 
 def main(**options: Any) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from kmip_data.builds.find import obtain, obtain_columns, split_name
-from kmip_data.builds.home import Build, Home, list_builds, open_target
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments
 from kmip_data.format.splits import read_split
-from kmip_data.manifest import dataset_names
 from kmip_data.models.registry import POSITIONAL
-from kmip_data.models.training.config.keys import DataConfig, RunConfig
+from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import is_build_folder
 from kmip_data.models.training.data.many_graphs import ManyGraphs
 from kmip_data.models.training.data.one_graph import OneGraph
@@ -19,7 +18,12 @@ from kmip_data.models.training.data.run_data import RunData, check_columns
 
 
 def open_data(
-    config: RunConfig, *, home: Home, required: tuple[str, ...] = ("train", "val"), **build_options: Any
+    config: RunConfig,
+    *,
+    home: Home,
+    required: tuple[str, ...] = ("train", "val"),
+    build: bool = True,
+    **build_options: Unpack[BuildArguments],
 ) -> RunData:
     """Open the build that ``config.data`` means, building it first where it is missing.
 
@@ -29,7 +33,7 @@ def open_data(
     ----------
     required
         Parts that must not be empty.
-    build_options
+    build, **build_options
         As for :func:`kmip_data.builds.find.obtain`.
 
     Raises
@@ -37,26 +41,19 @@ def open_data(
     UsageError
         There is no such dataset, split or view, a part is empty, or the data are not to train on.
     """
-    build, name = _obtain(config.data, home, **build_options)
-    check_columns(build, config)
+    data = config.data
+    target = Path(data.dataset).expanduser().absolute() if is_build_folder(data.dataset) else data.dataset
+    found = obtain(
+        target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
+    )
+    name = split_name(found, data.split)
+    check_columns(found, config)
     encoding = POSITIONAL[config.model.positional].encoding
-    if encoding is not None and build_options.pop("build", True):
-        obtain_columns(build, [encoding.name], **build_options)
-    split = read_split(build.path / build.card.splits[name].file)
+    if encoding is not None and build:
+        obtain_columns(found, [encoding.name], **build_options)
+    split = read_split(found.path / found.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
-    return kind(build, name, config, required)
-
-
-def _obtain(data: DataConfig, home: Home, **options: Any) -> tuple[Build, str]:
-    target = data.dataset
-    if is_build_folder(target) or os.sep in target:
-        # What it was built with, and whether it is a sample, is on its card.
-        build = open_target(Path(target).expanduser().absolute(), home, data.parameters)
-    elif target not in dataset_names() and any(b.card.dataset == target for b in list_builds(home)):
-        build = open_target(target, home, data.parameters, sample=data.sample)
-    else:
-        build = obtain(target, data.parameters, data.split, home=home, sample=data.sample, **options)
-    return build, split_name(build, data.split)
+    return kind(found, name, config, required)
 
 
 __all__ = ["RunData", "open_data"]

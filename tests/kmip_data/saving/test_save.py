@@ -362,7 +362,7 @@ def test_the_card(tmp_path):
         tmp_path / "b",
         title="Two kinds",
         class_names=["no", "yes"],
-        licence="CC0",
+        license="CC0",
         citation="@misc{x}",
     )
     card = read_card(build.path)

@@ -13,6 +13,7 @@ from support.crash_points import Fault
 from support.toy_pipeline import build_toy, digests, raw_folder, toy_pipeline, write_raw
 
 from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
@@ -28,7 +29,8 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
     params = pipeline.Params(**parameters)
     raw = raw_folder(folder / "raw")
     split = pipeline.SplitParams()
-    return build_raw(pipeline, params, split, raw, home=Home(folder), output=output, jobs=1, quiet=True)
+    options = BuildOptions(output=output, jobs=1, quiet=True)
+    return build_raw(pipeline, params, split, raw, Home(folder), options)
 
 
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]

@@ -28,6 +28,7 @@ from support.toy_pipeline import (
 )
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.card import read_card
 from kmip_data.format.reader import Shard
@@ -304,6 +305,6 @@ def test_a_dataset_of_no_known_size_is_neither_complete_nor_partial(tmp_path: Pa
     values = toy_manifest().model_dump(exclude={"expected"})
     pipeline = ToyPipeline(Manifest.model_validate(values))
     raw = raw_folder(tmp_path / "raw")
-    card = build_raw(pipeline, ToyParams(), ToySplitParams(), raw, home=Home(tmp_path), jobs=1).card
+    card = build_raw(pipeline, ToyParams(), ToySplitParams(), raw, Home(tmp_path), BuildOptions(jobs=1)).card
     assert not card.complete
     assert card.notes == ["A toy."]

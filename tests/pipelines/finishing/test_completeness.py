@@ -8,6 +8,7 @@ import pytest
 from support.shared import shared_data
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, named
@@ -81,4 +82,4 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
-    assert building._find(pipeline, params, home, None, sample=False, compression=None) is None
+    assert building._find(pipeline, params, home, sample=False, options=BuildOptions()) is None

@@ -26,11 +26,17 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.openstreetmap.city import CitySource, build_city
+from kmip_data.pipelines.openstreetmap.city_source import CitySource
 from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
+from kmip_data.pipelines.recipes import build_own
 
 OPTIONS = {"jobs": 1, "quiet": True}
+
+
+def build_city(name, source, **options):
+    """Build a city of one's own from a source that is typed here."""
+    return build_own("city", name, source.model_dump(exclude_none=True), **options)
 
 
 @pytest.fixture(scope="module")

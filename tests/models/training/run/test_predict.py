@@ -9,7 +9,8 @@ import pytest
 from support.cli import kmip
 
 import kmip_data
-from kmip_data.builds.home import Home, open_target
+from kmip_data.builds.find import find
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.training.run.predict import predict_nodes
 
@@ -29,7 +30,7 @@ def home(tmp_path_factory) -> Home:
 
 
 def city(home: Home):
-    return open_target("helsinki", home, {"limit": 300}, sample=True)
+    return find("helsinki", {"limit": 300}, home=home, sample=True)
 
 
 def test_predictions_add_up_to_the_result(home):
@@ -66,6 +67,6 @@ def test_a_run_on_many_graphs_has_no_map(home, tmp_path):
     outcome = kmip("preview", *args, "--run", "mine")
     assert outcome.code == 2
     assert "not a city" in outcome.err
-    build = open_target("s3dis", Home(Path(tmp_path)), {"limit": 6}, sample=True)
+    build = find("s3dis", {"limit": 6}, home=tmp_path, sample=True)
     with pytest.raises(UsageError, match="do not fit"):
         predict_nodes("mine", build, home=home)

@@ -1,0 +1,50 @@
+"""What is wrong with a file of a build."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.card import FileEntry, ShardEntry, SplitEntry
+from kmip_data.format.refusals import check_resources
+
+NOT_PART: Final = "is not part of the build"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and the file (relative to the build) it is wrong in."""
+
+    file: str
+    what: str
+    expected: str = ""
+    found: str = ""
+
+
+def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
+    """Say what is wrong with a file's presence or bytes."""
+    if not (path / entry.file).is_file():  # a device or a pipe may have no end
+        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
+        return
+    try:
+        with (path / entry.file).open("rb") as file:
+            digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+    except OSError as error:
+        check_resources(path / entry.file, error)
+        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
+        return
+    if isinstance(entry, ShardEntry) and size != entry.bytes:
+        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
+    if digest != entry.sha256:
+        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest)
+
+
+def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+    """Turn what a reader said of a file into a problem; a missing file is named already."""
+    if (path / file).is_file():
+        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
+        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")

@@ -1,0 +1,199 @@
+"""What the dataset classes share: their common arguments, and the way from those to a build."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
+
+from torch_geometric.data import Data
+from torch_geometric.transforms import Compose
+
+from kmip_data.builds.find import obtain, split_name
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.errors import UsageError
+from kmip_data.format.card import CARD_NAME
+from kmip_data.format.schema import View
+from kmip_data.manifest import unknown_name
+from kmip_data.reading.dataset import ShardedDataset
+
+Folder = str | os.PathLike[str]
+Transform = Callable[[Data], Data]
+
+
+class Arguments(BuildArguments, total=False):
+    """Keyword arguments of every dataset class; documented at :class:`~kmip_data.datasets.points.S3DIS`."""
+
+    home: Folder | Home | None
+    transform: Transform | None
+    columns: Sequence[str] | None
+    build: bool
+    sample: bool
+    limit: int | None
+
+
+class PartArguments(Arguments, total=False):
+    """Those of a dataset of many graphs, and of one part of a split."""
+
+    split: str | None
+
+
+class RuleArguments(PartArguments, total=False):
+    """Those of a dataset that has but the published split and ``split_rule="stratified"``."""
+
+    split_rule: str | None
+    split_seed: int | None
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    **RuleArguments(
+        home=None, split="train", split_rule=None, split_seed=None, transform=None, columns=None,
+        build=True, sample=False, limit=None,
+    ),
+    **{field.name: field.default for field in fields(BuildOptions)},
+}  # fmt: skip
+
+#: Arguments of PyTorch Geometric's classes that have no meaning here, and what to use instead.
+_REFUSED: Final = {
+    "pre_transform": "transform, columns that kmip-data encode adds, or kmip_data.save of what it gives",
+    "pre_filter": "index_select of the dataset, or kmip_data.save of what is left",
+    "force_reload": "nothing: each choice of parameters is a build of its own; kmip-data verify --repair",
+    "log": "quiet",
+    "train": 'split="train", "val" or "test"',
+    "split": "the masks of the one graph: train_mask, val_mask, test_mask",  # of a city
+}
+
+
+class BuiltDataset(ShardedDataset):
+    """A shipped dataset: found in the home folder, or built there.
+
+    A subclass says which one it is, and takes its own parameters and ``**arguments``; the signature that
+    ``inspect`` and ``help`` show has both.
+    """
+
+    _name: ClassVar[str]  #: of the dataset
+    _known: ClassVar[Sequence[str]] = ()  #: keys of ``**arguments``
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _sign(cls)
+
+    def __init__(self, root: Folder | None = None, **arguments: Unpack[RuleArguments]) -> None:
+        self._open(root, {}, {}, arguments)
+
+    def _open(
+        self,
+        root: Folder | None,
+        parameters: Mapping[str, Any],
+        rule: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        *,
+        first: Transform | None = None,
+        **reading: Any,
+    ) -> None:
+        """Find or build, then read: see :meth:`_find` and :meth:`_read`."""
+        self._read(*self._find(self._name, root, parameters, rule, arguments), arguments, first, **reading)
+
+    def _find(
+        self,
+        name: str,
+        root: Folder | None,
+        parameters: Mapping[str, Any],
+        rule: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+    ) -> tuple[Build, str]:
+        """Return the build that the arguments mean, and the name of its split.
+
+        Parameters
+        ----------
+        parameters, rule
+            Of the records and of the split.
+        arguments
+            Those that all classes have, as given.
+        """
+        for key in arguments:
+            if key not in self._known:
+                raise self._unknown_argument(key)
+        given = {**_DEFAULTS, **arguments}
+        drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
+        rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
+        if root is not None and given["home"] is not None:
+            raise UsageError("root and home are the same thing.", expected="one of them", found="both")
+        target: Folder = name
+        if root is not None and (Path(root).expanduser() / CARD_NAME).is_file():
+            target = Path(root).expanduser().absolute()
+        found = obtain(
+            target,
+            {**parameters, "limit": given["limit"]},
+            rule,
+            home=given["home"] if root is None else root,
+            sample=given["sample"],
+            build=given["build"],
+            dataset=name,
+            **{key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments},
+        )
+        return found, split_name(found, rule)
+
+    def _read(
+        self,
+        build: Build,
+        split: str,
+        arguments: Mapping[str, Any],
+        first: Transform | None = None,
+        *,
+        views: Sequence[View] = (),
+        edge_lengths: bool = False,
+    ) -> None:
+        """Read a part of the split of a build; the transform ``first`` goes before the one given."""
+        transforms = [each for each in (first, arguments.get("transform")) if each is not None]
+        super().__init__(
+            build,
+            arguments.get("split", _DEFAULTS["split"]) if "split" in self._known else None,
+            Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None),
+            split_name=split,
+            columns=arguments.get("columns"),
+            views=views,
+            edge_lengths=edge_lengths,
+        )
+
+    def _unknown_argument(self, name: str) -> UsageError:
+        """Say what to use instead of an argument that the class does not have."""
+        title = type(self).__name__
+        command = f"help(kmip_data.{title}), in Python"
+        if name in _REFUSED:
+            return UsageError(
+                f"{title} does not take {name}.",
+                expected=f"use {_REFUSED[name]}",
+                found=f"{name}=…",
+                left="nothing was changed",
+                next=command,
+            )
+        known = sorted(inspect.signature(type(self)).parameters)
+        return unknown_name(f"argument of {title}", name, known, command=command)
+
+
+def _sign(cls: type[BuiltDataset]) -> None:
+    """Write what ``**arguments`` of ``__init__`` stand for into its signature."""
+    init = cls.__dict__.get("__init__")
+    own = [] if init is None else list(inspect.signature(init).parameters.values())
+    if not own or own[-1].kind is not own[-1].VAR_KEYWORD or "Unpack[" not in str(own[-1].annotation):
+        return  # of a subclass elsewhere
+    (arguments,) = get_args(get_type_hints(init)[own.pop().name])
+    cls._known = [key for key in _DEFAULTS if key in arguments.__annotations__]
+    shared = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS[key],
+            annotation=arguments.__annotations__[key].__forward_arg__,
+        )
+        for key in cls._known
+    ]
+    init.__signature__ = inspect.Signature([*own, *shared], return_annotation=None)  # type: ignore[union-attr]
+
+
+_sign(BuiltDataset)

@@ -1,0 +1,38 @@
+"""What all dataset classes take: an honest signature, made of what is declared once."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+
+import kmip_data
+from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.manifest import dataset_names, load_manifest
+
+OPTIONS = [field.name for field in fields(BuildOptions)]
+CLASSES = sorted(
+    {load_manifest(name).dataset_class for name in dataset_names()}
+    & set(kmip_data.__all__) - {"ShardedDataset"}
+)
+
+
+def test_the_options_are_the_same_as_an_object_and_as_arguments():
+    assert list(BuildArguments.__annotations__) == OPTIONS
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_signature_names_every_argument_with_its_default(name):
+    signature = inspect.signature(getattr(kmip_data, name))
+    shared = {"root", "home", "transform", "columns", "build", "sample", "limit", "split_rule", "split_seed"}
+    assert shared | set(OPTIONS) <= set(signature.parameters)
+    assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
+    assert signature.parameters["build"].default is True
+    assert ("split" in signature.parameters) == (name != "CityNetwork")
+
+
+def test_a_subclass_of_ones_own_keeps_its_signature():
+    class Mine(kmip_data.S3DIS):
+        def __init__(self, level, **others):
+            super().__init__(**others)
+
+    assert list(inspect.signature(Mine).parameters) == ["level", "others"]
