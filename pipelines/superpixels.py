@@ -142,12 +142,6 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
             key_length=160,
         )
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write generated pictures with their masks."""
-        from kmip_data.pipelines.samples.pictures import write_sample
-
-        write_sample(folder, pictures=limit, seed=seed)
-
     def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
         _check_names(params)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from kmip_data.datasets.city_columns import Coordinates, city_inputs, input_name
 from kmip_data.datasets.points import feature_views
 from kmip_data.datasets.transforms import LocalDegreeProfile
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import canonical_json
+from kmip_data.files.digests import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.degree_profile import FIELDS
@@ -66,7 +65,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     """
     city = is_city(card)
     known = vocabulary(card) if city else None
-    digest = hashlib.sha256(canonical_json(card.key if known is None else known).encode()).hexdigest()[:12]
+    digest = json_digest(card.key if known is None else known)[:12]
     categories = digest if city else ""
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)

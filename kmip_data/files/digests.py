@@ -13,7 +13,7 @@ from kmip_data.files.errors import unreadable
 CHUNK = 2**20  #: bytes read at a time where a file is streamed
 
 
-def canonical_json(value: Mapping[str, Any]) -> str:
+def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -23,7 +23,7 @@ def readable_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def json_digest(value: Mapping[str, Any]) -> str:
+def json_digest(value: Any) -> str:
     """SHA-256 (hex) of a value as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
