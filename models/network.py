@@ -41,9 +41,12 @@ class GPSNetwork(nn.Module):
     ) -> None:
         super().__init__()
         dim = config.hidden_dim
-        self.node_encoder = _node_encoder(config, in_channels)
-        self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
         position, parts = POSITIONAL[config.positional], (config.local, config.attention)
+        encoder, beside = NODE_ENCODERS[config.node_encoder](in_channels, dim - position.width), None
+        if position.width:
+            beside = position.build(dim)
+        self.node_encoder = encoder if beside is None else WithPositional(encoder, beside)
+        self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
         # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
         self.edge_encoder.requires_grad_(self.reads_edges)
@@ -91,13 +94,6 @@ class InputBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, dim) to the same."""
         return nn.functional.normalize(self.norm(self.linear(x)).relu(), dim=1)
-
-
-def _node_encoder(config: ModelConfig, in_channels: int) -> nn.Module:
-    position, dim = POSITIONAL[config.positional], config.hidden_dim
-    encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - position.width)
-    beside = position.build(dim) if position.width else None
-    return encoder if beside is None else WithPositional(encoder, beside)
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:

@@ -22,9 +22,9 @@ class Row:
     what: str
     against: str
     ours: float
-    theirs: float | None
+    theirs: float | None = None
     unit: str
-    ratio: float | None
+    ratio: float | None = None
     spread: tuple[float, float] | None = None
     target: str = ""
     met: bool | None = None

@@ -121,7 +121,7 @@ class NeighborTable:
         return values.sum(1, dtype=_sum_dtype(values))
 
     @functools.cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TableRange]:
         """The nodes in a few parts, by the data alone, with the range that each one's sources lie in.
 
         For compiled kernels that sum at the sources: each part has sums of its own for that range, added
@@ -132,7 +132,7 @@ class NeighborTable:
         for count in (PARTS, PARTS_OF_ONE_GRAPH):
             ends = [len(table) * i // count for i in range(count + 1)]
             found = [
-                Part(a, b, int(table[a:b].min()), int(table[a:b].max()) + 1)
+                TableRange(a, b, int(table[a:b].min()), int(table[a:b].max()) + 1)
                 for a, b in itertools.pairwise(ends)
                 if a < b
             ]
@@ -148,7 +148,7 @@ class NeighborTable:
         return found
 
 
-class Part(NamedTuple):
+class TableRange(NamedTuple):
     """Nodes ``start`` to ``stop`` of a neighbour table, whose sources are all from ``low`` to ``high``."""
 
     start: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -28,10 +28,7 @@ def recomputed(
         with unchanged_statistics(), searches.replaying():
             yield
 
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return searches.recording(), again()
-
     result: tuple[Tensor, Tensor | None] = checkpoint(
-        layer, x, e, batch, use_reentrant=False, context_fn=contexts
+        layer, x, e, batch, use_reentrant=False, context_fn=lambda: (searches.recording(), again())
     )
     return result

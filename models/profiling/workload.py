@@ -96,11 +96,19 @@ class Source:
     """
 
     def __init__(self, shape: Shape, *, seed: int = 0) -> None:
-        check_data(shape.data)
+        kind, _, file = shape.data.partition(":")
+        if shape.data not in KINDS and not (kind == "trained" and file):
+            raise UsageError(
+                f"There are no data called {shape.data!r}.",
+                expected=", ".join([*KINDS, "trained:FILE"]),
+                found=shape.data,
+                left="nothing was measured",
+                next="kmip-data evaluate RUN --dump-qk FILE writes a file for trained:FILE",
+            )
         self._generator = torch.Generator().manual_seed(seed)
         self._trained: tuple[Tensor, Tensor, Tensor] | None = None
-        if shape.data.startswith("trained:"):
-            self._trained = _largest_graph(shape.data.removeprefix("trained:"))
+        if file:
+            self._trained = _largest_graph(file)
             queries, _, values = self._trained
             heads, _, d = queries.shape
             shape = replace(shape, heads=heads, d=d, value_dim=values.shape[2])
@@ -122,7 +130,7 @@ class Source:
         if self._trained is not None:
             if n > (self.largest or 0):
                 raise UsageError(
-                    f"{shape.data} has not that many rows.",
+                    f"{shape.data} does not have that many rows.",
                     expected=f"at most {self.largest}",
                     found=str(n),
                     next="a smaller --max-n, or dump a run on larger graphs",
@@ -147,19 +155,6 @@ class Source:
             which = torch.randint(CLUSTERS, rows.shape[:2], generator=self._generator)
             return centres[which] + NOISE * rows
         return rows
-
-
-def check_data(data: str) -> None:
-    """Raise :class:`UsageError` where ``data`` is none of the kinds."""
-    kind, _, file = data.partition(":")
-    if data not in KINDS and not (kind == "trained" and file):
-        raise UsageError(
-            f"There are no data called {data!r}.",
-            expected=", ".join([*KINDS, "trained:FILE"]),
-            found=data,
-            left="nothing was measured",
-            next="kmip-data evaluate RUN --dump-qk FILE writes a file for trained:FILE",
-        )
 
 
 def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, Floats, flat
-from kmip_data.models.layers.edges import NeighborTable, Part
+from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.reading import buffers
 from kmip_data.runtime.threads import for_ranges, num_threads
@@ -176,7 +176,7 @@ class _GatedEdges(torch.autograd.Function):
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
         buffers.keep_what_is_used()  # by all layers of a network; the next step wants it again
 
-        def work(jobs: list[tuple[Part, Tensor, Tensor]]) -> None:
+        def work(jobs: list[tuple[TableRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
                 outputs = _flat(rows, grad_target), part.low, _flat(*sums)
                 gate_kernels.differentiate(part.start, part.stop, *arguments, *outputs)

@@ -138,7 +138,7 @@ def test_trained_data_are_the_largest_graph_of_a_file(tmp_path):
     source = Source(Shape(data=f"trained:{tmp_path / 'qk'}"))
     assert (source.largest, source.shape.heads, source.shape.d) == (7, 2, 3)
     assert torch.equal(source.draw(5, CPU).keys, two.layers[0][1][:, 2:7])
-    with pytest.raises(UsageError, match="not that many rows"):
+    with pytest.raises(UsageError, match="not have that many rows"):
         source.draw(8, CPU)
 
 
