@@ -64,10 +64,11 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     UsageError
         The dataset has no such features.
     """
-    city = is_city(card)
-    known = vocabulary(card) if city else None
-    digest = hashlib.sha256(canonical_json(card.key if known is None else known).encode()).hexdigest()[:12]
-    categories = digest if city else ""
+    categories = ""
+    if city := is_city(card):
+        known = vocabulary(card)
+        text = canonical_json(card.key if known is None else known)
+        categories = hashlib.sha256(text.encode()).hexdigest()[:12]
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
     if city:
