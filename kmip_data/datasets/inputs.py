@@ -63,10 +63,10 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     UsageError
         The dataset has no such features.
     """
-    city = is_city(card)
-    known = vocabulary(card) if city else None
-    digest = json_digest(card.key if known is None else known)[:12]
-    categories = digest if city else ""
+    categories = ""
+    if city := is_city(card):
+        known = vocabulary(card)
+        categories = json_digest(card.key if known is None else known)[:12]
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
     if city:

@@ -190,22 +190,15 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     """Return the column of the targets; raise UsageError where something to learn from is missing."""
     card, schema = build.card, build.card.schema_
     labels = target_column(schema)
-    missing = [
-        what
-        for what, there in (
-            (
-                "node features x (--set data.features=degree-profile computes some from the edges)",
-                config.data.features == DEGREE_PROFILE or any(c.attribute == "x" for c in schema.columns),
-            ),
-            ("edges", schema.edges != "none"),
-            (
-                "targets y of nodes or graphs, or links",
-                labels is not None and labels.level in {"node", "graph"},
-            ),
-            ("a split", bool(card.splits)),
-        )
-        if not there
-    ]
+    computed = config.data.features == DEGREE_PROFILE
+    found = {
+        "node features x (--set data.features=degree-profile computes some from the edges)": computed
+        or any(column.attribute == "x" for column in schema.columns),
+        "edges": schema.edges != "none",
+        "targets y of nodes or graphs, or links": labels is not None and labels.level in {"node", "graph"},
+        "a split": bool(card.splits),
+    }
+    missing = [what for what, there in found.items() if not there]
     if missing or labels is None or len(labels.shape) > 1:
         raise UsageError(
             f"{card.dataset} is not data to train on.",

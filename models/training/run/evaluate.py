@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
+from kmip_data.format.card import remark
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
@@ -40,7 +41,11 @@ class Evaluation:
 
     run: Path
     result: RunResult  #: what the run itself wrote
-    build: Build
+    dataset: str
+    sample: bool
+    complete: bool | None
+    build: Path
+    build_key: str
     split: SplitUsed
     device: str
     metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
@@ -48,20 +53,19 @@ class Evaluation:
     @property
     def same(self) -> bool | None:
         """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if self.build.card.key != self.result.build_key or self.split.digests != self.result.split.digests:
+        if self.build_key != self.result.build_key or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        card = self.build.card
         return {
             "run": str(self.run),
-            "dataset": card.dataset,
-            "sample": card.sample,
-            "complete": card.complete,
-            "build": str(self.build.path),
-            "build_key": card.key,
+            "dataset": self.dataset,
+            "sample": self.sample,
+            "complete": self.complete,
+            "build": str(self.build),
+            "build_key": self.build_key,
             "split": self.split.model_dump(),
             "device": self.device,
             "best_epoch": self.result.best_epoch,
@@ -71,10 +75,11 @@ class Evaluation:
 
     def table(self) -> str:
         """Parts against metrics, and what was measured."""
-        card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        name = f"{self.dataset}{remark(self.sample, self.complete)}"
         lines = [
             metrics_table([self.metrics]),
-            f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}",
+            f"{name}, split {self.split.name}; weights of epoch {epoch}",
         ]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
@@ -115,13 +120,17 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data = opened.data
+    data, card = opened.data, opened.data.build.card
     with opened.working() as module:
         metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
     return Evaluation(
         run=opened.folder,
         result=opened.result,
-        build=data.build,
+        dataset=card.dataset,
+        sample=card.sample,
+        complete=card.complete,
+        build=data.build.path,
+        build_key=card.key,
         split=SplitUsed.of(data),
         device=opened.device.name,
         metrics=metrics,

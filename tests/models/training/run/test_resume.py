@@ -126,7 +126,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         stop_in(patch, epoch=epoch, where=where)
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     assert not (run / WEIGHTS).exists()
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
@@ -154,7 +154,7 @@ def test_a_run_folder_with_old_names_evaluates_and_resumes_to_the_same_weights(
         stop_in(patch, epoch=1, where="saved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     old = with_old_names(read_config(run / "config.toml"))
     assert 'local = "gated-gcn"' in old
     assert "attention]" not in old
@@ -208,7 +208,7 @@ def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
         stop_in(patch, epoch=0, where="unsaved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     assert len(read_history(run)) == 1
     assert not (run / LAST).exists()
     resume(run, home=home)
@@ -223,7 +223,7 @@ def test_metrics_of_an_epoch_that_was_not_saved_go_when_the_run_goes_on(
         stop_in(patch, epoch=2, where="unsaved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     assert len(read_history(run)) == 3
     with monkeypatch.context() as patch:
         stop_in(patch, epoch=2, where="batch")
@@ -307,7 +307,7 @@ def stepping(self, batch, batch_idx):
     return step(self, batch, batch_idx)
 
 checkpoint.write_file, module.TrainingModule.training_step = writing, stepping
-train.resume(next(home.runs.glob("*/*/*")), home=home, quiet=True)
+train.resume(next(home.runs.glob("*/*/[!.]*")), home=home, quiet=True)
 """
 
 
@@ -318,7 +318,7 @@ def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path,
         stop_in(patch, epoch=0, where="saved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     for when, epoch in (("half", 0), ("after", 1), ("batch", 1)):
         child = [sys.executable, "-c", DYING, str(home.root), when]
         one = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -336,7 +336,7 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
         stop_in(patch, epoch=0, where="saved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     canary = tmp_path / "canary"
 
     class Hostile:
@@ -377,7 +377,7 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
         stop_in(patch, epoch=0, where="saved")
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/*")
+    (run,) = home.runs.glob("*/*/[!.]*")
     shutil.rmtree(build.path)
     learnable_build(tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]})
     with pytest.raises(CheckFailed, match="not those that the run began with"):
