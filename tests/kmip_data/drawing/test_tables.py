@@ -12,6 +12,6 @@ def test_sizes_of_parts_add_up(tmp_path):
     build = write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4), parts=parts)
     sizes = tables_of(build)[0]
     assert [row[1] for row in sizes.rows] == ["all", "train", "val", "test"]
-    for column in (2, 3, 4):
-        whole, *of_parts = (row[column] for row in sizes.rows)
-        assert whole == sum(of_parts)
+    whole, *of_parts = (row[2] for row in sizes.rows)
+    assert whole == sum(of_parts) == 9
+    assert sizes.rows[0][3:5] == [build.card.counts["nodes"], build.card.counts["edges"]]
