@@ -114,13 +114,9 @@ def _of_city(build: Build) -> Iterator[Table]:
     """Eccentricity of each class, and the columns."""
     city = read_city_map(build)
     unit = f"[{city.unit}]"
-    yield Table(
-        ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"],
-        [
-            [c, count, *(f"{value:,.1f}" for value in spread)]
-            for c, count, *spread in class_eccentricity(city)
-        ],
-    )
+    header = ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"]
+    spreads = class_eccentricity(city)
+    yield Table(header, [[c, n, *(f"{value:,.1f}" for value in spread)] for c, n, *spread in spreads])
     yield Table(
         ["column", "least", "mean", "most", "deviation", "not zero"],
         [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
+from support.cli import kmip
 
 from kmip_data.builds.home import Build
 
@@ -38,3 +39,19 @@ def make_build(home: Path) -> Callable[..., Build]:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def home_of_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a finished sample of twelve S3DIS blocks, k = 4, two of them in the test part."""
+    folder = tmp_path_factory.mktemp("sample")
+    target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", folder)
+    outcome = kmip("build", *target, "--jobs", "1", "-q")
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+@pytest.fixture
+def sample(home_of_sample: Path) -> Path:
+    """The build folder itself."""
+    return next((home_of_sample / "built").glob("s3dis-sample-*"))

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -73,6 +73,7 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     packer = Packer()
     position = city.position.astype(np.float32)
     names = list(city.columns)
+    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
     header = {
         "facts": f"{counted(len(position), 'intersection')}, {counted(city.streets.shape[1], 'street')}; "
         f"{city.options}",
@@ -81,7 +82,7 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         "streets": packer.add(city.streets.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
         "columns": [
-            {"name": name, **packer.add_column(values)} for name, values in _columns(city, layers).items()
+            {"name": name, **packer.add_column(values)} for name, values in {**scales, **city.columns}.items()
         ],
         "sinusoids": {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": names[:2]},
         "ramp": ramp("viridis", 32),
@@ -97,11 +98,6 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _asset("page.html"))
     write_output(path, page.encode())
-
-
-def _columns(city: CityMap, layers: Sequence[Layer]) -> Mapping[str, NDArray[Any]]:
-    """The columns of the city, and the numbers of layers that are none of them."""
-    return {**{layer.name: layer.values for layer in layers if isinstance(layer, Scale)}, **city.columns}
 
 
 def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:

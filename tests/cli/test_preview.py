@@ -1,4 +1,4 @@
-"""``stats`` and ``preview``: tables and pictures, printed and saved."""
+"""``preview``: pictures, drawn and saved; what ``stats`` and ``preview`` may write."""
 
 from __future__ import annotations
 
@@ -8,45 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.drawing.views import positions
-from kmip_data.errors import UsageError
-
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
-
-
-@pytest.fixture(scope="module")
-def home_of_sample(tmp_path_factory):
-    """A home with a finished sample of twelve blocks, two of them in the test part."""
-    folder = tmp_path_factory.mktemp("sample")
-    outcome = kmip("build", *TARGET, folder, "--jobs", "1", "-q")
-    assert outcome.code == 0, outcome.err
-    return folder
-
-
-@pytest.fixture
-def sample(home_of_sample):
-    """The build folder itself."""
-    return next((home_of_sample / "built").glob("s3dis-sample-*"))
-
-
-def test_stats_prints_and_saves_the_same_table(home_of_sample, tmp_path):
-    outcome = kmip("stats", *TARGET, home_of_sample, "--output", tmp_path / "table.txt")
-    assert outcome.code == 0
-    saved = (tmp_path / "table.txt").read_text("utf-8")
-    assert outcome.out.startswith(saved.rstrip())
-    assert "sample: generated, not the real data" in saved
-    for fact in ("49,152", "196,608", "ceiling", "out-degree", "train"):
-        assert fact in saved
-
-
-def test_stats_json_adds_up(sample):
-    found = kmip("stats", sample, "--json").json
-    classes = found["statistics"]["classes"]
-    assert sum(classes["total"]) == found["counts"]["nodes"] == 12 * 4096
-    split = next(iter(found["splits"]))
-    parts = classes["splits"][split]
-    assert [sum(column) for column in zip(*parts.values(), strict=True)] == classes["total"]
-    assert Path(found["saved"]).is_file()
 
 
 def test_preview_png(home_of_sample):
@@ -115,31 +77,6 @@ def test_records_that_are_not_there_are_2(sample, records, found, tmp_path):
     assert not picture.exists()
 
 
-def test_more_records_than_a_picture_shows_are_2():
-    with pytest.raises(UsageError, match="does not name records") as caught:
-        positions("0..999999999", 10**18, "the build")
-    assert caught.value.parts["found"] == "more than 16 positions"
-
-
-def test_records_that_are_named_twice_are_drawn_once():
-    assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
-    assert positions("0..9,0..9,10", 12, "the build") == list(range(11))
-
-
-def test_stats_of_a_build_that_may_not_be_changed_are_printed(make_build):
-    build = make_build()
-    (build.path / "statistics.txt").mkdir()  # no file can take its name, whoever asks
-    outcome = kmip("stats", build.path)
-    assert outcome.code == 0
-    assert "edges/node" in outcome.out
-    assert "Saved" not in outcome.out
-    assert "Not saved" in outcome.err
-    assert "--output FILE" in outcome.err
-    assert kmip("stats", build.path, "--json").json["saved"] is None
-    asked = kmip("stats", build.path, "--output", build.path)
-    assert (asked.code, "edges/node" in asked.out) == (2, True)
-
-
 def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
     make_build, tmp_path, monkeypatch
 ):
@@ -191,12 +128,3 @@ def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
         outcome = kmip(command, sample, "--output", tmp_path / "no" / "file")
         assert outcome.code == 2
         assert "cannot be written" in outcome.err
-
-
-def test_a_repeated_parameter_finds_its_build(home):
-    """Cards keep lists, the line gives tuples, and names of categories in any case."""
-    line = ("shapenet-part", "--sample", "--limit", "2", "--category", "airplane")
-    assert kmip("build", *line, "--jobs", "1", "-q").code == 0
-    outcome = kmip("stats", *line)
-    assert outcome.code == 0, outcome.err
-    assert "Airplane/0" in outcome.out

@@ -1,0 +1,40 @@
+"""``completion``: scripts for each shell, and what they complete."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from support.cli import kmip, kmip_process
+
+from kmip_data.cli.main import COMMANDS, COMPLETE
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_is_valid_shell(shell, tmp_path):
+    outcome = kmip("completion", shell)
+    assert outcome.code == 0
+    assert COMPLETE in outcome.out
+    program = shutil.which(shell)
+    if program is not None:
+        script = tmp_path / "script"
+        script.write_text(outcome.out)
+        subprocess.run([program, "-n", str(script)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("kmip-data ", set(COMMANDS)),
+        ("kmip-data build s", {"s3dis", "shapenet-part"}),
+        ("kmip-data train --dataset sh", {"shapenet-part"}),
+        ("kmip-data build s3dis --te", {"--test-area"}),
+    ],
+)
+def test_completions(words, expected):
+    outcome = kmip_process(
+        **{COMPLETE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    )
+    found = {line.partition(",")[2] for line in outcome.out.splitlines()}
+    assert expected <= found

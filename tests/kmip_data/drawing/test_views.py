@@ -1,0 +1,43 @@
+"""What a build is drawn as, and which records a view shows."""
+
+from __future__ import annotations
+
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+from kmip_data.drawing.views import positions, view_of
+from kmip_data.errors import UsageError
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Nine records, the last two in the test part."""
+    parts = {"train": range(7), "val": [], "test": [7, 8]}
+    return write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4), parts=parts)
+
+
+def test_three_records_of_a_part_by_their_place_in_the_build(build):
+    assert [record["position"] for record in view_of(build).facts["records"]] == [1, 4, 7]
+    assert [record["position"] for record in view_of(build, part="test").facts["records"]] == [7, 8]
+
+
+def test_a_run_is_drawn_on_a_city_alone_before_it_is_asked(build):
+    with pytest.raises(UsageError, match="not a city"):
+        view_of(build, predict=lambda: pytest.fail("asked"))
+
+
+def test_a_picture_or_a_page_is_drawn(build, tmp_path):
+    for html, found in ((False, b"\x89PNG"), (True, b"Plotly.newPlot")):
+        view_of(build, records="0").draw(tmp_path / "p", html=html)
+        assert found in (tmp_path / "p").read_bytes()
+
+
+def test_more_records_than_a_picture_shows_are_2():
+    with pytest.raises(UsageError, match="does not name records") as caught:
+        positions("0..999999999", 10**18, "the build")
+    assert caught.value.parts["found"] == "more than 16 positions"
+
+
+def test_records_that_are_named_twice_are_drawn_once():
+    assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
+    assert positions("0..9,0..9,10", 12, "the build") == list(range(11))
