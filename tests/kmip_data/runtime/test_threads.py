@@ -68,7 +68,7 @@ def test_many_threads_share_one_pool(monkeypatch):
 
 def test_a_child_forked_from_a_busy_pool_has_its_own():
     code = (
-        "import os; from kmip_data import threads; threads.set_num_threads(2)\n"
+        "import os; from kmip_data.runtime import threads; threads.set_num_threads(2)\n"
         "threads._lock.acquire(); threads._here.busy = True\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
