@@ -364,7 +364,7 @@ def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
         (["--images", "IMAGES"], "--masks is missing"),
         (["--images", "nowhere", "--masks", "MASKS"], "There is no folder"),
         (["--images", "EMPTY", "--masks", "MASKS"], "no file that can be used"),
-        (["--images", "IMAGES", "--masks", "MASKS", "--class-name", "sky"], "not one name a class"),
+        (["--images", "IMAGES", "--masks", "MASKS", "--class-name", "sky"], "not one name per class"),
         (["--images", "IMAGES", "--masks", "MASKS", "--archive", "x"], "a name of its own"),
         (["--images", "IMAGES", "--masks", "MASKS", "--palette", "nowhere"], "There is no file"),
     ],
