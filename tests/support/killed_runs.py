@@ -91,7 +91,7 @@ class _Counter:
 
     def wrapped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            path = self.changed(name, arguments)
+            path = self.changed(name, arguments, options)
             if path is None:
                 return function(*arguments, **options)
             self.seen += 1
@@ -115,7 +115,7 @@ class _Counter:
 
         return call
 
-    def changed(self, name: str, arguments: tuple[Any, ...]) -> str | None:
+    def changed(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str | None:
         """Path of the file that is changed, if it is one that counts."""
         if name == "open" and not arguments[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
             return None
@@ -125,7 +125,9 @@ class _Counter:
                 target = Path(f"/proc/self/fd/{target}").readlink()
             except OSError:
                 return None
-        path = str(Path(target).absolute())
+        inside = options.get("dst_dir_fd", options.get("dir_fd"))  # a name inside an open folder
+        base = Path.cwd() if inside is None else Path(f"/proc/self/fd/{inside}").readlink()
+        path = str(base / target)
         return path if path.startswith(self.folder) else None
 
 
