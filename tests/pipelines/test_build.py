@@ -304,7 +304,7 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
 def test_repair_says_when_the_new_shard_is_another(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     build = toy.build()
     card = read_card(build.path)
-    card.shards[1].sha256 = "0" * 64
+    vars(card.shards[1])["sha256"] = "0" * 64
     (build.path / "card.json").write_text(card.to_json())
     with pytest.raises(CheckFailed, match="not to the digest on the card"):
         repair_build(build.path, home=toy.home)
