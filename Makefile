@@ -51,6 +51,7 @@ bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in o
 lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/support/structure.py
 	rm -rf $(TYPED) && $(BIN)/python setup.py -q build --build-base build/typed-base --build-lib $(TYPED) >/dev/null
 	cd $(TYPED) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p kmip_data
 	cd $(TYPED) && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
 LINES, MODULES, FUNCTION = 400, 15, 60
+ONE_FILE_EACH = {"cli"}  #: a command is a file: as many as there are
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -96,7 +97,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
                 yield f"{place}: imports {other}, which is its folder's own"
     for folder in sorted({path.parent for path in known.values()}):
         count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
-        if count > MODULES:
+        if count > MODULES and folder.name not in ONE_FILE_EACH:
             yield f"{folder.relative_to(root)}: {count} modules, at most {MODULES}"
     for group in circles(graph):
         yield f"a circle of imports: {', '.join(group)}"
