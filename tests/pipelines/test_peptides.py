@@ -123,7 +123,7 @@ def struct_targets(folder, part=None):
     with gzip.open(folder / table.table, "rt") as file:
         names, *lines = (line.rstrip("\n").split(",") for line in file)
     values = np.array([[float(line[names.index(name)]) for name in TARGETS] for line in lines])
-    lists = pickle.loads((folder / table.lists).read_bytes())
+    lists = pickle.loads((folder / table.lists["upstream"]).read_bytes())
     return values, lists
 
 
