@@ -39,6 +39,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     return found
 
 
+# Long: a card has this many fields.
 def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
     import hashlib

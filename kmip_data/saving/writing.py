@@ -20,6 +20,7 @@ from kmip_data.saving.plain import PlainGraph
 from kmip_data.saving.survey import Survey, to_record
 
 
+# Long: a card has this many fields.
 def write_build(
     folder: Path,
     graphs: Iterable[PlainGraph],

@@ -193,6 +193,7 @@ def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
     return ends
 
 
+# Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int) -> None:
     """Relax ``value`` (found · lanes) until nothing changes, from 0 at each lane's own node.

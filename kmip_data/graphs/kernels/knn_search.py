@@ -51,6 +51,7 @@ class Seeds(NamedTuple):
     number: I64  #: (k + 1,), original index of each
 
 
+# Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def search(tree: Tree, table: I32, start: int, stop: int) -> None:
     """Fill the rows of ``table`` (n, k) that belong to the points of the leaves ``start`` to ``stop``."""

@@ -60,6 +60,7 @@ def run(problem: SearchProblem, attend: Attend | None = None) -> tuple[Tensor, .
         return _run(problem, attend)
 
 
+# Long: one launch after the other, each with the sizes of the one before.
 def _run(problem: SearchProblem, attend: Attend | None) -> tuple[Tensor, ...]:
     heads, count, dim = problem.queries.shape
     keys, device = problem.keys.shape[1], problem.device

@@ -25,6 +25,7 @@ def _centred(
     return tl.where(valid[:, None], x.to(tl.float64) - middle[None, :], 0.0)
 
 
+# Long: a kernel is one function.
 @triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
 def pack_keys(
     keys: tl.tensor,

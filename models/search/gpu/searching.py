@@ -87,6 +87,7 @@ def _gaps(
 _SIZES = ["query_count", "key_count", "query_tiles", "key_tiles", "k"]
 
 
+# Long: a kernel is one function.
 @triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
 def search_tiles(
     queries: tl.tensor,
