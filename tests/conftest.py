@@ -18,7 +18,7 @@ os.environ.setdefault(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``make check`` has this."""
-    parser.addoption("--core", action="store_true", help="of each test run the first case alone")
+    parser.addoption("--core", action="store_true", help="run the first case of the first tests of each file")
 
 
 def pytest_configure(config: pytest.Config) -> None:

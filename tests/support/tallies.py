@@ -10,7 +10,8 @@ import pytest
 
 TORTURE = "torture"  #: the name under which a report carries ``(kind, number)``
 LEFT_OUT = "left_out"  #: the name under which an xdist worker hands over what it deselected
-CASES = "further cases of one test"
+CASES = "further tests and cases of a file"
+CORE = 4  #: tests of a file that the core has
 #: Tests that a target leaves out, and the target that has them.
 TARGETS = {"torture": "make torture", "slow": "make test", CASES: "make test"}
 
@@ -39,11 +40,16 @@ class Tallies:
 
     @pytest.hookimpl(trylast=True)  # of what markers have left
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """With ``--core`` keep the first case of each test."""
+        """With ``--core`` keep the first case of the first tests of each file."""
         if config.getoption("--core"):
             first: dict[str, pytest.Item] = {}
+            tests_of: Counter[str] = Counter()
             for item in items:
-                first.setdefault(item.nodeid.partition("[")[0], item)
+                test = item.nodeid.partition("[")[0]
+                file = test.partition("::")[0]
+                if test not in first and tests_of[file] < CORE:
+                    first[test] = item
+                    tests_of[file] += 1
             kept = set(first.values())
             further = [item for item in items if item not in kept]
             self.left_out[CASES] = len(further)
