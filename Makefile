@@ -28,7 +28,7 @@ venv: $(STAMP)  ## make .venv with everything installed, editable
 demo: $(STAMP)  ## a real city to a trained model, offline, in a few minutes
 	$(BIN)/kmip-data demo
 
-check: $(STAMP)  ## the core of the tests, in two minutes: the first of each file that are not slow
+check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each file that are not slow
 	$(TEST) -m 'not torture and not slow' --core
 
 test: $(STAMP)  ## all tests but mass fault injection

@@ -11,7 +11,7 @@ import pytest
 TORTURE = "torture"  #: the name under which a report carries ``(kind, number)``
 LEFT_OUT = "left_out"  #: the name under which an xdist worker hands over what it deselected
 CASES = "further tests and cases of a file"
-CORE = 3  #: tests of a file that the core has
+CORE = 2  #: tests of a file that the core has
 #: Tests that a target leaves out, and the target that has them.
 TARGETS = {"torture": "make torture", "slow": "make test", CASES: "make test"}
 
