@@ -64,7 +64,7 @@ class CityNetwork(BuiltDataset):
     >>> london = CityNetwork("london")[0]  # doctest: +SKIP
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         name: str,
         *,

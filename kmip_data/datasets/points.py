@@ -96,7 +96,7 @@ class S3DIS(BuiltDataset):
 
     _name = "s3dis"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         root: Folder | None = None,
         *,

@@ -25,7 +25,7 @@ from kmip_data.saving.survey import Survey
 from kmip_data.saving.writing import write_build
 
 
-def save(
+def save(  # noqa: PLR0913 -- options, by keyword
     dataset: TorchDataset[Any] | Iterable[Data] | Data,
     folder: str | os.PathLike[str],
     *,

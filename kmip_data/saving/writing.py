@@ -21,7 +21,7 @@ from kmip_data.saving.survey import Survey, to_record
 
 
 # Long: a card has this many fields.
-def write_build(
+def write_build(  # noqa: PLR0913 -- to become one object
     folder: Path,
     graphs: Iterable[PlainGraph],
     survey: Survey,

@@ -18,7 +18,7 @@ from kmip_data.models.search.problem import check_ptr
 Pointers = Tensor | Sequence[int]
 
 
-def kmip_attention(
+def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -79,7 +79,7 @@ class Attended(NamedTuple):
     indices: Tensor  #: (H, N, k) int64 rows of the keys; −1: none
 
 
-def attend_to_best(
+def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -183,7 +183,7 @@ class KMIPAttention(nn.Module):
         (:func:`set_training_k`).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         dim: int,
         *,

@@ -27,7 +27,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         Search backend.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         embed_dim: int,
         num_heads: int,

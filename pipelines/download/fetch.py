@@ -51,7 +51,7 @@ def archive_hint(dataset: str, anchor: str | None, command: str) -> str:
     return f"kmip-data {command} {dataset} --archive PATH   (PATH: a zip, a tar or a folder{holds})"
 
 
-def fetch_source(
+def fetch_source(  # noqa: PLR0913 -- to become one object
     source: Source,
     target: Path,
     *,

@@ -143,7 +143,7 @@ def write_split(
     return entry, classes
 
 
-def finish_build(
+def finish_build(  # noqa: PLR0913 -- to become one object
     pipeline: Pipeline[Any, Any],
     params: Params,
     split_params: Sequence[SplitParams],

@@ -24,7 +24,7 @@ from kmip_data.pipelines.raw.samples import obtain_sample
 from kmip_data.wording import counted
 
 
-def obtain_raw(
+def obtain_raw(  # noqa: PLR0913 -- to become one object
     manifest: Manifest,
     pipeline: Pipeline[Any, Any],
     home: Home,
