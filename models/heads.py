@@ -86,7 +86,7 @@ class LinkHead(NodeHead):
         x = super().forward(x)
         ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
         with torch.autocast(x.device.type, enabled=False):  # half precision has too few scores to rank by
-            ends = ends.float()
+            ends = ends.to(_at_least_single(ends.dtype))
             return ends @ ends.mT
 
 
@@ -96,12 +96,17 @@ def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     out = x.new_zeros(batch.num_graphs, x.shape[1])
     if pooling == "max":
         return out.scatter_reduce(0, index, x, "amax", include_self=False)
-    # float32 whatever the precision: a sum of thousands of half-precision numbers is none.
-    total = out.float().index_add(0, batch.graph, x.float())
+    # At least float32: a sum of thousands of half-precision numbers is none.
+    work = _at_least_single(x.dtype)
+    total = out.to(work).index_add(0, batch.graph, x.to(work))
     if pooling == "mean":
         count = torch.as_tensor(batch.ptr).diff().clamp_min(1).to(x.device)
         total = total / count[:, None]
     return total.to(x.dtype)
+
+
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead, "link": LinkHead}

@@ -165,6 +165,8 @@ def _backward_queries(
         for slot in range(k):
             # A missing key has no weight, hence no gradient.
             slope = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
+            if weights[head, row, slot] == 1:
+                slope = nothing  # the only key: what is left is rounding
             grad_scores[head, row, slot] = slope
             key = indices[head, row, slot]
             if key >= 0:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kmip_data.models.attention.gathered import has_tangent
 from kmip_data.models.search.backends import triton
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.registry import choose
@@ -20,7 +21,7 @@ def fuses(queries: Tensor, keys: Tensor, values: Tensor, backend: str = "auto") 
     """Whether the fused kernel can take this call: no gradient wanted, and ``triton`` may be chosen."""
     if torch.compiler.is_compiling():
         return False  # the two steps are operators that a compiled model keeps whole
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values)):
+    if has_tangent(queries, keys, values) or torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values)):
         return False
     return (
         values.ndim == 3

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
@@ -58,6 +59,29 @@ def backward(
         query = flat_queries[part]
         grad_keys.index_add_(0, chosen, (grad_score[:, :, None] * query[:, None]).flatten(0, 1))
     return grad_queries.view_as(queries), grad_keys.view_as(keys), grad_values.view_as(values)
+
+
+def differentiable(
+    queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, keep: Tensor | None, scale: float
+) -> Tensor:
+    """Attend as :func:`forward` does, with scores of its own, in operations that know all derivatives.
+
+    It holds the gathered rows, (H, N, k, d), all at once.
+    """
+    heads = torch.arange(len(indices), device=indices.device)[:, None, None]
+    missing, rows = indices < 0, indices.clamp_min(0).long()
+    scores = (queries[:, :, None] * keys[heads, rows]).sum(-1) * scale
+    # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
+    silent = missing & ~missing.all(-1, keepdim=True)
+    weights = scores.masked_fill(silent, -torch.inf).softmax(-1).masked_fill(missing, 0)
+    return ((weights if keep is None else weights * keep)[..., None] * values[heads, rows]).sum(2)
+
+
+def has_tangent(*tensors: Tensor) -> bool:
+    """Whether forward-mode differentiation follows one of them (``torch.func.jvp``)."""
+    if torch.compiler.is_compiling():
+        return False
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def _flat_rows(indices: Tensor, keys: int) -> Tensor:

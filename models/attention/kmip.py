@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention, fuses
+from kmip_data.models.attention.gathered import differentiable, has_tangent
 from kmip_data.models.attention.operators import attend, search
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
@@ -32,8 +33,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable once in queries, keys and values, through the chosen pairs only. For the backward
-    pass it keeps, besides its operands, a weight and an index of each chosen pair; on the CPU gradients
+    Differentiable in queries, keys and values through the chosen pairs only, backward once and forward
+    (``torch.func.jvp``, which holds (H, N, k, d) gathered rows). For the backward pass it keeps, besides its operands, a weight and an index of each chosen pair; on the CPU gradients
     have the same bits for any number of threads, on CUDA under
     ``torch.use_deterministic_algorithms(True)``.
 
@@ -121,6 +122,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     small = indices.to(torch.int32) if keys.shape[1] < 2**31 else indices
     scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
     out, weights = attend(queries, keys, values, scores, small, scale, keep, kept_scale)
+    if has_tangent(queries, keys, values):  # forward mode: a custom operator has no such rule
+        out = differentiable(queries, keys, values, indices, keep, scale) * kept_scale
     return Attended(out, weights, indices)
 
 

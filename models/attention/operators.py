@@ -141,6 +141,18 @@ def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
 attend.register_autograd(_differentiate, setup_context=_save)
 
 
+def _refuse_second_derivative(*_: Any) -> Any:
+    raise UsageError(
+        "k-MIP attention has no second derivative",
+        expected="one backward pass, or torch.func.jvp",
+        found="a backward pass through its gradient (create_graph=True)",
+        next="take gradients of the softmax over the pairs that topk_inner_product gives",
+    )
+
+
+attend_backward.register_autograd(_refuse_second_derivative)
+
+
 def _refuse_vmap(*_: Any) -> Any:
     raise UsageError(
         "torch.func.vmap cannot run k-MIP attention",

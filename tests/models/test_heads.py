@@ -64,3 +64,11 @@ def test_a_graph_without_nodes_is_pooled_to_zero(pooling) -> None:
     graphs = torch.tensor([0] * 3 + [2] * 4)
     batch = read_batch(Data(x=X, edge_index=edges, ptr=torch.tensor([0, 3, 3, 7]), batch=graphs))
     assert (pool_graphs(X, batch, pooling)[1] == 0).all()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "sum"])
+def test_double_precision_is_kept(pooling) -> None:
+    x = torch.linspace(1, 2, 35, dtype=torch.float64).reshape(7, 5) / 3
+    batch = read_batch(Data(x=x, edge_index=torch.zeros(2, 0, dtype=torch.int64)))
+    pool = {"mean": x.mean, "max": x.amax, "sum": x.sum}[pooling]
+    torch.testing.assert_close(pool_graphs(x, batch, pooling)[0], pool(0), rtol=0, atol=1e-14)

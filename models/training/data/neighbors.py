@@ -98,9 +98,12 @@ class NeighborBatches:
     ) -> Data:
         graph = self._graph
         rows, columns = torch.from_numpy(nodes), torch.from_numpy(edges)
-        values: dict[str, Any] = {"x": graph.x[rows], "y": graph.y[rows]}
+        values: dict[str, Any] = {}
+        for name, value in graph.to_dict().items():  # what encodings add, too
+            if graph.is_node_attr(name):
+                values[name] = value[rows]
+            elif graph.is_edge_attr(name) and name != "edge_index":
+                values[name] = value[columns]
         values["edge_index"] = torch.from_numpy(place)[graph.edge_index[:, columns]]
-        if graph.edge_attr is not None:
-            values["edge_attr"] = graph.edge_attr[columns]
         values["train_mask"] = torch.arange(len(nodes)) < seeds
         return Data(**values, n_id=rows)

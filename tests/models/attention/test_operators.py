@@ -97,6 +97,38 @@ def test_vmap_is_refused() -> None:
     assert "ptr" in str(caught.value)
 
 
+@pytest.mark.parametrize("repeat", [False, True])
+def test_forward_mode_equals_backward_mode(repeat: bool) -> None:
+    """<J t, c> = <t, Jᵀ c>, also where rows have fewer keys than k or none."""
+    g = torch.Generator().manual_seed(0)
+    operands = [torch.randn(2, 9, width, dtype=torch.float64, generator=g) for width in (4, 4, 3)]
+    tangents = [torch.randn(x.shape, dtype=torch.float64, generator=g) for x in operands]
+    cotangent = torch.randn(2, 9, 3, dtype=torch.float64, generator=g)
+
+    def call(*rows: torch.Tensor) -> torch.Tensor:
+        ptr = {"query_ptr": [0, 2, 2, 7, 9], "key_ptr": [0, 2, 2, 9, 9]}
+        return kmip_attention(*rows, 3, repeat_first_key=repeat, **ptr)
+
+    out, forward = torch.func.jvp(call, tuple(operands), tuple(tangents))
+    torch.testing.assert_close(out, call(*operands), rtol=0, atol=1e-14)
+    grads = torch.autograd.grad(call(*(x.requires_grad_() for x in operands)), operands, cotangent)
+    backward = sum((t * grad).sum() for t, grad in zip(tangents, grads, strict=True))
+    assert forward.abs().sum() > 1
+    torch.testing.assert_close((forward * cotangent).sum(), backward)
+
+
+@pytest.mark.parametrize("where", [cpu_kernels, gathered])
+def test_one_key_has_no_gradient_in_queries_and_keys(where, monkeypatch) -> None:
+    """Its weight is 1 whatever the score: exactly 0, not what rounding leaves."""
+    monkeypatch.setattr(operators, "_compiled", lambda _: where is cpu_kernels)
+    for k, ptr in ((1, [0, 40]), (5, list(range(41)))):
+        q, key, v = (torch.randn(2, 40, width, requires_grad=True) for width in (4, 4, 7))
+        kmip_attention(q, key, v, k, ptr).square().sum().backward()
+        assert not q.grad.any()
+        assert not key.grad.any()
+        assert v.grad.any()
+
+
 def test_errors_pass_through_a_compiled_graph() -> None:
     call = torch.compile(kmip_attention, fullgraph=True, backend="eager")
     bad = torch.full((1, 4, 3), torch.nan)
@@ -109,5 +141,5 @@ def test_no_second_derivative() -> None:
     q.requires_grad_()
     out, _ = operators.attend(q, key, v, scores, indices, 0.6, None, 1.0)
     (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(UsageError, match="no second derivative"):
         grad.sum().backward()

@@ -182,6 +182,20 @@ def test_sampled_neighbourhoods(build, tmp_path):
     assert len(reached) == everything.num_nodes
 
 
+@pytest.mark.parametrize("positional", ["rwse", "lappe"])
+def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, positional):
+    """Whatever has a row for each node is cut with the nodes, and the network reads it."""
+    changed = {"positional": positional, "hidden_dim": 40, "layers": 1}
+    config = config_of(build, model=changed, training={"neighbors": [2], "batch_size": 20, "epochs": 1})
+    data = open_data(config, home=Home(tmp_path))
+    batch = next(iter(data.batches(lambda: 0)))
+    added = [name for name in data.graph.keys() if data.graph.is_node_attr(name)]  # noqa: SIM118
+    assert len(added) > 5
+    for name in set(added) - {"train_mask"}:
+        assert torch.equal(batch[name], data.graph[name][batch.n_id])
+    assert train(config, home=Home(tmp_path), quiet=True).results
+
+
 def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda _: 2**16)
     with pytest.raises(OutOfResources) as caught:
