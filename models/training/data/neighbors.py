@@ -98,8 +98,8 @@ class NeighborBatches:
     ) -> Data:
         graph = self._graph
         rows, columns = torch.from_numpy(nodes), torch.from_numpy(edges)
-        values: dict[str, Any] = {}
-        for name, value in graph.to_dict().items():  # what encodings add, too
+        values: dict[str, Any] = graph.to_dict()  # what encodings add, too
+        for name, value in values.items():
             if graph.is_node_attr(name):
                 values[name] = value[rows]
             elif graph.is_edge_attr(name) and name != "edge_index":
