@@ -21,11 +21,8 @@ def fuses(queries: Tensor, keys: Tensor, values: Tensor, backend: str = "auto") 
     """Whether the fused kernel can take this call: no gradient wanted, and ``triton`` may be chosen."""
     if torch.compiler.is_compiling():
         return False  # the two steps are operators that a compiled model keeps whole
-    if (
-        has_tangent(queries, keys, values)
-        or torch.is_grad_enabled()
-        and any(x.requires_grad for x in (queries, keys, values))
-    ):
+    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
+    if graded or has_tangent(queries, keys, values):
         return False
     return (
         values.ndim == 3

@@ -33,10 +33,10 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only, backward once and forward
-    (``torch.func.jvp``, which holds (H, N, k, d) gathered rows). For the backward pass it keeps, besides its operands, a weight and an index of each chosen pair; on the CPU gradients
-    have the same bits for any number of threads, on CUDA under
-    ``torch.use_deterministic_algorithms(True)``.
+    Differentiable in queries, keys and values through the chosen pairs only: backward once, and forward
+    (``torch.func.jvp``, which holds the (H, N, k, d) gathered rows). For the backward pass it keeps,
+    besides its operands, a weight and an index of each chosen pair; on the CPU gradients have the same
+    bits for any number of threads, on CUDA under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
