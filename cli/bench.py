@@ -158,7 +158,7 @@ def quantity(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "s" and value < 1:
-        return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
+        return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
     space = " " if unit not in ("", "×") else ""
     return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + space + unit
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.drawing.pictures import write_png
-from kmip_data.models.profiling.breakdown import STAGES
-from kmip_data.models.profiling.cells import Cell, growth_exponent
-from kmip_data.models.profiling.published import SETTINGS, Published
+from kmip_data.models.profiling.measuring import STAGES
+from kmip_data.models.profiling.results import SETTINGS, Cell, Published, growth_exponent
 
 GREY = "#999999"
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}

@@ -14,9 +14,8 @@ import warnings
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from kmip_data.models.profiling.cells import Cell, Status
-from kmip_data.models.profiling.measuring import Measurer, Protocol
-from kmip_data.models.profiling.published import Setting
+from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
+from kmip_data.models.profiling.results import Cell, Setting, Status
 from kmip_data.models.profiling.workload import Shape, Source
 
 ROOM = 2**30  #: bytes of address space that threads and compiled code may take beside the limit
@@ -34,21 +33,21 @@ def main() -> None:
             connection.send(_answer(measurer, *connection.recv()))
 
 
-def _measurer(shape: Shape, protocol: Protocol, device: str, threads: int) -> Measurer:
+def _measurer(shape: Shape, protocol: Protocol) -> Measurer:
     import torch
 
     from kmip_data.runtime.threads import set_num_threads
 
-    set_num_threads(threads)
-    torch.set_num_threads(threads)
+    set_num_threads(protocol.threads)
+    torch.set_num_threads(protocol.threads)
     with contextlib.suppress(ImportError):
         import faiss
 
-        faiss.omp_set_num_threads(threads)
+        faiss.omp_set_num_threads(protocol.threads)
     source = Source(shape)
     if protocol.memory_limit is not None:
-        _limit_memory(protocol.memory_limit, device)
-    return Measurer(source, protocol, torch.device(device))
+        _limit_memory(protocol.memory_limit, protocol.device)
+    return Measurer(source, protocol)
 
 
 def _answer(
@@ -56,7 +55,6 @@ def _answer(
 ) -> Cell | dict[str, float]:
     """The cell, or the seconds of each stage; a cell that says why where there are none."""
     from kmip_data.errors import KmipDataError
-    from kmip_data.models.profiling.breakdown import stages
     from kmip_data.models.profiling.methods import get_method
     from kmip_data.runtime.memory_errors import is_out_of_memory
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.train import configuration, seed_list
+from kmip_data.cli.shared.options import number_list
+from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 
 QUICK = [
@@ -127,15 +128,12 @@ def test_options_reach_the_configuration():
     assert config.training.precision == "bf16-mixed"
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("0..3", [0, 1, 2, 3]), ("5,0..1,5", [5, 0, 1])])
-def test_seed_list(text, numbers):
-    assert seed_list(text) == numbers
+@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("0..2", [0, 1, 2]), ("5,0..1,5", [5, 0, 1, 5])])
+def test_number_list(text, numbers):
+    assert number_list("--seeds", text) == numbers
 
 
-@pytest.mark.parametrize("text", ["", "x", "1..", "..1", "3..1", "-1", "1,,2"])
-def test_seed_list_of_something_else(text):
-    if text == "1..":
-        assert seed_list(text) == [1]
-        return
+@pytest.mark.parametrize("text", ["", "x", "1..", "..1", "3..1", "-1", "1,,2", "0..10000"])
+def test_number_list_of_something_else(text):
     with pytest.raises(UsageError):
-        seed_list(text)
+        number_list("--seeds", text)

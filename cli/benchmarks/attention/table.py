@@ -12,9 +12,9 @@ from torch import Tensor
 
 from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.models.attention.kmip import kmip_attention
-from kmip_data.models.profiling.cells import growth_exponent
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.methods import get_method
+from kmip_data.models.profiling.results import growth_exponent
 from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
@@ -207,9 +207,8 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
         ["auto"],
         [sizes.nodes],
         shape=Shape(),
-        protocol=Protocol(repeats=1),
+        protocol=Protocol(threads=threads or available_cores(), repeats=1),
         settings=["training"],
-        threads=threads or available_cores(),
     )[0]
     each = (cell.peak_bytes or 0) / sizes.nodes
     return Row(
