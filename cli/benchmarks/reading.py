@@ -61,12 +61,9 @@ def in_memory(items: list[Data]) -> InMemoryDataset:
     """Return PyTorch Geometric's dataset that holds the same items in memory."""
     from torch_geometric.data import InMemoryDataset
 
-    class Memory(InMemoryDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
-        def __init__(self) -> None:
-            super().__init__(None)
-            self.data, self.slices = self.collate(items)
-
-    return Memory()
+    dataset = InMemoryDataset()
+    dataset.data, dataset.slices = dataset.collate(items)
+    return dataset
 
 
 def random_access(

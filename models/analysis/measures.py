@@ -136,7 +136,7 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
     step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))
     for head in range(queries.shape[0]):
         every = keys[head].double().mT
-        for some in queries[head].split(step):
+        for some in torch.split(queries[head], step):
             yield head, some.double() @ every / math.sqrt(queries.shape[2])
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -56,7 +57,7 @@ class Measurer:
 
     def __init__(self, source: Source, protocol: Protocol) -> None:
         self.source, self.protocol, self.device = source, protocol, torch.device(protocol.device)
-        self._base = _resident_bytes()
+        self._base: int = psutil.Process().memory_info().rss
         self.source.reseed(protocol.seed)
 
     def cell(self, method: Method, setting: Setting, n: int) -> Cell:
@@ -216,16 +217,14 @@ class _Peak:
             Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now what is resident
         except OSError:
             return
-        self._base = _resident_bytes() - sum(tensor.nbytes for tensor in work.tensors)
+        self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in work.tensors)
 
     def stop(self) -> None:
         """Read the peak."""
         if self._device.type == "cuda":
             self.bytes = int(torch.cuda.max_memory_allocated(self._device))
         elif self._base >= 0:
-            status = Path("/proc/self/status").read_text("ascii", errors="replace")
-            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-            self.bytes = max(0, peak - self._base)
+            self.bytes = max(0, peak_host_memory() - self._base)
 
 
 def _give_free_memory_back() -> None:
@@ -235,9 +234,3 @@ def _give_free_memory_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
-
-
-def _resident_bytes() -> int:
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)

@@ -6,8 +6,8 @@ import functools
 import math
 import statistics
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ class Cell:
         Share of the exact k best keys that an approximate search found.
     published
         By the published protocol: figures are means, not medians.
+    stages
+        Seconds of each stage, where these were asked for instead of the times.
     """
 
     method: str
@@ -47,6 +49,7 @@ class Cell:
     recall: float | None = None
     note: str = ""
     published: bool = False
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def totals(self) -> list[float]:

@@ -29,6 +29,7 @@ def sweep(
     shape: Shape,
     protocol: Protocol,
     settings: Sequence[Setting] = SETTINGS,
+    by_stage: bool = False,
     tell: Callable[[Cell], None] | None = None,
 ) -> list[Cell]:
     """Measure every method in every setting at every size, small sizes first.
@@ -42,6 +43,8 @@ def sweep(
         Names; see :func:`kmip_data.models.profiling.methods.method_names`.
     sizes
         Numbers of nodes.
+    by_stage
+        Instead of the times, those of the stages of a training step.
     tell
         Is told of each cell when it is done.
 
@@ -62,40 +65,13 @@ def sweep(
                 elif (last := ended.get(setting)) is not None:
                     cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
                 else:
-                    answer = worker.ask(name, setting, n)
-                    assert isinstance(answer, Cell)
-                    cell = answer
+                    cell = worker.ask(name, setting, n, by_stage)
                     if cell.status in {"oom", "time"}:
                         ended[setting] = cell
                 cells.append(cell)
                 if tell is not None:
                     tell(cell)
     return cells
-
-
-def breakdown(
-    methods: Sequence[str],
-    n: int,
-    *,
-    shape: Shape,
-    protocol: Protocol,
-    tell: Callable[[str], None] | None = None,
-) -> dict[str, dict[str, float] | Cell]:
-    """Seconds of each stage of a training step on n nodes, or the cell that says why there are none.
-
-    ``tell`` is told of each method when it is done; the other parameters are those of :func:`sweep`.
-    """
-    found: dict[str, dict[str, float] | Cell] = {}
-    for name in methods:
-        why_not = get_method(name).unusable(protocol.device)
-        if why_not is not None:
-            found[name] = Cell(method=name, setting="training", n=n, status="unavailable", note=why_not)
-            continue
-        with contextlib.closing(_Worker(shape, protocol)) as worker:
-            found[name] = answer = worker.ask(name, "training", n, by_stage=True)
-        if tell is not None:
-            tell(f"{name}, stages, {n:,} nodes: {answer.status if isinstance(answer, Cell) else 'done'}")
-    return found
 
 
 class _Worker:
@@ -107,10 +83,8 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[str]  # what it writes, libraries included
 
-    def ask(
-        self, method: str, setting: Setting, n: int, *, by_stage: bool = False
-    ) -> Cell | dict[str, float]:
-        """The cell or the stages; the cell ``oom``, ``time`` or ``failed`` if no answer comes."""
+    def ask(self, method: str, setting: Setting, n: int, by_stage: bool) -> Cell:
+        """The cell; ``oom``, ``time`` or ``failed`` if no answer comes."""
         cell = partial(Cell, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
         try:
@@ -118,7 +92,7 @@ class _Worker:
                 self._start()
             # A run may take the limit, the cell as long again for its repeats and the one for memory.
             question = method, setting, n, by_stage
-            answer: Cell | dict[str, float] = self._exchange(question, 3 * self._limit + COMPILE)
+            answer: Cell = self._exchange(question, 3 * self._limit + COMPILE)
         except TimeoutError:
             self.close()
             return too_long
@@ -127,9 +101,7 @@ class _Worker:
             if code == -9 or "alloc" in words.lower() or "memory" in words.lower():
                 return cell(status="oom", note=words or "ended by the system")
             return cell(status="failed", note=words or f"ended with {code}")
-        if isinstance(answer, Cell) and answer.status == "ok" and min(answer.totals) > self._limit:
-            return too_long
-        return answer
+        return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -152,7 +124,7 @@ class _Worker:
         return self._connection.recv()
 
     def close(self, patience: float = 0.0) -> tuple[int | None, str]:
-        """Exit status and last line of the process, which is there no more afterwards."""
+        """Exit status and last line of the process, which has ended afterwards."""
         if self._process is None:
             return None, ""
         self._connection.close()

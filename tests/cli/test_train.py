@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.shared.options import number_list
 from kmip_data.cli.train import configuration
-from kmip_data.errors import UsageError
 
 QUICK = [
     "--epochs",
@@ -126,14 +124,3 @@ def test_options_reach_the_configuration():
     assert config.optimiser.lr == 1e-3
     assert (config.system.device, config.system.devices, config.system.compile) == ("cpu", 2, True)
     assert config.training.precision == "bf16-mixed"
-
-
-@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("0..2", [0, 1, 2]), ("5,0..1,5", [5, 0, 1, 5])])
-def test_number_list(text, numbers):
-    assert number_list("--seeds", text) == numbers
-
-
-@pytest.mark.parametrize("text", ["", "x", "1..", "..1", "3..1", "-1", "1,,2", "0..10000"])
-def test_number_list_of_something_else(text):
-    with pytest.raises(UsageError):
-        number_list("--seeds", text)

@@ -11,7 +11,7 @@ from kmip_data.cli.bench import machine_line
 from kmip_data.cli.shared.saving import check_prefix
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.measuring import Protocol
-from kmip_data.models.profiling.methods import default_methods, get_method, method_names
+from kmip_data.models.profiling.methods import default_methods, method_names
 from kmip_data.models.profiling.results import SETTINGS, Setting
 from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, sizes_up_to
 from kmip_data.models.training.memory.estimate import free_bytes
@@ -63,8 +63,6 @@ def complete(options: Mapping[str, Any]) -> Asked:
         check_prefix(save)
     names = default_methods(device) if options["methods"] is None else options["methods"].split(",")
     names = method_names() if names == ["all"] else [name.strip() for name in names]
-    for name in names:
-        get_method(name)
     source = Source(
         Shape(
             heads=options["heads"],

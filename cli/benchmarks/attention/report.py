@@ -15,7 +15,7 @@ from kmip_data.files.changes import csv_bytes, write_output
 from kmip_data.models.profiling.drawing import draw_breakdown, draw_sweep
 from kmip_data.models.profiling.measuring import STAGES
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
-from kmip_data.models.profiling.sweep import breakdown, sweep
+from kmip_data.models.profiling.sweep import sweep
 
 PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
 
@@ -112,15 +112,17 @@ def _growth(cells: list[Cell], setting: str) -> dict[str, float | None]:
 def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     """Measure the stages of one training step, print and save them."""
     n = asked.sizes[-1] if asked.shape.graph_sizes else min(PAPER_BREAKDOWN, asked.sizes[-1])
-    answers = breakdown(
+    cells = sweep(
         asked.methods,
-        n,
+        [n],
         shape=asked.shape,
         protocol=asked.protocol,
-        tell=None if quiet else lambda line: click.echo(line, err=True),
+        settings=["training"],
+        by_stage=True,
+        tell=None if quiet else lambda cell: click.echo(f"{cell.method}, stages, {n:,} nodes", err=True),
     )
-    found = {name: stages for name, stages in answers.items() if isinstance(stages, dict)}
-    missing = {name: cell for name, cell in answers.items() if isinstance(cell, Cell)}
+    found = {cell.method: cell.stages for cell in cells if cell.stages}
+    missing = [cell for cell in cells if not cell.stages]
     saved: list[Path] = []
     if asked.save is not None:
         saved = [asked.file("-breakdown.csv"), asked.file("-breakdown.png")]
@@ -128,7 +130,7 @@ def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         write_output(saved[0], csv_bytes(["method", "stage", "seconds"], lines))
         draw_breakdown(found, saved[1], title=f"{asked.what}, {n:,} nodes\n{asked.machine}")
     if as_json:
-        why = {name: cell.as_dict() for name, cell in missing.items()}
+        why = {cell.method: cell.as_dict() for cell in missing}
         about = {"machine": asked.machine, "what": asked.what, "n": n}
         print_json({**about, "stages": found, "missing": why, "saved": saved})
         return
@@ -137,9 +139,9 @@ def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         [name, *(quantity(seconds, "s") for seconds in (*map(stages.get, used), sum(stages.values())))]
         for name, stages in found.items()
     ]
-    rows += [[name, *("–" for _ in used), cell.status] for name, cell in missing.items()]
+    rows += [[cell.method, *("–" for _ in used), cell.status] for cell in missing]
     click.echo(table([f"{n:,} nodes", *used, "total"], rows))
-    notes = [f"{name}: {cell.note}" for name, cell in missing.items()]
+    notes = [f"{cell.method}: {cell.note}" for cell in missing]
     notes.append(f"{asked.what}; one training step, median of {asked.protocol.repeats} runs")
     _print_end(asked, notes, saved)
 

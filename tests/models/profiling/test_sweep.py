@@ -11,7 +11,7 @@ from kmip_data.models.profiling import sweep as sweeping
 from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
-from kmip_data.models.profiling.sweep import breakdown, sweep
+from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -156,8 +156,10 @@ def test_stages(name, names):
 
 
 def test_breakdown_says_why_a_method_has_none():
-    found = breakdown(["flash"], 10, shape=Shape(), protocol=Protocol(threads=1))
-    assert found["flash"].status == "unavailable"
+    protocol = Protocol(threads=1)
+    (found,) = sweep(["flash"], [10], shape=Shape(), protocol=protocol, settings=["training"], by_stage=True)
+    assert found.status == "unavailable"
+    assert not found.stages
 
 
 def test_figures_of_a_cell():
