@@ -57,7 +57,7 @@ analysis_options = several(
     number_option("--max-nodes", "No larger graphs: the work grows with the square.", 5000),
     number_option("--queries", "Only N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
-    number_option("--seed", "Of all that is drawn.", 0, type=click.IntRange(min=0)),
+    number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0)),
     click.option(
         "--save",
         metavar="PREFIX",
@@ -141,8 +141,8 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     shape = {name: options[name] for name in ("n", "d", "heads") if options[name] is not None}
     if shape and not gaussian:
         raise UsageError(
-            f"{', '.join(f'--{name}' for name in shape)} shape generated data.",
-            expected="--gaussian beside them",
+            f"{', '.join(f'--{name}' for name in shape)} can only be given with --gaussian.",
+            expected="--gaussian with them",
             found=given[0],
             left="nothing was written",
             next="leave them out, or take --gaussian",

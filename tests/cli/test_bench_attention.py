@@ -66,7 +66,7 @@ def sum_of(text):
         (["--data", "trained:no-such-file"], "no-such-file"),
         (["--graphs", "3"], "GRAPHSxNODES"),
         (["--save", "/no/such/folder/a"], "cannot be saved there"),
-        (["--breakdown", "--table"], "two different things"),
+        (["--breakdown", "--table"], "exclude each other"),
         (["--time-limit", "0"], "time-limit"),
     ],
 )

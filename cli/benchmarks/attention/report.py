@@ -119,7 +119,7 @@ def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         protocol=asked.protocol,
         settings=["training"],
         by_stage=True,
-        tell=None if quiet else lambda cell: click.echo(f"{cell.method}, stages, {n:,} nodes", err=True),
+        tell=None if quiet else lambda cell: click.echo(f"{cell.method}, stages: {cell.status}", err=True),
     )
     found = {cell.method: cell.stages for cell in cells if cell.stages}
     missing = [cell for cell in cells if not cell.stages]
