@@ -17,6 +17,7 @@ from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, size
 from kmip_data.models.training.memory.estimate import free_bytes
 from kmip_data.models.training.memory.machine import choose_device
 from kmip_data.runtime.threads import available_cores
+from kmip_data.wording import counted
 
 SHARE = 0.8  #: of the free memory that a process may take unless told
 
@@ -41,7 +42,7 @@ class Asked:
         if shape.graph_sizes is not None:
             sizes = shape.graph_sizes
             parts.append(f"{len(sizes):,} graphs of {min(sizes)} to {max(sizes)} nodes")
-        return ", ".join([*parts, f"{self.protocol.device}, {self.protocol.threads} threads"])
+        return ", ".join([*parts, self.protocol.device, counted(self.protocol.threads, "thread")])
 
     @property
     def as_the_paper(self) -> bool:

@@ -16,6 +16,7 @@ from kmip_data.models.profiling.drawing import draw_breakdown, draw_sweep
 from kmip_data.models.profiling.measuring import STAGES
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
 from kmip_data.models.profiling.sweep import sweep
+from kmip_data.wording import counted
 
 PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
 
@@ -142,7 +143,7 @@ def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     rows += [[cell.method, *("–" for _ in used), cell.status] for cell in missing]
     click.echo(table([f"{n:,} nodes", *used, "total"], rows))
     notes = [f"{cell.method}: {cell.note}" for cell in missing]
-    notes.append(f"{asked.what}; one training step, median of {asked.protocol.repeats} runs")
+    notes.append(f"{asked.what}; one training step, median of {counted(asked.protocol.repeats, 'run')}")
     _print_end(asked, notes, saved)
 
 
