@@ -67,6 +67,7 @@ setup(
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.drawing.maps": ["assets/*"],
+        "kmip_data.models": ["__init__.pyi"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.models": ["*.toml"],

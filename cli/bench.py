@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import pkgutil
 from collections.abc import Iterable
@@ -33,14 +32,13 @@ def topics() -> dict[str, tuple[str, str]]:
     from kmip_data.cli import benchmarks
 
     found = {"all": ("", "Every topic.")}
-    for name in sorted(
-        module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name[0] != "_"
-    ):
+    names = (module.name for module in pkgutil.iter_modules(benchmarks.__path__))
+    for name in sorted(name for name in names if name[0] != "_"):
         spec = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{name}")
         assert spec is not None
         assert spec.origin is not None
-        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text("utf-8"))) or ""
-        found[name] = (f"benchmarks.{name}", text.partition("\n")[0].replace("``", "`"))
+        first = Path(spec.origin).read_text("utf-8").partition("\n")[0]
+        found[name] = (f"benchmarks.{name}", first.strip('"').replace("``", "`"))
     return found
 
 
@@ -158,7 +156,7 @@ def quantity(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "s" and value < 1:
-        return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
+        return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
     space = " " if unit not in ("", "×") else ""
     return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + space + unit
 

@@ -22,46 +22,13 @@ R, B  rows of a block, and blocks, where a part of a search is done at once
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
-    from kmip_data.models.attention.multihead import KMIPMultiheadAttention
-    from kmip_data.models.config import ModelConfig
-    from kmip_data.models.layers.batch import GraphBatch, read_batch
-    from kmip_data.models.layers.gps import GPSLayer
-    from kmip_data.models.network import build_model
-    from kmip_data.models.search.registry import backend_status
-    from kmip_data.models.search.topk import topk_inner_product
-    from kmip_data.models.training.config.presets import load_preset
+from kmip_data.runtime.presence import names_in_stub
 
-_PUBLIC = {
-    "GPSLayer": "kmip_data.models.layers.gps",
-    "GraphBatch": "kmip_data.models.layers.batch",
-    "KMIPAttention": "kmip_data.models.attention.kmip",
-    "KMIPMultiheadAttention": "kmip_data.models.attention.multihead",
-    "ModelConfig": "kmip_data.models.config",
-    "backend_status": "kmip_data.models.search.registry",
-    "build_model": "kmip_data.models.network",
-    "kmip_attention": "kmip_data.models.attention.kmip",
-    "load_preset": "kmip_data.models.training.config.presets",
-    "read_batch": "kmip_data.models.layers.batch",
-    "topk_inner_product": "kmip_data.models.search.topk",
-}
+_PUBLIC = names_in_stub(__file__)
 
-__all__ = [
-    "GPSLayer",
-    "GraphBatch",
-    "KMIPAttention",
-    "KMIPMultiheadAttention",
-    "ModelConfig",
-    "backend_status",
-    "build_model",
-    "kmip_attention",
-    "load_preset",
-    "read_batch",
-    "topk_inner_product",
-]
+__all__ = [*_PUBLIC]  # noqa: PLE0604 -- all of them text
 
 
 def __getattr__(name: str) -> Any:

@@ -31,10 +31,5 @@ def widest_within(budget: int, count: Callable[[int], int]) -> int:
         else:
             high = middle - 1
     if best == NARROWEST and (least := count(best)) > budget:
-        log.warning(
-            "the narrowest network, hidden_dim %d, has %d parameters: over the budget of %d",
-            best,
-            least,
-            budget,
-        )
+        log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
     return best

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,36 @@ ATOM_FEATURES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 BOND_FEATURES = (5, 6, 2)
 
 
-class LinearNode(nn.Module):
+class _Linear(nn.Module):
+    """A linear map of features, of which a dataset's constants may be taken away first."""
+
+    what: ClassVar[str]
+
+    def __init__(self, channels: int | None, dim: int, constants: Standardisation | None = None) -> None:
+        super().__init__()
+        if channels is None:
+            raise _no_edge_features()
+        if constants is not None and len(constants.mean) != channels:
+            raise UsageError(
+                f"the {self.what} are not those that the encoder has constants for",
+                expected=f"{len(constants.mean)} columns",
+                found=f"{channels}",
+                next="--set model.node_encoder=linear --set model.edge_encoder=linear",
+            )
+        self.standardise = nn.Identity() if constants is None else _Standardise(constants)
+        self.linear = nn.Linear(channels, dim)
+
+    def mapped(self, rows: Tensor) -> Tensor:
+        if rows.shape[-1] != self.linear.in_features:
+            raise UsageError(
+                f"the {self.what} do not fit the network",
+                expected=f"{self.linear.in_features} columns",
+                found=f"{rows.shape[-1]}",
+            )
+        return self.linear(self.standardise(rows.to(self.linear.weight.dtype)))  # type: ignore[no-any-return]
+
+
+class LinearNode(_Linear):
     """A linear map of the node features (upstream ``LinearNode``).
 
     Parameters
@@ -29,21 +60,22 @@ class LinearNode(nn.Module):
         Mean and standard deviation of each column, taken away and divided by first.
     """
 
-    def __init__(self, channels: int, dim: int, constants: Standardisation | None = None) -> None:
-        super().__init__()
-        self.standardise = _standardise(constants, channels, "node features")
-        self.linear = nn.Linear(channels, dim)
+    what = "node features"
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""
-        if batch.x.shape[1] != self.linear.in_features:
-            raise UsageError(
-                "the node features do not fit the network",
-                expected=f"{self.linear.in_features} columns",
-                found=f"{batch.x.shape[1]}",
-            )
-        x = self.standardise(batch.x.to(self.linear.weight.dtype))
-        return self.linear(x)  # type: ignore[no-any-return]
+        return self.mapped(batch.x)
+
+
+class LinearEdge(_Linear):
+    """A linear map of the edge features; parameters as of :class:`LinearNode`."""
+
+    what = "edge features"
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Edge features in the form of the batch's edges."""
+        attr = _edge_features(batch)
+        return self.mapped(attr[:, None] if attr.ndim == 1 else attr)  # it may be one number per edge
 
 
 class DummyEdge(nn.Module):
@@ -58,42 +90,8 @@ class DummyEdge(nn.Module):
         return self.embedding.weight
 
 
-class LinearEdge(nn.Module):
-    """A linear map of the edge features; ``constants`` as for :class:`LinearNode`."""
-
-    def __init__(self, channels: int | None, dim: int, constants: Standardisation | None = None) -> None:
-        super().__init__()
-        if channels is None:
-            raise _no_edge_features()
-        self.standardise = _standardise(constants, channels, "edge features")
-        self.linear = nn.Linear(channels, dim)
-
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Edge features in the form of the batch's edges."""
-        attr = batch.edge_attr
-        if attr is not None and attr.ndim == 1:
-            attr = attr[:, None]  # one number an edge
-        if attr is None or attr.shape[-1] != self.linear.in_features:
-            raise UsageError(
-                "the edge features do not fit the network",
-                expected=f"edge_attr with {self.linear.in_features} columns",
-                found="none" if attr is None else f"{attr.shape[-1]}",
-            )
-        return self.linear(self.standardise(attr.to(self.linear.weight.dtype)))  # type: ignore[no-any-return]
-
-
-class IntegerFeatures(nn.Module):
-    """Sum of one embedding a feature, as OGB's ``AtomEncoder`` and ``BondEncoder``.
-
-    Parameters
-    ----------
-    sizes
-        Number of values of each feature.
-    dim
-        Channels; weights are drawn by Xavier's uniform rule.
-    what
-        Name of the features, for errors.
-    """
+class _IntegerFeatures(nn.Module):
+    """Sum of one embedding per feature, drawn by Xavier's uniform rule, as OGB's two encoders."""
 
     def __init__(self, sizes: Sequence[int], dim: int, what: str) -> None:
         super().__init__()
@@ -104,7 +102,6 @@ class IntegerFeatures(nn.Module):
         self.what = what
 
     def forward(self, features: Tensor) -> Tensor:
-        """(…, features) integers → (…, dim)."""
         if features.shape[-1] != len(self.embeddings) or features.is_floating_point():
             raise UsageError(
                 f"the {self.what} are not those of OGB's molecules",
@@ -113,15 +110,14 @@ class IntegerFeatures(nn.Module):
             )
         columns = features.unbind(-1)
         try:
-            total: Tensor = self.embeddings[0](columns[0])
-            for embedding, column in zip(self.embeddings[1:], columns[1:], strict=True):
-                total = total + embedding(column)
+            parts = [table(column) for table, column in zip(self.embeddings, columns, strict=True)]
         except IndexError as error:  # on the CPU, where torch looks; a GPU stops with a text of its own
             raise DamagedInput(
                 f"The {self.what} are not those of OGB's molecules.",
                 expected=f"numbers from 0 below {[table.num_embeddings for table in self.embeddings]}",
                 found=f"{features.min()} to {features.max()}",
             ) from error
+        total: Tensor = functools.reduce(torch.add, parts)
         return total
 
 
@@ -130,7 +126,7 @@ class AtomNode(nn.Module):
 
     def __init__(self, channels: int, dim: int) -> None:
         super().__init__()
-        self.features = IntegerFeatures(ATOM_FEATURES, dim, "node features")
+        self.features = _IntegerFeatures(ATOM_FEATURES, dim, "node features")
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""
@@ -144,13 +140,11 @@ class BondEdge(nn.Module):
         super().__init__()
         if channels is None:
             raise _no_edge_features()
-        self.features = IntegerFeatures(BOND_FEATURES, dim, "edge features")
+        self.features = _IntegerFeatures(BOND_FEATURES, dim, "edge features")
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Edge features in the form of the batch's edges."""
-        if batch.edge_attr is None:
-            raise _no_edge_features()
-        return self.features(batch.edge_attr)  # type: ignore[no-any-return]
+        return self.features(_edge_features(batch))  # type: ignore[no-any-return]
 
 
 class _Standardise(nn.Module):
@@ -169,17 +163,10 @@ class _Standardise(nn.Module):
         return (values - self.mean) / self.std
 
 
-def _standardise(constants: Standardisation | None, channels: int, what: str) -> nn.Module:
-    if constants is None:
-        return nn.Identity()
-    if len(constants.mean) != channels:
-        raise UsageError(
-            f"the {what} are not those that the encoder has constants for",
-            expected=f"{len(constants.mean)} columns",
-            found=f"{channels}",
-            next="--set model.node_encoder=linear --set model.edge_encoder=linear",
-        )
-    return _Standardise(constants)
+def _edge_features(batch: GraphBatch) -> Tensor:
+    if batch.edge_attr is None:
+        raise _no_edge_features()
+    return batch.edge_attr
 
 
 def _no_edge_features() -> UsageError:

@@ -89,7 +89,7 @@ class StablePosition(nn.Module):
         edges = batch.edges
         apart = edges.at_source(position) - edges.at_target(position)
         distance = apart.square().sum(-1, keepdim=True)
-        return replace(batch, edges=replace(edges, distance=distance))  # type: ignore[type-var]
+        return replace(batch, edges=replace(edges, distance=distance))
 
 
 class WithPositional(nn.Module):

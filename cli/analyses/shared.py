@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import home_option, json_option, number_option, quiet_option
+from kmip_data.cli.shared.options import (
+    home_option,
+    json_option,
+    number_list,
+    number_option,
+    quiet_option,
+    several,
+)
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.cli.shared.saving import check_prefix
 from kmip_data.errors import UsageError
@@ -19,12 +25,10 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.models.analysis.drawing import Line
     from kmip_data.models.analysis.projections import Projections
-    from kmip_data.models.analysis.study import Measure, Study
+    from kmip_data.models.analysis.study import Measure
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_MOST_NUMBERS = 10_000  #: of one range
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+#: Where the projections come from, which of them, which k, where the results go.
+analysis_options = several(
     click.argument("run", required=False),
     click.option(
         "--qk",
@@ -53,7 +57,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     number_option("--max-nodes", "No larger graphs: the work grows with the square.", 5000),
     number_option("--queries", "Only N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
-    number_option("--seed", "Of all that is drawn.", 0, type=click.IntRange(min=0)),
+    number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0)),
     click.option(
         "--save",
         metavar="PREFIX",
@@ -63,13 +67,6 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     json_option,
     quiet_option,
 )
-
-
-def analysis_options(function: F) -> F:
-    """Where the projections come from, which of them, which k, where the results go."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def analyse(
@@ -96,29 +93,36 @@ def analyse(
     from kmip_data.models.analysis.study import Choice, run_study
     from kmip_data.models.training.run.logs import teller
 
-    prefix, layers, ks = _prefix(name, options), options["layers"], options["ks"]
-    most = options["max_nodes"]
+    prefix, layers, most = _prefix(name, options), options["layers"], options["max_nodes"]
     choice = Choice(
-        layers=None if layers is None else number_list("--layers", layers),
+        layers=None if layers is None else tuple(number_list("--layers", layers)),
         graphs=options["graphs"] or 50,
         min_nodes=options["min_nodes"],
         max_nodes=max(most, options["n"] or 2500) if options["gaussian"] else most,
         queries=options["queries"],
         seed=options["seed"],
     )
-    ks = None if ks is None else sorted(set(number_list("--k", ks)))
+    ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
     projections = _projections(name, options)
     study = run_study(projections, measure, choice=choice, ks=ks, tell=teller(options["quiet"]))
     about = dict(projections.about)
+    summaries = {name: study.summary(name) for name in study.curves}
     saved = [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
-    draw_study(study, saved[0], lines, title=f"{title}: {describe(about)}", ylabel=ylabel)
-    write_output(saved[1], study.to_csv().encode())
+    draw_study(study, saved[0], lines, title=f"{title}: {_source(about)}", ylabel=ylabel)
+    write_output(saved[1], study.to_csv())
     if options["as_json"]:
-        found = {"k": study.ks, "samples": len(study.samples), "curves": _curves(study)}
-        print_json({"analysis": name, "about": about, **found, "saved": [str(path) for path in saved]})
+        curves = {
+            name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()
+        }
+        found = {"k": study.ks, "samples": len(study.samples), "curves": curves}
+        print_json({"analysis": name, "about": about, **found, "saved": saved})
         return
-    click.echo(_summary_table(study, columns))
-    click.echo(f"{describe(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
+    # One graph has no deviation.
+    figures = 1 if len({graph for _, graph, _ in study.samples}) == 1 else 2
+    header = ["k", *(word for heading in columns.values() for word in (heading, "±")[:figures])]
+    shown = [figure for name in columns for figure in summaries[name][:figures]]
+    click.echo(table(header, ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks))))
+    click.echo(f"{_source(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
     click.echo("saved  " + "  ".join(str(path) for path in saved))
 
 
@@ -137,8 +141,8 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     shape = {name: options[name] for name in ("n", "d", "heads") if options[name] is not None}
     if shape and not gaussian:
         raise UsageError(
-            f"{', '.join(f'--{name}' for name in shape)} shape generated data.",
-            expected="--gaussian beside them",
+            f"{', '.join(f'--{name}' for name in shape)} can only be given with --gaussian.",
+            expected="--gaussian with them",
             found=given[0],
             left="nothing was written",
             next="leave them out, or take --gaussian",
@@ -175,44 +179,9 @@ def _prefix(name: str, options: Mapping[str, Any]) -> Path:
     return prefix
 
 
-def _curves(study: Study) -> dict[str, dict[str, list[float]]]:
-    """Mean and deviation of each curve over k."""
-    summaries = {name: study.summary(name) for name in study.curves}
-    return {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
-
-
-def _summary_table(study: Study, columns: Mapping[str, str]) -> str:
-    curves = _curves(study)
-    # One graph has no deviation.
-    figures = ("mean", "std") if len({graph for _, graph, _ in study.samples}) > 1 else ("mean",)
-    header = ["k", *(columns[name] if figure == "mean" else "±" for name in columns for figure in figures)]
-    rows = [
-        [k, *(f"{curves[name][figure][place]:.4f}" for name in columns for figure in figures)]
-        for place, k in enumerate(study.ks)
-    ]
-    return table(header, rows)
-
-
-def describe(about: dict[str, Any]) -> str:
+def _source(about: dict[str, Any]) -> str:
     """One line that says where the projections come from."""
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     extent = remark(bool(about.get("sample")), about.get("complete"))
     return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {about.get('run')}"
-
-
-def number_list(option: str, text: str) -> tuple[int, ...]:
-    """``0..3`` or ``1,5,7`` as numbers; raises :class:`UsageError` where it is neither."""
-    numbers: list[int] = []
-    for item in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
-        if match is None or int(match[2] or 0) - int(match[1]) >= _MOST_NUMBERS:
-            raise UsageError(
-                f"{option} is not a list of numbers.",
-                expected=f"such as 1,10,100 or 1..7, at most {_MOST_NUMBERS:,}",
-                found=text,
-                left="nothing was written",
-                next=f"{option} 1,2",
-            )
-        numbers.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
@@ -74,7 +74,7 @@ def compare(
 
 @contextmanager
 def thread_count(count: int) -> Iterator[None]:
-    """Give torch and the compiled kernels this many threads, while inside."""
+    """Give torch, the compiled kernels and FAISS this many threads, while inside."""
     import torch
 
     from kmip_data.runtime.threads import limit_restored, set_num_threads
@@ -83,6 +83,10 @@ def thread_count(count: int) -> Iterator[None]:
     with limit_restored():
         torch.set_num_threads(count)
         set_num_threads(count)
+        with suppress(ImportError):
+            import faiss
+
+            faiss.omp_set_num_threads(count)
         try:
             yield
         finally:

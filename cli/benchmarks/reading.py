@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ from kmip_data.cli.benchmarks import Row, compare, thread_count
 if TYPE_CHECKING:
     from torch_geometric.data import Data, InMemoryDataset
 
-    from kmip_data.builds.home import Build
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.loader import GraphLoader
 
@@ -26,11 +26,13 @@ NODES, K = 4096, 32
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on generated graphs of S3DIS size (4,096 nodes, k = 32)."""
     from kmip_data.reading.dataset import ShardedDataset
+    from kmip_data.saving.save import save
 
     graphs, repeats = (32, 3) if quick else (256, 9)
     note = f"generated graphs of S3DIS size: {graphs} of {NODES} nodes, k = {K}, 9 features"
     with tempfile.TemporaryDirectory() as folder:
-        dataset = ShardedDataset(write_generated(Path(folder) / "build", graphs))
+        build = save(itertools.islice(_generated(), graphs), Path(folder) / "build", name="generated")
+        dataset = ShardedDataset(build)
         found = [random_access(dataset, Path(folder), repeats, "one S3DIS-size graph at random", 5, note)]
         memory = in_memory(list(dataset))
         for count in (1, 2):
@@ -39,84 +41,29 @@ def rows(*, quick: bool = False) -> list[Row]:
     return found
 
 
-# Long: a card has this many fields.
-def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
-    """Write a build of random graphs with the schema that the pipeline of a dataset has."""
-    import hashlib
-    import json
+def _generated() -> Iterator[Data]:
+    """Random graphs of S3DIS size, whose edges are a neighbour table, one after another."""
+    import torch
+    from torch_geometric.data import Data
 
-    from kmip_data.builds.home import Build
-    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
-    from kmip_data.format.record import GraphRecord
-    from kmip_data.format.schema import FORMAT_VERSION
-    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
-    from kmip_data.manifest import load_manifest
-    from kmip_data.pipelines.base import load_pipeline
-
-    pipeline = load_pipeline(load_manifest(name))
-    schema = pipeline.schema(pipeline.Params())
-    k = schema.k or 0
-    generator = np.random.Generator(np.random.PCG64(0))
-
-    def record(number: int) -> GraphRecord:
-        columns: dict[str, Any] = {}
-        for column in schema.columns:
-            shape = (nodes, *column.shape) if column.level == "node" else column.shape
-            if column.stored == "float32":
-                columns[column.key] = generator.random(shape, dtype=np.float32)
-            else:
-                columns[column.key] = generator.integers(0, int(column.high or 0) + 1, shape, column.stored)
-        table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
-        return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
-
-    (folder / "shards").mkdir(parents=True)
-    per_graph, per_node, per_edge = bytes_per(schema)
-    step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
-    shards: list[ShardEntry] = []
-    for start in range(0, graphs, step):
-        records = [record(number) for number in range(start, min(start + step, graphs))]
-        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
-        file = f"shards/{len(shards):05d}.h5"
-        write_file(folder / file, shard.data)
-        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
-        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
-    card = Card(
-        dataset=name,
-        title="generated for a benchmark",
-        key="0" * 12,
-        sample=True,
-        complete=False,
-        parameters={"k": k, "limit": None},
-        pipeline_version=pipeline.version,
-        format_version=FORMAT_VERSION,
-        license={},
-        citation="",
-        receipts=[],
-        content_digest=hashlib.sha256(b"generated").hexdigest(),
-        data_schema=json.loads(schema.to_json()),
-        default_split="",
-        class_names=[],
-        shards=shards,
-        splits={},
-        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
-        statistics={},
-        versions={},
-        notes=[],
-    )
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return Build(folder, card)
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(NODES).repeat_interleave(K)
+    while True:
+        sources = torch.randint(NODES, (NODES * K,), generator=generator)
+        yield Data(
+            x=torch.rand(NODES, 9, generator=generator),
+            edge_index=torch.stack([sources, targets]),
+            y=torch.randint(13, (NODES,), generator=generator),
+        )
 
 
 def in_memory(items: list[Data]) -> InMemoryDataset:
     """Return PyTorch Geometric's dataset that holds the same items in memory."""
     from torch_geometric.data import InMemoryDataset
 
-    class Memory(InMemoryDataset):  # type: ignore[misc] # PyTorch Geometric is untyped
-        def __init__(self) -> None:
-            super().__init__(None)
-            self.data, self.slices = self.collate(items)
-
-    return Memory()
+    dataset = InMemoryDataset()
+    dataset.data, dataset.slices = dataset.collate(items)
+    return dataset
 
 
 def random_access(

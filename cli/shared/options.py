@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -33,7 +36,7 @@ sample_option = click.option(
 )
 
 
-def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
+def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator for options that go together, in the order in which help has them."""
 
     def decorate(function: F) -> F:
@@ -45,7 +48,7 @@ def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 #: Where raw files come from.
-raw_options = _several(
+raw_options = several(
     click.option(
         "--archive",
         "archives",
@@ -98,7 +101,7 @@ def number_option(
 
 
 #: What runs the shards.
-engine_options = _several(
+engine_options = several(
     click.option(
         "--engine",
         type=click.Choice(["processes", "dask"]),
@@ -112,3 +115,25 @@ engine_options = _several(
         help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
     ),
 )
+
+
+def number_list(option: str, text: str, least: int = 0) -> list[int]:
+    """Read ``1,5,7`` and ``0..3``; raises :class:`UsageError` where ``text`` is neither.
+
+    >>> number_list("--seeds", "0..2,7")
+    [0, 1, 2, 7]
+    """
+    numbers: list[int] = []
+    for item in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not least <= first <= last < first + 10_000:
+            raise UsageError(
+                f"{option} is not a list of numbers.",
+                expected=f"such as 0..3 or 1,5,10, from {least}, at most 10,000 in a range",
+                found=text,
+                left="nothing was changed",
+                next=f"{option} 1,2",
+            )
+        numbers.extend(range(first, last + 1))
+    return numbers

@@ -8,9 +8,11 @@ its writer alone has and renamed in; such names of writers that are gone are rem
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import functools
 import hashlib
+import io
 import os
 import re
 import secrets
@@ -18,7 +20,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -93,6 +95,13 @@ def write_output(path: Path, data: bytes) -> None:
     with contextlib.suppress(OSError):
         _refuse_device(path, path.stat().st_mode)
     write_file(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
+
+
+def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
+    """Return a CSV file of one line per row; cells that are None stay empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue().encode()
 
 
 def make_folder(path: Path, *, root: Path) -> None:

@@ -31,10 +31,8 @@ def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: st
         axes.plot(study.ks, mean, label=label, color=colour, linestyle=style)
         if std.any():
             axes.fill_between(study.ks, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xscale("log")
+    axes.set(xscale="log", xlabel="k", ylabel=ylabel)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("k")
-    axes.set_ylabel(ylabel)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

@@ -87,7 +87,7 @@ def read_projections(path: str | os.PathLike[str]) -> Projections:
     Raises
     ------
     DamagedInput
-        It is no such file, or its tensors do not fit together.
+        It is not such a file, or its tensors do not fit together.
     OSError
         It is not there or may not be read.
     """
@@ -99,17 +99,12 @@ def read_projections(path: str | os.PathLike[str]) -> Projections:
             metadata = file.metadata() or {}
             if (metadata.get("format"), metadata.get("version")) != (FORMAT, str(VERSION)):
                 raise ValueError(f"format {metadata.get('format')!r}, version {metadata.get('version')!r}")  # noqa: TRY301
-            names = set(file.keys())
-            count = sum(name.endswith("/queries") for name in names)
+            count, get = sum(name.endswith("/queries") for name in file.keys()), file.get_tensor  # noqa: SIM118
             layers = tuple(
-                (
-                    file.get_tensor(f"layer{number}/queries"),
-                    file.get_tensor(f"layer{number}/keys"),
-                    file.get_tensor(f"layer{number}/values"),
-                )
-                for number in range(count)
+                (get(f"layer{n}/queries"), get(f"layer{n}/keys"), get(f"layer{n}/values"))
+                for n in range(count)
             )
-            ptr = tuple(file.get_tensor("ptr").tolist())
+            ptr = tuple(get("ptr").tolist())
             found = Projections(layers, ptr, json.loads(metadata["about"]))
         _check(found)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:

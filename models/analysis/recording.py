@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -31,16 +31,16 @@ class ProjectionRecorder:
         self._least, self._most = sizes
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
-    def add(self, layer: int, projected: Layer, ptr: Sequence[int]) -> None:
-        """Take the rows of the graphs that have the right size; layer 0 counts them."""
-        graphs = [
-            (start, stop)
-            for start, stop in pairwise(ptr)
-            if self._least <= stop - start and (self._most is None or stop - start <= self._most)
-        ]
+    def hook(self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Take the rows of graphs of the right size from the input of a layer; layer 0 counts them."""
+        given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
+        x, ptr = given["x"], given.get("ptr")
+        starts = check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, len(x))
+        most = len(x) if self._most is None else self._most
+        graphs = [(start, stop) for start, stop in pairwise(starts) if self._least <= stop - start <= most]
         if graphs:
             rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
-            queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in projected)
+            queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in module.project(x))
             self._calls[layer].append((queries, keys, values))
         if layer == 0:
             self.sizes += [stop - start for start, stop in graphs]
@@ -96,15 +96,8 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
             next="take a run of the model gps-kmip",
         )
     recorder = ProjectionRecorder(len(attentions), sizes)
-
-    def record(layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
-        x, ptr = given["x"], given.get("ptr")
-        starts = check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, len(x))
-        recorder.add(layer, module.project(x), starts)
-
     hooks = [
-        module.register_forward_pre_hook(partial(record, layer), with_kwargs=True)
+        module.register_forward_pre_hook(partial(recorder.hook, layer), with_kwargs=True)
         for layer, module in enumerate(attentions)
     ]
     try:

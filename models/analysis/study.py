@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,16 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.approximation import approximation_error
-from kmip_data.models.analysis.cumulative_weight import cumulative_weight
+from kmip_data.files.changes import csv_bytes
+from kmip_data.models.analysis.measures import approximation_error, check_ks, cumulative_weight, paper_ks
 from kmip_data.models.analysis.projections import Projections, Sample
-from kmip_data.models.analysis.ranked import check_ks, paper_ks
 
 Curves = Mapping[str, NDArray[np.float64]]
 Measure = Callable[[Sample, Sequence[int]], Curves]
-
-APPROXIMATION = ("k-MIP", "as published", "random")
-CUMULATIVE_WEIGHT = ("k-MIP", "Gaussian")
 
 
 @dataclass(frozen=True)
@@ -75,16 +69,14 @@ class Study:
         means = np.stack([self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)])
         return means.mean(0), means.std(0)
 
-    def to_csv(self) -> str:
+    def to_csv(self) -> bytes:
         """One line for each sample and k."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["layer", "graph", "nodes", "k", *self.curves])
-        for number, sample in enumerate(self.samples):
-            for place, k in enumerate(self.ks):
-                values = [f"{self.curves[name][number, place]:.9g}" for name in self.curves]
-                writer.writerow([*sample, k, *values])
-        return text.getvalue()
+        rows = (
+            [*sample, k, *(f"{curve[number, place]:.9g}" for curve in self.curves.values())]
+            for number, sample in enumerate(self.samples)
+            for place, k in enumerate(self.ks)
+        )
+        return csv_bytes(["layer", "graph", "nodes", "k", *self.curves], rows)
 
 
 def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
@@ -99,7 +91,7 @@ def run_study(
     projections: Projections,
     measure: Measure,
     *,
-    choice: Choice | None = None,
+    choice: Choice = Choice(),
     ks: Sequence[int] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Study:
@@ -119,7 +111,6 @@ def run_study(
     UsageError
         No graph or layer is as asked for.
     """
-    choice = choice or Choice()
     layers, graphs = _chosen(projections, choice)
     sizes = projections.sizes
     ks = check_ks(ks) if ks is not None else paper_ks(max(sizes[graph] for graph in graphs))
@@ -142,19 +133,19 @@ def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
     """Distance to full attention: of k-MIP attention, as published, and of normal outputs."""
     found = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
     random = np.full(len(ks), found.random)
-    return dict(zip(APPROXIMATION, (found.error, found.published, random), strict=True))
+    return {"k-MIP": found.error, "as published": found.published, "random": random}
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Cumulative attention weight: of the sample, and of Gaussian queries and keys of its size."""
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
-    queries, keys = sample.queries[:1], sample.keys[:1]
-    normal = [torch.randn(rows.shape, generator=generator) for rows in (queries, keys)]
-    curves = (
-        cumulative_weight(sample.queries, sample.keys, ks),
-        cumulative_weight(normal[0], normal[1], ks),
+    queries, keys = (
+        torch.randn(rows[:1].shape, generator=generator) for rows in (sample.queries, sample.keys)
     )
-    return dict(zip(CUMULATIVE_WEIGHT, curves, strict=True))
+    return {
+        "k-MIP": cumulative_weight(sample.queries, sample.keys, ks),
+        "Gaussian": cumulative_weight(queries, keys, ks),
+    }
 
 
 def _chosen(projections: Projections, choice: Choice) -> tuple[list[int], list[int]]:

@@ -6,6 +6,7 @@ gives, to float tolerance: the same keys by the same rule, weights summed slot a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,29 +14,10 @@ from torch import Tensor
 
 from kmip_data.models.attention.gathered import has_tangent
 from kmip_data.models.search.backends import triton
-from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.problem import check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
 
 
-def fuses(queries: Tensor, keys: Tensor, values: Tensor, backend: str = "auto") -> bool:
-    """Whether the fused kernel can take this call: no gradient wanted, and ``triton`` may be chosen."""
-    if torch.compiler.is_compiling():
-        return False  # the two steps are operators that a compiled model keeps whole
-    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
-    if graded or has_tangent(queries, keys, values):
-        return False
-    return (
-        values.ndim == 3
-        and values.shape[:2] == keys.shape[:2]
-        and values.device == keys.device
-        and backend in {"auto", triton.NAME}
-        and (backend == triton.NAME or queries.device.type == "cuda")
-        and values.dtype in {torch.float32, torch.float16, torch.bfloat16}
-        and triton.unusable(queries.device.type) is None
-    )
-
-
-@torch.no_grad()
 def fused_attention(
     queries: Tensor,
     keys: Tensor,
@@ -44,7 +26,7 @@ def fused_attention(
     *,
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
-    scale: float,
+    scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor | None:
     """Attention over the k best keys of each query, straight from the kernel.
@@ -52,25 +34,40 @@ def fused_attention(
     Parameters
     ----------
     queries, keys, values
-        (H, N, d), (H, M, d) and (H, M, v), for which :func:`fuses` holds.
+        (H, N, d), (H, M, d) and (H, M, v).
     k, query_ptr, key_ptr, backend
         As :func:`~kmip_data.models.search.topk.topk_inner_product` takes them.
     scale
-        Factor of the scores in the softmax.
+        Factor of the scores in the softmax; None: 1/√d.
 
     Returns
     -------
     Tensor or None
-        (H, N, v), dtype of ``values``, rows without any key zero. None where the search would go to
-        another backend (float64, large d or k, scores beyond the float32 range): take the two steps.
+        (H, N, v), dtype of ``values``, rows without any key zero. None where two steps must be taken: a
+        gradient is wanted, or the search goes to another backend (another device, float64, large d or k,
+        scores beyond the float32 range).
     """
-    from kmip_data.models.search.gpu.launch import Attend, fits_range, run
+    if torch.compiler.is_compiling():
+        return None  # the two steps are operators that a compiled model keeps whole
+    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
+    if graded or has_tangent(queries, keys, values):
+        return None
+    fits = values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.device == keys.device
+    if (
+        not fits
+        or not (backend == triton.NAME or (backend == "auto" and queries.device.type == "cuda"))
+        or values.dtype not in {torch.float32, torch.float16, torch.bfloat16}
+        or triton.unusable(queries.device.type) is not None
+    ):
+        return None
+    from kmip_data.models.search.gpu.launch import fits_range, run
 
     problem = check_problem(queries, keys, k, query_ptr, key_ptr)
     if choose(problem, backend).NAME != triton.NAME or not fits_range(problem):
         return None
     try:
-        (output,) = run(problem, Attend(values.detach().contiguous(), scale))
+        factor = 1 / math.sqrt(problem.dim) if scale is None else scale
+        (output,) = run(problem, values.detach().contiguous(), factor)
     except torch.cuda.OutOfMemoryError as error:
-        raise triton.out_of_memory(problem) from error
+        raise out_of_memory(problem, error) from error
     return output

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.fused import fused_attention, fuses
+from kmip_data.models.attention.fused import fused_attention
 from kmip_data.models.attention.gathered import differentiable, has_tangent
 from kmip_data.models.attention.operators import attend, search
 from kmip_data.models.layers.batch import GraphBatch
@@ -63,8 +63,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         A ``ValueError`` that names the argument, what was expected and what came.
     """
     where: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
-    if not dropout and not repeat_first_key and fuses(queries, keys, values, backend):
-        out = fused_attention(queries, keys, values, k, scale=1 / math.sqrt(queries.shape[2]), **where)
+    if not dropout and not repeat_first_key:
+        out = fused_attention(queries, keys, values, k, **where)
         if out is not None:
             return out
     return attend_to_best(

@@ -155,7 +155,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
 
 def _real(mask: Tensor | None, key: Tensor) -> Tensor:
-    """(B, S) bool, True where a key is no padding."""
+    """(B, S) bool, True where a key is not padding."""
     if mask is None:
         return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
     mask = mask[None] if mask.ndim == 1 else mask

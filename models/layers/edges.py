@@ -3,6 +3,11 @@
 An edge list (2, E) gathers and scatters by index. Where every node has exactly k sources, the
 neighbour table (N, k) needs no index for the target side: values at the target broadcast along k
 and sums run over k. Both give the same numbers to float tolerance.
+
+Edge values have the channels last and one or two leading axes, by form: ``at_source`` gives them newly
+allocated, and what ``at_target`` gives broadcasts against them. ``distance`` is the squared distance of the
+positions of each edge's ends, edge values with one channel, or None; ``index`` (2, E) are sources and
+targets, as PyTorch Geometric's layers take them.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,32 +25,6 @@ from kmip_data.errors import UsageError
 
 PARTS: Final = 16  #: of a neighbour table, for as many threads
 PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
-
-
-class Edges(Protocol):
-    """Edge values have the channels last and one or two leading axes, by form."""
-
-    @property
-    def distance(self) -> Tensor | None:
-        """Squared distance of the positions of each edge's ends: edge values with one channel, or None."""
-        ...
-
-    @property
-    def index(self) -> Tensor:
-        """(2, E) sources and targets, as PyTorch Geometric's layers take them."""
-        ...
-
-    def at_source(self, x: Tensor) -> Tensor:
-        """Value of each edge's source: (N, d) → edge values, newly allocated."""
-        ...
-
-    def at_target(self, x: Tensor) -> Tensor:
-        """Value of each edge's target: (N, d) → something that broadcasts against edge values."""
-        ...
-
-    def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum of the values of each node's incoming edges: edge values → (N, d)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +52,15 @@ class EdgeList:
         return torch.stack([self.source, self.target])
 
     def at_source(self, x: Tensor) -> Tensor:
-        """(N, d) → (E, d)."""
+        """Value of each edge's source: (N, d) → (E, d)."""
         return x.index_select(0, self.source)
 
     def at_target(self, x: Tensor) -> Tensor:
-        """(N, d) → (E, d)."""
+        """Value of each edge's target: (N, d) → (E, d)."""
         return x.index_select(0, self.target)
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """(E, d) → (N, d)."""
+        """Sum of the values of each node's incoming edges: (E, d) → (N, d)."""
         out: Tensor = _SumByIndex.apply(values, self.target, self.num_nodes)  # type: ignore[no-untyped-call]
         return out
 
@@ -108,16 +87,16 @@ class NeighborTable:
         return torch.stack([self.neighbor.long(), targets.expand_as(self.neighbor)]).flatten(1)
 
     def at_source(self, x: Tensor) -> Tensor:
-        """(N, d) → (N, k, d)."""
-        # An embedding look-up, because its result is no view: adding to a view in place copies it.
+        """Value of each edge's source: (N, d) → (N, k, d)."""
+        # An embedding look-up, because its result is not a view: adding to a view in place copies it.
         return nn.functional.embedding(self.neighbor, x)
 
     def at_target(self, x: Tensor) -> Tensor:
-        """(N, d) → (N, 1, d)."""
+        """Value of each edge's target: (N, d) → (N, 1, d)."""
         return x[:, None, :]
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        """(N, k, d) → (N, d)."""
+        """Sum of the values of each node's incoming edges: (N, k, d) → (N, d)."""
         return values.sum(1, dtype=_sum_dtype(values))
 
     @functools.cached_property
@@ -146,6 +125,9 @@ class NeighborTable:
                 found=f"{low} to {high - 1}",
             )
         return found
+
+
+Edges = EdgeList | NeighborTable
 
 
 class TableRange(NamedTuple):

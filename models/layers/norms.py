@@ -84,10 +84,9 @@ class NoNorm(nn.Module):
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,  # point clouds
-    "graph-layer": partial(
-        LayerNorm, mode="graph"
-    ),  # LRGB and cities: one mean and variance a graph, all channels
-    "layer": partial(LayerNorm, mode="node"),  # one mean and variance a node: what the paper's word means
-    "graph": GraphNorm,  # one mean and variance a graph and channel: the thesis and Exphormer
+    # LRGB and cities: one mean and variance per graph, all channels
+    "graph-layer": partial(LayerNorm, mode="graph"),
+    "layer": partial(LayerNorm, mode="node"),  # one mean and variance per node: what the paper's word means
+    "graph": GraphNorm,  # one mean and variance per graph and channel: the thesis and Exphormer
     "none": NoNorm,  # stacks of message passing
 }

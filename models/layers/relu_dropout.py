@@ -1,4 +1,4 @@
-"""ReLU and dropout in one step that keeps a mask of one byte an element for the backward pass."""
+"""ReLU and dropout in one step that keeps a mask of one byte per element for the backward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """``dropout(relu(x), p)``, any shape and floating dtype.
 
-    On edges this is a large part of a training step: PyTorch draws a float64 number an element on
+    On edges this is a large part of a training step: PyTorch draws a float64 number per element on
     one core and keeps two tensors of the size of ``x``. Here one 64-bit number gives four elements
     their chance, so ``p`` is taken to the nearest 1/65,536 (and the scale made to match), and a
     boolean mask is kept. Numbers come from torch's global generator, as those of ``nn.Dropout``.

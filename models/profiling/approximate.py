@@ -24,18 +24,12 @@ def _product_quantiser(n: int, d: int) -> str:
     return f"PQ{d if d % 2 else d // 2}x{bits}np"
 
 
-#: name -> (what FAISS' index_factory takes for n keys of length d, one line that says what it is)
-FAISS_INDEXES: dict[str, tuple[Callable[[int, int], str], str]] = {
-    "faiss-flat": (lambda _n, _d: "Flat", "FAISS IndexFlatIP, exact"),
-    "faiss-ivf": (
-        lambda n, _d: f"IVF{4 * math.isqrt(n)},Flat",
-        f"FAISS IndexIVFFlat, 4√n lists, {PROBES} visited, as in the paper's code",
-    ),
-    "faiss-pq": (_product_quantiser, "FAISS IndexPQ, a byte for each two numbers"),
-    "faiss-lsh": (
-        lambda _n, _d: f"LSH{LSH_BITS}r",
-        f"FAISS IndexLSH, {LSH_BITS} bits of rows lifted to one norm",
-    ),
+#: name -> what FAISS' index_factory takes for n keys of length d
+FAISS_INDEXES: dict[str, Callable[[int, int], str]] = {
+    "faiss-flat": lambda _n, _d: "Flat",  # exact
+    "faiss-ivf": lambda n, _d: f"IVF{4 * math.isqrt(n)},Flat",  # 4√n lists, as in the paper's code
+    "faiss-pq": _product_quantiser,  # a byte for each two numbers
+    "faiss-lsh": lambda _n, _d: f"LSH{LSH_BITS}r",  # of rows lifted to one norm
 }
 
 
@@ -62,7 +56,7 @@ def _index(name: str, keys: Rows) -> Any:
     import faiss
 
     metric = faiss.METRIC_L2 if name == "faiss-lsh" else faiss.METRIC_INNER_PRODUCT  # LSH looks at angles
-    index = faiss.index_factory(keys.shape[1], FAISS_INDEXES[name][0](*keys.shape), metric)
+    index = faiss.index_factory(keys.shape[1], FAISS_INDEXES[name](*keys.shape), metric)
     index.train(keys)
     index.add(keys)
     if isinstance(index, faiss.IndexIVF):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.drawing.pictures import write_png
-from kmip_data.models.profiling.breakdown import STAGES
-from kmip_data.models.profiling.cells import Cell, growth_exponent
-from kmip_data.models.profiling.published import SETTINGS, Published
+from kmip_data.models.profiling.measuring import STAGES
+from kmip_data.models.profiling.results import SETTINGS, Cell, Published, growth_exponent
 
 GREY = "#999999"
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
@@ -29,8 +28,6 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
     figure.suptitle(title, fontsize=11)
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
         for curve in paper.curve if paper is not None else ():
             values = curve.milliseconds if quantity == "seconds" else curve.megabytes
             if curve.setting == setting and values:
@@ -43,8 +40,7 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
             of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]
             _draw_method(axes, quantity, of_it, f"C{number % 10}")
         axes.set_title(f"{setting}: {'time' if quantity == 'seconds' else 'peak memory'}", fontsize=10)
-        axes.set_xlabel("nodes")
-        axes.set_ylabel(quantity)
+        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=quantity)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=6)
@@ -67,7 +63,7 @@ def _draw_method(axes: Any, quantity: str, cells: Sequence[Cell], colour: str) -
 
 
 def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, title: str) -> None:
-    """Draw a PNG of one bar a method, its stages one after another in seconds."""
+    """Draw a PNG of one bar per method, its stages one after another in seconds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 1.5 + 0.6 * len(found)), dpi=120, layout="constrained")

@@ -1,4 +1,4 @@
-"""Measure one cell in this process: the times of its runs and the most memory one took.
+"""Measure in this process: the times of a cell's runs and its stages, and the most memory a run took.
 
 By default each run has inputs of its own, drawn before the clock starts and put where they are needed;
 memory is measured in a run of its own, after the peak was reset. The ``published`` protocol follows the
@@ -11,32 +11,40 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
 from kmip_data.models.profiling.approximate import recall
-from kmip_data.models.profiling.cells import Cell
-from kmip_data.models.profiling.methods import Method, attend_gathered
-from kmip_data.models.profiling.published import Setting
+from kmip_data.models.profiling.methods import Method, attend_gathered, gathered, weighted, weights_of
+from kmip_data.models.profiling.results import Cell, Setting
 from kmip_data.models.profiling.workload import Source, Workload, pad
 from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.runtime.threads import available_cores
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time, corrected protocol
 DEAR = 5.0  #: seconds of a run from which none is made for memory alone
 
+#: in the order in which they run; "attend" is gather, softmax and multiply in one piece
+STAGES = ("search", "scores", "gather", "softmax", "multiply", "attend", "backward")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How often and how a cell is run."""
+    """Where, how often and how a cell is run."""
 
+    device: str = "cpu"
+    threads: int = field(default_factory=available_cores)  #: of every library
     repeats: int = 5
     seed: int = 0
     time_limit: float = 60.0  #: seconds; dear cells are repeated as often as fits, once at least
@@ -47,9 +55,9 @@ class Protocol:
 class Measurer:
     """Measures cells on one device; keeps the state that the published protocol shares among them."""
 
-    def __init__(self, source: Source, protocol: Protocol, device: torch.device) -> None:
-        self.source, self.protocol, self.device = source, protocol, device
-        self._base = _resident_bytes()
+    def __init__(self, source: Source, protocol: Protocol) -> None:
+        self.source, self.protocol, self.device = source, protocol, torch.device(protocol.device)
+        self._base: int = psutil.Process().memory_info().rss
         self.source.reseed(protocol.seed)
 
     def cell(self, method: Method, setting: Setting, n: int) -> Cell:
@@ -154,6 +162,44 @@ class Measurer:
         return max(0, peak_host_memory() - self._base)
 
 
+def stages(measurer: Measurer, method: Method, n: int) -> dict[str, float]:
+    """Median seconds of each stage of one training step, the first run left out.
+
+    Methods whose forward pass is one piece have ``attend`` instead of the stages that it holds: all
+    of the forward pass but the search, which is timed by itself. The stages of ``full`` are those of
+    unchunked attention.
+    """
+    runs = [
+        _stages_of(measurer, method, measurer.inputs(method, n, number, training=True))
+        for number in range(measurer.protocol.repeats + 1)
+    ][1:]
+    return {name: statistics.median(run[name] for run in runs) for name in STAGES if name in runs[0]}
+
+
+def _stages_of(measurer: Measurer, method: Method, work: Workload) -> dict[str, float]:
+    timed, chunk, search = measurer.timed, measurer.chunk(), method.search
+    queries, keys, values = work.tensors
+    found: dict[str, float] = {}
+    if search is not None and method.fused is None:
+        found["search"], indices = timed(lambda: search(work, chunk))
+        found["gather"], chosen = timed(lambda: gathered(keys, values, indices))
+        found["softmax"], weights = timed(lambda: weights_of(queries, chosen[0]))
+        found["multiply"], out = timed(lambda: weighted(weights, chosen[1]))
+    elif method.name == "full" and work.real is None:
+        found["scores"], scores = timed(lambda: queries @ keys.mT / math.sqrt(queries.shape[-1]))
+        found["softmax"], weights = timed(lambda: scores.softmax(-1))
+        found["multiply"], out = timed(lambda: weights @ values)
+    else:
+        whole, out = timed(lambda: method.attend(work, chunk))
+        if search is not None:
+            with torch.no_grad():
+                found["search"], _ = timed(lambda: search(work, chunk))
+        found["attend"] = max(0.0, whole - found.get("search", 0.0))
+    ones = torch.ones_like(out)
+    found["backward"], _ = timed(lambda: torch.autograd.backward(out, ones))
+    return found
+
+
 class _Peak:
     """Most memory between ``start`` and ``stop``, inputs counted; ``None`` where the system cannot say."""
 
@@ -171,16 +217,14 @@ class _Peak:
             Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now what is resident
         except OSError:
             return
-        self._base = _resident_bytes() - sum(tensor.nbytes for tensor in work.tensors)
+        self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in work.tensors)
 
     def stop(self) -> None:
         """Read the peak."""
         if self._device.type == "cuda":
             self.bytes = int(torch.cuda.max_memory_allocated(self._device))
         elif self._base >= 0:
-            status = Path("/proc/self/status").read_text("ascii", errors="replace")
-            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-            self.bytes = max(0, peak - self._base)
+            self.bytes = max(0, peak_host_memory() - self._base)
 
 
 def _give_free_memory_back() -> None:
@@ -190,9 +234,3 @@ def _give_free_memory_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
-
-
-def _resident_bytes() -> int:
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -29,8 +28,8 @@ class Method:
 
     Attributes
     ----------
-    name, summary
-        As ``--methods`` takes it, and one line that says what it is.
+    name
+        As ``--methods`` takes it.
     search
         ``search(work, chunk)`` gives the indices of the chosen keys, where ``chunk`` bounds the bytes of
         scores at a time; ``None``: it chooses none.
@@ -48,7 +47,6 @@ class Method:
     """
 
     name: str
-    summary: str
     search: Step | None = None
     fused: Step | None = None
     padded: bool = True
@@ -89,14 +87,12 @@ def _ours(backend: str) -> Method:
         return kmip_attention(*work.tensors, work.k, query_ptr=work.ptr, backend=backend)
 
     def search(work: Workload, _chunk: int) -> Tensor:
-        found: Tensor = topk_inner_product(
-            work.queries, work.keys, work.k, query_ptr=work.ptr, backend=backend
-        )[1]
+        queries, keys, _ = work.tensors
+        found: Tensor = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)[1]
         return found
 
     return Method(
         name=backend,
-        summary=f"kmip_attention, search backend {backend}",
         search=search,
         fused=attend,
         padded=False,
@@ -117,17 +113,15 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
 def _full(work: Workload, chunk: int) -> Tensor:
     """Softmax over all keys with the scores materialised, some queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
-    return torch.cat(
-        [(scores / root).softmax(-1) @ work.values for scores in _score_blocks(work, chunk, 2)], dim=-2
-    )
+    blocks = _score_blocks(work, chunk, copies=2)
+    return torch.cat([(scores / root).softmax(-1) @ work.values for scores in blocks], dim=-2)
 
 
 @torch.no_grad()
 def _naive_search(work: Workload, chunk: int) -> Tensor:
     """Matrix product and ``topk``, some queries at a time."""
-    return torch.cat(
-        [scores.topk(work.k, dim=-1).indices for scores in _score_blocks(work, chunk, 1)], dim=-2
-    )
+    blocks = _score_blocks(work, chunk, copies=1)
+    return torch.cat([scores.topk(work.k, dim=-1).indices for scores in blocks], dim=-2)
 
 
 @torch.no_grad()
@@ -193,42 +187,24 @@ def _no_flash(device_type: str) -> str | None:
     return None if device_type == "cuda" else f"FlashAttention runs on CUDA only, not on {device_type}"
 
 
-def _no_faiss(device_type: str) -> str | None:
-    if importlib.util.find_spec("faiss") is None:
-        return "faiss is not installed: python -m pip install faiss-cpu"
-    return None if device_type == "cpu" else f"measured on the CPU only, not on {device_type}"
-
-
-_METHODS = (
-    Method(
-        name="symbolic",
-        summary="the paper's k-MIP: KeOps argKmin, then gather, softmax, multiply",
-        search=_symbolic_search,
-        unusable=lambda device: get_backend("keops").unusable(device),
-    ),
-    Method(
-        name="naive",
-        summary="the paper's k-MIP without symbolic matrices: matrix product and topk",
-        search=_naive_search,
-    ),
-    Method(name="full", summary="full attention, scores materialised", fused=_full),
-    Method(name="sdpa", summary="torch's scaled_dot_product_attention: full attention", fused=_sdpa),
-    Method(
-        name="flash",
-        summary="FlashAttention in float16: full attention",
-        fused=_flash,
-        dtype=torch.float16,
-        unusable=_no_flash,
-    ),
-    *(
-        Method(
-            name=name,
-            summary=summary,
-            search=lambda work, _chunk, name=name: faiss_search(name, work),  # type: ignore[misc]
-            exact=name == "faiss-flat",
-            unusable=_no_faiss,
-        )
-        for name, (_, summary) in FAISS_INDEXES.items()
-    ),
-)
-_OTHERS = {method.name: method for method in _METHODS}
+#: the paper's and other libraries'; those without ``search`` are full attention
+_OTHERS = {
+    method.name: method
+    for method in (
+        # the paper's k-MIP, with KeOps' symbolic matrices and without
+        Method(name="symbolic", search=_symbolic_search, unusable=get_backend("keops").unusable),
+        Method(name="naive", search=_naive_search),
+        Method(name="full", fused=_full),
+        Method(name="sdpa", fused=_sdpa),
+        Method(name="flash", fused=_flash, dtype=torch.float16, unusable=_no_flash),
+        *(
+            Method(
+                name=name,
+                search=lambda work, _chunk, name=name: faiss_search(name, work),  # type: ignore[misc]
+                exact=name == "faiss-flat",
+                unusable=get_backend("faiss").unusable,
+            )
+            for name in FAISS_INDEXES
+        ),
+    )
+}

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import IO, Any, Self
+from typing import IO, Any
 
-from kmip_data.models.profiling.cells import Cell
 from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.published import SETTINGS, Setting
+from kmip_data.models.profiling.results import SETTINGS, Cell, Setting
 from kmip_data.models.profiling.workload import Shape
-from kmip_data.models.training.memory.estimate import free_bytes
 
 COMMAND = [sys.executable, "-m", "kmip_data.models.profiling.worker"]
 START = 120.0  #: seconds a process may take to load its libraries
 COMPILE = 30.0  #: seconds that the runs of a cell may take besides, for compiling
-SHARE = 0.8  #: of the free memory that a process may take unless told
-
-
-def default_memory_limit() -> int:
-    """Bytes a method may take: most of what is free."""
-    return int(SHARE * free_bytes())
 
 
 def sweep(
@@ -36,8 +29,7 @@ def sweep(
     shape: Shape,
     protocol: Protocol,
     settings: Sequence[Setting] = SETTINGS,
-    device: str = "cpu",
-    threads: int,
+    by_stage: bool = False,
     tell: Callable[[Cell], None] | None = None,
 ) -> list[Cell]:
     """Measure every method in every setting at every size, small sizes first.
@@ -51,8 +43,8 @@ def sweep(
         Names; see :func:`kmip_data.models.profiling.methods.method_names`.
     sizes
         Numbers of nodes.
-    threads
-        Of every library.
+    by_stage
+        Instead of the times, those of the stages of a training step.
     tell
         Is told of each cell when it is done.
 
@@ -61,106 +53,55 @@ def sweep(
     UsageError
         A method or the data are not known.
     """
-    for name in methods:
-        get_method(name)
+    unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells: list[Cell] = []
-    for name in methods:
-        with _Worker(shape, protocol, device, threads) as worker:
-            for cell in _cells_of(worker, name, sizes, settings, device):
+    for name, why_not in unusable.items():
+        ended: dict[Setting, Cell] = {}
+        with contextlib.closing(_Worker(shape, protocol)) as worker:
+            for setting, n in itertools.product(settings, sorted(sizes)):
+                not_run = partial(Cell, method=name, setting=setting, n=n)
+                if why_not is not None:
+                    cell = not_run(status="unavailable", note=why_not)
+                elif (last := ended.get(setting)) is not None:
+                    cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
+                else:
+                    cell = worker.ask(name, setting, n, by_stage)
+                    if cell.status in {"oom", "time"}:
+                        ended[setting] = cell
                 cells.append(cell)
                 if tell is not None:
                     tell(cell)
     return cells
 
 
-def breakdown(
-    methods: Sequence[str],
-    n: int,
-    *,
-    shape: Shape,
-    protocol: Protocol,
-    device: str = "cpu",
-    threads: int,
-    tell: Callable[[str], None] | None = None,
-) -> dict[str, dict[str, float] | Cell]:
-    """Seconds of each stage of a training step on n nodes, or the cell that says why there are none.
-
-    ``tell`` is told of each method when it is done; the other parameters are those of :func:`sweep`.
-    """
-    found: dict[str, dict[str, float] | Cell] = {}
-    for name in methods:
-        why_not = get_method(name).unusable(device)
-        if why_not is not None:
-            found[name] = Cell(method=name, setting="training", n=n, status="unavailable", note=why_not)
-            continue
-        with _Worker(shape, protocol, device, threads) as worker:
-            found[name] = answer = worker.ask(name, "training", n, by_stage=True)
-        if tell is not None:
-            tell(f"{name}, stages, {n:,} nodes: {answer.status if isinstance(answer, Cell) else 'done'}")
-    return found
-
-
-def _cells_of(
-    worker: _Worker, name: str, sizes: Sequence[int], settings: Sequence[Setting], device: str
-) -> Iterator[Cell]:
-    why_not = get_method(name).unusable(device)
-    for setting in settings:
-        ended: Cell | None = None
-        for n in sorted(sizes):
-            if why_not is not None:
-                yield Cell(method=name, setting=setting, n=n, status="unavailable", note=why_not)
-                continue
-            if ended is not None:
-                note = f"not tried: {ended.status} at {ended.n:,} nodes"
-                yield Cell(method=name, setting=setting, n=n, status=ended.status, note=note)
-                continue
-            cell = worker.ask(name, setting, n)
-            assert isinstance(cell, Cell)
-            if cell.status in {"oom", "time"}:
-                ended = cell
-            yield cell
-
-
 class _Worker:
     """A process that measures, and is started again where it has ended."""
 
-    def __init__(self, shape: Shape, protocol: Protocol, device: str, threads: int) -> None:
-        self._arguments = shape, protocol, device, threads
+    def __init__(self, shape: Shape, protocol: Protocol) -> None:
+        self._arguments = shape, protocol
         self._limit = protocol.time_limit
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[str]  # what it writes, libraries included
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def ask(
-        self, method: str, setting: Setting, n: int, *, by_stage: bool = False
-    ) -> Cell | dict[str, float]:
-        """The cell or the stages; the cell ``oom``, ``time`` or ``failed`` if no answer comes."""
+    def ask(self, method: str, setting: Setting, n: int, by_stage: bool) -> Cell:
+        """The cell; ``oom``, ``time`` or ``failed`` if no answer comes."""
         cell = partial(Cell, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
         try:
             if self._process is None:
                 self._start()
             # A run may take the limit, the cell as long again for its repeats and the one for memory.
-            answer: Cell | dict[str, float] = self._exchange(
-                (method, setting, n, by_stage), 3 * self._limit + COMPILE
-            )
+            question = method, setting, n, by_stage
+            answer: Cell = self._exchange(question, 3 * self._limit + COMPILE)
         except TimeoutError:
-            self._end()
+            self.close()
             return too_long
         except (EOFError, OSError):
-            code, words = self._end(patience=START)  # it may still be about to exit, with its own status
-            killed = code == -9 or "alloc" in words.lower() or "memory" in words.lower()
-            if killed:
+            code, words = self.close(patience=START)  # it may still be about to exit, with its own status
+            if code == -9 or "alloc" in words.lower() or "memory" in words.lower():
                 return cell(status="oom", note=words or "ended by the system")
             return cell(status="failed", note=words or f"ended with {code}")
-        if isinstance(answer, Cell) and answer.status == "ok" and min(answer.totals) > self._limit:
-            return too_long
-        return answer
+        return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -182,8 +123,8 @@ class _Worker:
             raise TimeoutError
         return self._connection.recv()
 
-    def _end(self, patience: float = 0.0) -> tuple[int | None, str]:
-        """Exit status and last line of the process, which is there no more afterwards."""
+    def close(self, patience: float = 0.0) -> tuple[int | None, str]:
+        """Exit status and last line of the process, which has ended afterwards."""
         if self._process is None:
             return None, ""
         self._connection.close()

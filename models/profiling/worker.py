@@ -11,12 +11,12 @@ import gc
 import os
 import sys
 import warnings
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from kmip_data.models.profiling.cells import Cell, Status
-from kmip_data.models.profiling.measuring import Measurer, Protocol
-from kmip_data.models.profiling.published import Setting
+from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
+from kmip_data.models.profiling.results import Cell, Setting, Status
 from kmip_data.models.profiling.workload import Shape, Source
 
 ROOM = 2**30  #: bytes of address space that threads and compiled code may take beside the limit
@@ -27,42 +27,41 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     connection = Connection(int(sys.argv[1]))
     measurer = _measurer(*connection.recv())
-    gc.freeze()  # what the libraries made at import is no garbage to look through
+    gc.freeze()  # what the libraries made at import is not garbage to look through
     connection.send(True)
     with contextlib.suppress(EOFError):
         while True:
             connection.send(_answer(measurer, *connection.recv()))
 
 
-def _measurer(shape: Shape, protocol: Protocol, device: str, threads: int) -> Measurer:
+def _measurer(shape: Shape, protocol: Protocol) -> Measurer:
     import torch
 
     from kmip_data.runtime.threads import set_num_threads
 
-    set_num_threads(threads)
-    torch.set_num_threads(threads)
+    set_num_threads(protocol.threads)
+    torch.set_num_threads(protocol.threads)
     with contextlib.suppress(ImportError):
         import faiss
 
-        faiss.omp_set_num_threads(threads)
+        faiss.omp_set_num_threads(protocol.threads)
     source = Source(shape)
     if protocol.memory_limit is not None:
-        _limit_memory(protocol.memory_limit, device)
-    return Measurer(source, protocol, torch.device(device))
+        _limit_memory(protocol.memory_limit, protocol.device)
+    return Measurer(source, protocol)
 
 
-def _answer(
-    measurer: Measurer, name: str, setting: Setting, n: int, by_stage: bool
-) -> Cell | dict[str, float]:
-    """The cell, or the seconds of each stage; a cell that says why where there are none."""
+def _answer(measurer: Measurer, name: str, setting: Setting, n: int, by_stage: bool) -> Cell:
+    """The cell, with its times or stages, or why there are none."""
     from kmip_data.errors import KmipDataError
-    from kmip_data.models.profiling.breakdown import stages
     from kmip_data.models.profiling.methods import get_method
     from kmip_data.runtime.memory_errors import is_out_of_memory
 
-    method = get_method(name)
+    method, cell = get_method(name), partial(Cell, method=name, setting=setting, n=n)
     try:
-        return stages(measurer, method, n) if by_stage else measurer.cell(method, setting, n)
+        if by_stage:
+            return cell(status="ok", stages=stages(measurer, method, n))
+        return measurer.cell(method, setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
         status: Status = "failed"
         note = (str(error).splitlines() or [type(error).__name__])[0]
@@ -72,7 +71,7 @@ def _answer(
             status = "unavailable"
             detail = error.parts["found"] if isinstance(error, KmipDataError) else None
             note += f" ({detail})" if detail else ""
-        return Cell(method=name, setting=setting, n=n, status=status, note=note)
+        return cell(status=status, note=note)
 
 
 def _limit_memory(limit: int, device_type: str) -> None:

@@ -99,7 +99,7 @@ class Source:
         kind, _, file = shape.data.partition(":")
         if shape.data not in KINDS and not (kind == "trained" and file):
             raise UsageError(
-                f"There are no data called {shape.data!r}.",
+                f"{shape.data!r} is not a kind of data.",
                 expected=", ".join([*KINDS, "trained:FILE"]),
                 found=shape.data,
                 left="nothing was measured",

@@ -19,7 +19,7 @@ class KeptSearches:
 
     A layer that is recomputed in the backward pass has the same queries and keys again, so its search
     has the same result: what takes most of the time need not be done twice. Kept are (H, N, k) float32
-    scores and int32 indices, 8 bytes a chosen pair.
+    scores and int32 indices, 8 bytes per chosen pair.
     """
 
     def __init__(self) -> None:

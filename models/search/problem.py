@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.reading import buffers
 
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -83,15 +83,11 @@ class SearchProblem:
         """
         shape = (*self.queries.shape[:2], self.k)
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
-            result = tuple(
-                torch.from_numpy(buffers.empty(shape, np.dtype(kind)))
-                for kind in ("f8" if self.dtype == torch.float64 else "f4", "i8")
-            )
+            kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(np.int64)
+            scores, indices = (torch.from_numpy(buffers.empty(shape, kind)) for kind in kinds)
         else:
-            result = tuple(
-                torch.empty(shape, dtype=kind, device=self.device) for kind in (self.dtype, torch.int64)
-            )
-        scores, indices = result
+            scores = torch.empty(shape, dtype=self.dtype, device=self.device)
+            indices = torch.empty(shape, dtype=torch.int64, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
         if sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf), indices.fill_(-1)
@@ -179,6 +175,21 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
             found=f"{name}[{place}] = {starts[place]}, {name}[{place + 1}] = {starts[place + 1]}",
         )
     return tuple(starts.tolist())
+
+
+def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
+    """The error that says what a search needs and what lowers it."""
+    rows, keys = problem.queries.shape[1], problem.keys.shape[1]
+    result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8)
+    return OutOfResources(
+        "Memory ran out in the k-MIP search.",
+        expected=f"{result / 2**30:.3g} GiB for the result and as much again as the keys take to search:"
+        f" {problem.heads} heads, {rows:,} queries, {keys:,} keys, d = {problem.dim}, k = {problem.k}",
+        found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
+        left="what was saved before is kept",
+        next="lower k (--k) or the number of heads, take fewer graphs or queries at a time, or, on a GPU,"
+        " --set model.attention.search=dense, which works in tiles of bounded memory",
+    )
 
 
 def _as_array(ptr: Sequence[int]) -> NDArray[Any]:

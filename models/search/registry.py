@@ -2,10 +2,10 @@
 
 A backend is one module in ``kmip_data.models.search.backends`` with
 
-- ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), a line each for ``kmip-data doctor``,
+- ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), one line each for ``kmip-data doctor``,
+- ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name,
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
-- ``rank(problem) -> int``: order of choice for ``auto``, highest first; 0: only by name,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`.
 
 It is found by being there.
@@ -114,10 +114,9 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         if why_not:
             raise _refused(name, f"a problem on {device} that it can take", why_not)
         return module
-    ranks = {module.NAME: module.rank(problem) for module in all_backends().values()}
+    ranked = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
-    for found in sorted((name for name in ranks if ranks[name]), key=lambda name: -ranks[name]):
-        module = all_backends()[found]
+    for module in sorted(ranked, key=lambda module: -module.RANK[device]):
         why_not = module.unusable(device) or module.refuses(problem)
         if why_not is None:
             log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))

@@ -8,9 +8,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from kmip_data.errors import OutOfResources
 from kmip_data.models.search.kept import kept_or
-from kmip_data.models.search.problem import SearchProblem, check_problem
+from kmip_data.models.search.problem import check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
@@ -80,17 +79,4 @@ def topk_inner_product(
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise _out_of_memory(problem, error) from error
-
-
-def _out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
-    rows, keys = problem.queries.shape[1], problem.keys.shape[1]
-    result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8)
-    return OutOfResources(
-        "Memory ran out in the k-MIP search.",
-        expected=f"{result / 2**30:.3g} GiB for the result and as much again as the keys take to search:"
-        f" {problem.heads} heads, {rows:,} queries, {keys:,} keys, d = {problem.dim}, k = {problem.k}",
-        found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        left="what was saved before is kept",
-        next="lower k (--k) or the number of heads, or take fewer graphs or queries at a time",
-    )
+            raise out_of_memory(problem, error) from error

@@ -7,9 +7,7 @@ noise, so that they can be learned.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import pickle
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from kmip_data.files.changes import csv_bytes
 from kmip_data.pipelines.peptides import LABELS
 from kmip_data.pipelines.samples.parts import part_sizes
 
@@ -53,9 +52,7 @@ def write_sample(
         [i, smiles(chain, rng), chain, *values]
         for i, (chain, values) in enumerate(zip(chains, more, strict=True))
     ]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    (folder / table).write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    (folder / table).write_bytes(gzip.compress(csv_bytes(header, rows), mtime=0))
     (folder / lists).write_bytes(pickle.dumps(_lists(count, rng), protocol=4))
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kmip_data.cli.benchmarks import Row
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from kmip_data.builds.home import Build
 
 #: Dataset, its mean number of nodes, the columns of ``x`` that PyG's own class keeps there, least ratio.
 CASES = (("s3dis", 4096, slice(3, 9), 5.0), ("shapenet-part", 2616, slice(0, 3), 3.5))
@@ -23,14 +27,13 @@ def rows(*, quick: bool = False) -> list[Row]:
     """
     from torch_geometric.data import InMemoryDataset
 
-    from kmip_data.cli.benchmarks.reading import write_generated
     from kmip_data.reading.dataset import ShardedDataset
 
     graphs = 16 if quick else 128
     found = []
     for name, nodes, columns, target in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            build = write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
+            build = _write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
             file = Path(folder) / "data.pt"
             InMemoryDataset.save([_as_pyg(item, columns) for item in ShardedDataset(build)], str(file))
             ours = sum(path.stat().st_size for path in build.path.rglob("*") if path.is_file())
@@ -55,3 +58,70 @@ def rows(*, quick: bool = False) -> list[Row]:
 def _as_pyg(item: Data, columns: slice) -> Data:
     item.x = item.x[:, columns].contiguous()
     return item
+
+
+def _write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Build:
+    """Write a build of random graphs with the schema that the pipeline of a dataset has."""
+    import hashlib
+    import json
+
+    from kmip_data.builds.home import Build
+    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
+    from kmip_data.format.record import GraphRecord
+    from kmip_data.format.schema import FORMAT_VERSION
+    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
+    from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.base import load_pipeline
+
+    pipeline = load_pipeline(load_manifest(name))
+    schema = pipeline.schema(pipeline.Params())
+    k = schema.k or 0
+    generator = np.random.Generator(np.random.PCG64(0))
+
+    def record(number: int) -> GraphRecord:
+        columns: dict[str, Any] = {}
+        for column in schema.columns:
+            shape = (nodes, *column.shape) if column.level == "node" else column.shape
+            if column.stored == "float32":
+                columns[column.key] = generator.random(shape, dtype=np.float32)
+            else:
+                columns[column.key] = generator.integers(0, int(column.high or 0) + 1, shape, column.stored)
+        table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
+        return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
+
+    (folder / "shards").mkdir(parents=True)
+    per_graph, per_node, per_edge = bytes_per(schema)
+    step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
+    shards: list[ShardEntry] = []
+    for start in range(0, graphs, step):
+        records = [record(number) for number in range(start, min(start + step, graphs))]
+        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
+        file = f"shards/{len(shards):05d}.h5"
+        write_file(folder / file, shard.data)
+        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
+        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
+    card = Card(
+        dataset=name,
+        title="generated for a benchmark",
+        key="0" * 12,
+        sample=True,
+        complete=False,
+        parameters={"k": k, "limit": None},
+        pipeline_version=pipeline.version,
+        format_version=FORMAT_VERSION,
+        license={},
+        citation="",
+        receipts=[],
+        content_digest=hashlib.sha256(b"generated").hexdigest(),
+        data_schema=json.loads(schema.to_json()),
+        default_split="",
+        class_names=[],
+        shards=shards,
+        splits={},
+        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
+        statistics={},
+        versions={},
+        notes=[],
+    )
+    write_file(folder / CARD_NAME, card.to_json().encode())
+    return Build(folder, card)

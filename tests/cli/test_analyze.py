@@ -68,7 +68,7 @@ def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
     [
         (["approximation"], 2, "RUN, --qk FILE or --gaussian"),
         (["approximation", "--gaussian", "--qk", "x"], 2, "--qk and --gaussian"),
-        (["approximation", "--qk", "x", "--n", "5"], 2, "--n shape generated data"),
+        (["approximation", "--qk", "x", "--n", "5"], 2, "--n can only be given with --gaussian"),
         (["approximation", "--gaussian", "--n", "9", "--k", "1-3"], 2, "not a list of numbers"),
         (["approximation", "--gaussian", "--n", "9", "--k", "0,1"], 2, "values of k"),
         (["approximation", "--gaussian", "--n", "9", "--layers", "0..999999999"], 2, "not a list of numbers"),

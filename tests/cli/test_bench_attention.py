@@ -62,11 +62,11 @@ def sum_of(text):
         (["--methods", "naiv"], "Did you mean 'naive'"),
         (["--max-n", "many"], "is not a number"),
         (["--min-n", "200", "--max-n", "300"], "no size between"),
-        (["--data", "uniform"], "no data called 'uniform'"),
+        (["--data", "uniform"], "'uniform' is not a kind of data"),
         (["--data", "trained:no-such-file"], "no-such-file"),
         (["--graphs", "3"], "GRAPHSxNODES"),
         (["--save", "/no/such/folder/a"], "cannot be saved there"),
-        (["--breakdown", "--table"], "two different things"),
+        (["--breakdown", "--table"], "exclude each other"),
         (["--time-limit", "0"], "time-limit"),
     ],
 )

@@ -11,12 +11,15 @@ from kmip_data.cli.bench import machine_line
 from kmip_data.cli.shared.saving import check_prefix
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.measuring import Protocol
-from kmip_data.models.profiling.methods import default_methods, get_method, method_names
-from kmip_data.models.profiling.published import SETTINGS, Setting
-from kmip_data.models.profiling.sweep import default_memory_limit
+from kmip_data.models.profiling.methods import default_methods, method_names
+from kmip_data.models.profiling.results import SETTINGS, Setting
 from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, sizes_up_to
+from kmip_data.models.training.memory.estimate import free_bytes
 from kmip_data.models.training.memory.machine import choose_device
 from kmip_data.runtime.threads import available_cores
+from kmip_data.wording import counted
+
+SHARE = 0.8  #: of the free memory that a process may take unless told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +31,6 @@ class Asked:
     settings: list[Setting]
     shape: Shape
     protocol: Protocol
-    device: str
-    threads: int
     save: Path | None
     machine: str
 
@@ -41,7 +42,7 @@ class Asked:
         if shape.graph_sizes is not None:
             sizes = shape.graph_sizes
             parts.append(f"{len(sizes):,} graphs of {min(sizes)} to {max(sizes)} nodes")
-        return ", ".join([*parts, f"{self.device}, {self.threads} threads"])
+        return ", ".join([*parts, self.protocol.device, counted(self.protocol.threads, "thread")])
 
     @property
     def as_the_paper(self) -> bool:
@@ -63,8 +64,6 @@ def complete(options: Mapping[str, Any]) -> Asked:
         check_prefix(save)
     names = default_methods(device) if options["methods"] is None else options["methods"].split(",")
     names = method_names() if names == ["all"] else [name.strip() for name in names]
-    for name in names:
-        get_method(name)
     source = Source(
         Shape(
             heads=options["heads"],
@@ -81,14 +80,14 @@ def complete(options: Mapping[str, Any]) -> Asked:
         settings=list(SETTINGS) if options["setting"] == "both" else [options["setting"]],
         shape=source.shape,
         protocol=Protocol(
+            device=device,
+            threads=options["threads"] or available_cores(),
             repeats=options["repeats"] or (1 if quick else 5),
             seed=options["seed"],
             time_limit=options["time_limit"] or (20.0 if quick else 60.0),
-            memory_limit=default_memory_limit() if limit is None else int(limit * 2**30),
+            memory_limit=int(SHARE * free_bytes() if limit is None else limit * 2**30),
             published=options["protocol"] == "published",
         ),
-        device=device,
-        threads=options["threads"] or available_cores(),
         save=save,
         machine=machine_line(),
     )

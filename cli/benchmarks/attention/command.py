@@ -46,9 +46,11 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     help="Such as auto,cpu,dense,symbolic,naive,full,sdpa,faiss-flat; `all` for every one there is.  "
     "[default: ours, the paper's, and what else is exact]",
 )
-@number_option("--min-n", "Least nodes.", 100, type=Count())
+@number_option("--min-n", "Smallest number of nodes.", 100, type=Count())
 @number_option(
-    "--max-n", "Most nodes, such as 1e7; sizes are 10^(i/2): 100, 316, 1,000 …  [default: 1e5]", type=Count()
+    "--max-n",
+    "Largest number of nodes, such as 1e7; sizes are 10^(i/2): 100, 316, 1,000 …  [default: 1e5]",
+    type=Count(),
 )
 @click.option(
     "--setting", type=click.Choice(["inference", "training", "both"]), default="both", show_default=True
@@ -56,7 +58,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 @number_option("--heads", default=1)
 @number_option("--d", "Length of a query and a key.", 10, type=click.IntRange(1, 256))
 @number_option("--value-dim", "Length of a value.  [default: that of a key]")
-@number_option("--k", "Keys a query attends to.", 10)
+@number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data",
     default="gaussian",
@@ -70,17 +72,17 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     help="One ragged batch instead of the sizes, such as 2000x150 or 2000x50..250 (graphs x nodes).",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@number_option("--threads", "[default: cores of this process]")
-@number_option("--repeats", "Counted runs of a cell; fewer where one takes long.  [default: 5]")
+@number_option("--threads", "Threads of every library.  [default: the cores this process may use]")
+@number_option("--repeats", "Runs of a cell that count; fewer where one takes long.  [default: 5]")
 @number_option(
     "--time-limit",
-    "A cell whose run takes longer is `time`, larger ones are not tried.  [default: 60]",
+    "A cell whose run takes longer shows `time`; larger ones are not tried.  [default: 60]",
     type=click.FloatRange(min=0.1),
     metavar="S",
 )
 @number_option(
     "--memory-limit",
-    "Above it a cell is `oom`.  [default: 80 % of what is free]",
+    "A cell that needs more shows `oom`.  [default: 80 % of what is free]",
     type=click.FloatRange(min=0.1),
     metavar="GIB",
 )
@@ -91,7 +93,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="published: as the paper's code measured, mistakes too (docs/benchmarks.md).",
 )
-@number_option("--seed", default=0, type=click.IntRange(min=0))
+@number_option("--seed", "Seed of the inputs.", 0, type=click.IntRange(min=0))
 @click.option(
     "--breakdown",
     is_flag=True,
@@ -120,7 +122,7 @@ def command(
     """
     if breakdown and as_table:
         raise UsageError(
-            "--breakdown and --table are two different things.",
+            "--breakdown and --table exclude each other.",
             expected="one of the two, or neither",
             found="both",
             left="nothing was measured",

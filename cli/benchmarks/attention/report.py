@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kmip_data.cli.bench import quantity
 from kmip_data.cli.benchmarks.attention.asked import Asked
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.files.changes import write_output
-from kmip_data.models.profiling.breakdown import STAGES
-from kmip_data.models.profiling.cells import Cell, duration, growth_exponent, to_csv
+from kmip_data.files.changes import csv_bytes, write_output
 from kmip_data.models.profiling.drawing import draw_breakdown, draw_sweep
-from kmip_data.models.profiling.published import published
-from kmip_data.models.profiling.sweep import breakdown, sweep
+from kmip_data.models.profiling.measuring import STAGES
+from kmip_data.models.profiling.results import Cell, growth_exponent, published
+from kmip_data.models.profiling.sweep import sweep
+from kmip_data.wording import counted
 
 PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
 
@@ -30,9 +29,10 @@ def show_sweep(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     def tell(cell: Cell) -> None:
         cells.append(cell)
         if asked.save is not None:
-            write_output(asked.file(".csv"), to_csv(cells).encode())
+            rows = [cell.as_dict() for cell in cells]
+            write_output(asked.file(".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))
         if not quiet:
-            click.echo(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {cell.text()}", err=True)
+            click.echo(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", err=True)
 
     sweep(
         asked.methods,
@@ -40,8 +40,6 @@ def show_sweep(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         shape=asked.shape,
         protocol=asked.protocol,
         settings=asked.settings,
-        device=asked.device,
-        threads=asked.threads,
         tell=tell,
     )
     if asked.save is not None:
@@ -54,7 +52,7 @@ def show_sweep(asked: Asked, *, as_json: bool, quiet: bool) -> None:
             "cells": [cell.as_dict() for cell in cells],
             "growth": {setting: _growth(cells, setting) for setting in asked.settings},
         }
-        _print_json(asked, found, saved)
+        print_json({"machine": asked.machine, "what": asked.what, **found, "saved": saved})
         return
     for setting in asked.settings:
         click.echo(setting_table(asked, setting, cells))
@@ -84,15 +82,19 @@ def setting_table(asked: Asked, setting: str, cells: list[Cell]) -> str:
         peak, recall = (last.peak_bytes, last.recall) if last else (None, None)
         memory = "–" if last is None or peak is None else f"{peak / last.n:,.0f}"
         share = "–" if recall is None else f"{recall:.3f}"
-        rows.append([method, *(cell.text() for cell in of_it), _power(growth[method]), memory, share])
+        rows.append([method, *map(_time, of_it), _power(growth[method]), memory, share])
     for curve in published().curve if asked.as_the_paper else ():
         if curve.setting == setting:
             seconds = {n: ms / 1e3 for n, ms in zip(curve.n, curve.milliseconds, strict=True)}
-            times = [duration(seconds.get(n)) for n in asked.sizes]
+            times = [quantity(seconds.get(n), "s") for n in asked.sizes]
             memory = f"{curve.megabytes[-1] * 2**20 / curve.n[-1]:,.0f}" if curve.megabytes else "–"
             exponent = _power(growth_exponent(seconds.items()))
             rows.append([f"A100: {curve.method}", *times, exponent, memory, "–"])
     return table(header, rows)
+
+
+def _time(cell: Cell) -> str:
+    return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 
 def _power(exponent: float | None) -> str:
@@ -111,50 +113,38 @@ def _growth(cells: list[Cell], setting: str) -> dict[str, float | None]:
 def show_breakdown(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     """Measure the stages of one training step, print and save them."""
     n = asked.sizes[-1] if asked.shape.graph_sizes else min(PAPER_BREAKDOWN, asked.sizes[-1])
-    answers = breakdown(
+    cells = sweep(
         asked.methods,
-        n,
+        [n],
         shape=asked.shape,
         protocol=asked.protocol,
-        device=asked.device,
-        threads=asked.threads,
-        tell=None if quiet else lambda line: click.echo(line, err=True),
+        settings=["training"],
+        by_stage=True,
+        tell=None if quiet else lambda cell: click.echo(f"{cell.method}, stages: {cell.status}", err=True),
     )
-    found = {name: stages for name, stages in answers.items() if isinstance(stages, dict)}
-    missing = {name: cell for name, cell in answers.items() if isinstance(cell, Cell)}
+    found = {cell.method: cell.stages for cell in cells if cell.stages}
+    missing = [cell for cell in cells if not cell.stages]
     saved: list[Path] = []
     if asked.save is not None:
         saved = [asked.file("-breakdown.csv"), asked.file("-breakdown.png")]
-        write_output(saved[0], _stages_csv(found).encode())
+        lines = ((name, *stage) for name, stages in found.items() for stage in stages.items())
+        write_output(saved[0], csv_bytes(["method", "stage", "seconds"], lines))
         draw_breakdown(found, saved[1], title=f"{asked.what}, {n:,} nodes\n{asked.machine}")
     if as_json:
-        why = {name: cell.as_dict() for name, cell in missing.items()}
-        _print_json(asked, {"n": n, "stages": found, "missing": why}, saved)
+        why = {cell.method: cell.as_dict() for cell in missing}
+        about = {"machine": asked.machine, "what": asked.what, "n": n}
+        print_json({**about, "stages": found, "missing": why, "saved": saved})
         return
     used = [stage for stage in STAGES if any(stage in stages for stages in found.values())]
     rows = [
-        [name, *(duration(stages.get(stage)) for stage in used), duration(sum(stages.values()))]
+        [name, *(quantity(seconds, "s") for seconds in (*map(stages.get, used), sum(stages.values())))]
         for name, stages in found.items()
     ]
-    rows += [[name, *("–" for _ in used), cell.status] for name, cell in missing.items()]
+    rows += [[cell.method, *("–" for _ in used), cell.status] for cell in missing]
     click.echo(table([f"{n:,} nodes", *used, "total"], rows))
-    notes = [f"{name}: {cell.note}" for name, cell in missing.items()]
-    notes.append(f"{asked.what}; one training step, median of {asked.protocol.repeats} runs")
+    notes = [f"{cell.method}: {cell.note}" for cell in missing]
+    notes.append(f"{asked.what}; one training step, median of {counted(asked.protocol.repeats, 'run')}")
     _print_end(asked, notes, saved)
-
-
-def _stages_csv(found: dict[str, dict[str, float]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "stage", "seconds"])
-    for name, stages in found.items():
-        writer.writerows([name, stage, seconds] for stage, seconds in stages.items())
-    return text.getvalue()
-
-
-def _print_json(asked: Asked, found: dict[str, Any], saved: Iterable[Path]) -> None:
-    about = {"machine": asked.machine, "what": asked.what}
-    print_json({**about, **found, "saved": [str(path) for path in saved]})
 
 
 def _print_end(asked: Asked, notes: Iterable[str], saved: list[Path]) -> None:

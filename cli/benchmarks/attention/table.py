@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.models.attention.kmip import kmip_attention
-from kmip_data.models.profiling.cells import growth_exponent
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.methods import get_method
+from kmip_data.models.profiling.results import growth_exponent
 from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
@@ -48,7 +47,7 @@ def measure(*, quick: bool = False, trained: str | None = None, threads: int | N
         Of every library; all cores of this process by default.
     """
     sizes = QUICK if quick else FULL
-    with _threads(threads or available_cores()):
+    with thread_count(threads or available_cores()):
         for row in [_on_trained(trained, sizes)] if trained is not None else _all_rows(sizes, threads):
             note = f"attention: {row.note or 'the same number of threads for every library'}"
             found = replace(row, note=note)
@@ -207,13 +206,12 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
         ["auto"],
         [sizes.nodes],
         shape=Shape(),
-        protocol=Protocol(repeats=1),
+        protocol=Protocol(threads=threads or available_cores(), repeats=1),
         settings=["training"],
-        threads=threads or available_cores(),
     )[0]
     each = (cell.peak_bytes or 0) / sizes.nodes
     return Row(
-        what=f"peak memory a node, forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10, one head",
+        what=f"peak memory per node, forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10, one head",
         against="the limit",
         ours=each,
         theirs=1000.0,
@@ -223,14 +221,3 @@ def _memory(sizes: Sizes, threads: int | None) -> Row:
         met=0 < each <= 1000,
         note="resident memory at its peak, inputs counted, in a process of its own",
     )
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """The same number of threads for torch, our kernels and FAISS, while inside."""
-    with suppress(ImportError):
-        import faiss
-
-        faiss.omp_set_num_threads(count)
-    with thread_count(count):
-        yield

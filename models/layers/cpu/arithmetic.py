@@ -11,16 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from kmip_data.models.search.cpu.lanes import Lanes, broadcast, primitive
+from kmip_data.models.search.cpu.lanes import Lanes, binary, broadcast, cgutils, llvm, primitive, types
 
 LANES = 16
 
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
-_MASK = ir.VectorType(ir.IntType(1), LANES)
 _KIND = Lanes(types.float32)
 
 
@@ -42,12 +39,8 @@ def _there(builder: Any, count: Any) -> Any:
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
-    data = cgutils.create_struct_proxy(kind)(context, builder, value=array).data  # type: ignore[no-untyped-call]
+    data = cgutils.create_struct_proxy(kind)(context, builder, value=array).data
     return builder.bitcast(builder.gep(data, [start]), _FLOATS.as_pointer())
-
-
-def _function(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)  # type: ignore[no-untyped-call]
 
 
 _ALIGNED = ir.Constant(ir.IntType(32), 4)
@@ -59,10 +52,8 @@ def load(typing: Any, array: Any, start: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _place(context, builder, signature.args[0], args[0], args[1])
-        function = _function(
-            builder, "llvm.masked.load.v16f32.p0", _FLOATS, place.type, ir.IntType(32), _MASK, _FLOATS
-        )
-        return builder.call(function, [place, _ALIGNED, _there(builder, args[2]), _every(0)])
+        there = _there(builder, args[2])
+        return llvm(builder, "masked.load.v16f32.p0", _FLOATS, [place, _ALIGNED, there, _every(0)])
 
     return _KIND(array, types.int64, types.int64), generate
 
@@ -73,28 +64,18 @@ def store(typing: Any, array: Any, start: Any, count: Any, lanes: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _place(context, builder, signature.args[0], args[0], args[1])
-        function = _function(
-            builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), _FLOATS, place.type, ir.IntType(32), _MASK
-        )
-        builder.call(function, [args[3], place, _ALIGNED, _there(builder, args[2])])
+        there = _there(builder, args[2])
+        llvm(builder, "masked.store.v16f32.p0", ir.VoidType(), [args[3], place, _ALIGNED, there])
         return context.get_dummy_value()
 
     return types.none(array, types.int64, types.int64, _KIND), generate
 
 
-def _binary(name: str) -> Any:
-    def typed(typing: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, name)(*args, flags=("contract",))
-
-        return _KIND(_KIND, _KIND), generate
-
-    return typed
-
-
-plus = primitive(_binary("fadd"))  #: ``a + b``; with a product, rounded once where the processor can
-minus = primitive(_binary("fsub"))  #: ``a − b``
-times = primitive(_binary("fmul"))  #: ``a · b``
+_MAY_FUSE = ("contract",)
+#: ``a + b``; with a product, rounded once where the processor can
+plus = binary(lambda builder, a, b: builder.fadd(a, b, flags=_MAY_FUSE))
+minus = binary(lambda builder, a, b: builder.fsub(a, b, flags=_MAY_FUSE))  #: ``a − b``
+times = binary(lambda builder, a, b: builder.fmul(a, b, flags=_MAY_FUSE))  #: ``a · b``
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
@@ -109,8 +90,7 @@ def sigmoid(typing: Any, lanes: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def fused(a: Any, b: Any, c: Any) -> Any:
-            function = _function(builder, "llvm.fmuladd.v16f32", _FLOATS, _FLOATS, _FLOATS, _FLOATS)
-            return builder.call(function, [a, b, c])
+            return llvm(builder, "fmuladd.v16f32", _FLOATS, [a, b, c])
 
         z = builder.fsub(_every(-0.0), args[0])
         for sign, limit in ((">", _LARGEST), ("<", -_LARGEST)):

@@ -98,7 +98,7 @@ def update(
 ) -> None:
     """New edge features: ``old`` + dropout(relu(factor · z + shift)).
 
-    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has a row an edge, or one for all. ``new`` may
+    ``norm`` holds (d,) factors, then (d,) shifts. ``old`` has a row per edge, or one for all. ``new`` may
     be ``pre`` itself.
     """
     seed, dropped, kept_scale = dropout

@@ -73,14 +73,8 @@ def gated_edges(
     new
         (N, k, d), or None.
     """
-    tensors = (
-        at_target,
-        at_source,
-        message,
-        old,
-        weight,
-        *((norm.weight, norm.bias) if norm else (None, None)),
-    )
+    of_norm = (norm.weight, norm.bias) if norm else (None, None)
+    tensors = (at_target, at_source, message, old, weight, *of_norm)
     dropped = round(dropout * 2**32) if norm is not None else 0
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
@@ -155,7 +149,10 @@ class _GatedEdges(torch.autograd.Function):
         if grad_new is not None:
             norm, deviation = constants
             grad = grad_new.contiguous().view(-1, d)
-            total, product = _sum_gradients(pre, grad, norm, options.dropout, nodes, k)
+            of_nodes = torch.empty(2, nodes, d)
+            arrays = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*of_nodes)
+            for_ranges(lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN)
+            total, product = of_nodes.sum(1, dtype=torch.float64)  # Σ g and Σ g · (z − mean) over all edges
             grad_shift, grad_scale = total.float(), (product * deviation).float()
             # The mean and the variance of the batch depend on z too; running ones do not.
             share = float(ctx.own) / (nodes * k)
@@ -228,18 +225,6 @@ def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
     mean = sums.sum(0, dtype=torch.float64) / count
     away = (sums.double() / k - mean).square_().sum(0)
     return mean, (squares.sum(0, dtype=torch.float64) + k * away) / count
-
-
-def _sum_gradients(
-    pre: Tensor, grad: Tensor, norm: Tensor, dropout: Dropout, nodes: int, k: int
-) -> tuple[Tensor, Tensor]:
-    """Σ g and Σ g · (z − mean) over all edges, (d,) float64."""
-    d = pre.shape[1]
-    sums = torch.empty(2, nodes, d)
-    arrays = flat(pre), flat(grad), flat(norm), dropout, _flat(*sums)
-    for_ranges(lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN)
-    total, product = sums.sum(1, dtype=torch.float64)
-    return total, product
 
 
 def _flat(*tensors: Tensor) -> tuple[Floats, ...]:

@@ -23,6 +23,7 @@ from kmip_data.runtime.threads import for_ranges
 NAME = "cpu"
 SUMMARY = "compiled, exact scan, float32 filter or tree of cones by size and data (numba)"
 AUTO = "auto takes it on the CPU"
+RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +65,6 @@ def refuses(problem: SearchProblem) -> str | None:
     if problem.dtype != torch.float32:
         return f"takes float32, not {problem.dtype}"
     return None if problem.keys.shape[1] < 2**31 else "counts to 2³¹ keys"
-
-
-def rank(_problem: SearchProblem) -> int:
-    """Order of choice for ``auto``."""
-    return 10
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
@@ -208,14 +204,8 @@ def _search_beside(arrays: _Arrays, giants: I64, head: int, query_rows: I64, key
         part = slice(row, row + _ROWS)
         theirs = score_block(torch.from_numpy(queries[:, part]), few)
         found = torch.cat([torch.from_numpy(scores[:, part]), theirs], 2)
-        rows = torch.cat(
-            [
-                torch.from_numpy(others[indices[:, part]]),
-                torch.from_numpy(giants).expand(theirs.shape),
-            ],
-            2,
-        )
-        best = largest(found, scores.shape[2], rows)
+        rows = np.concatenate([others[indices[:, part]], np.broadcast_to(giants, theirs.shape)], 2)
+        best = largest(found, scores.shape[2], torch.from_numpy(rows))
         scores[:, part], indices[:, part] = best[0].numpy(), best[1].numpy() + low
 
 

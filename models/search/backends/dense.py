@@ -19,6 +19,7 @@ from kmip_data.models.search.rule import largest, score_block
 NAME = "dense"
 SUMMARY = "chunked matrix products with exact ranking (torch)"
 AUTO = "auto takes it where no other backend fits"
+RANK = {"cpu": 1, "cuda": 1}
 
 MEMORY_LIMIT = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scratch a tile may take
 _BYTES_PER_PAIR = 40  # of the whole-row path: float64 sum, float32 score, two int64 keys, topk's own
@@ -35,11 +36,6 @@ def unusable(device_type: str) -> str | None:
 def refuses(_problem: SearchProblem) -> str | None:
     """Why it cannot take this problem: it takes all."""
     return None
-
-
-def rank(_problem: SearchProblem) -> int:
-    """Order of choice for ``auto``."""
-    return 1
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

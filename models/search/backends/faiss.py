@@ -17,6 +17,7 @@ from kmip_data.models.search.problem import SearchProblem
 NAME = "faiss"
 SUMMARY = "FAISS IndexFlatIP with exact ranking (faiss-cpu)"
 AUTO = "only by name"
+RANK: dict[str, int] = {}
 
 
 def unusable(device_type: str) -> str | None:
@@ -31,11 +32,6 @@ def unusable(device_type: str) -> str | None:
 def refuses(problem: SearchProblem) -> str | None:
     """Why it cannot take this problem."""
     return None if problem.dtype == torch.float32 else f"takes float32, not {problem.dtype}"
-
-
-def rank(_problem: SearchProblem) -> int:
-    """Order of choice for ``auto``: never."""
-    return 0
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ from kmip_data.models.search.problem import SearchProblem
 NAME = "keops"
 SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
 AUTO = "auto takes it on CUDA where triton cannot run"
+RANK = {"cuda": 5}
 
 _MOST_KEYS = 2**24  # KeOps passes indices as float32
 
@@ -50,11 +51,6 @@ def refuses(problem: SearchProblem) -> str | None:
     if problem.keys.shape[1] > _MOST_KEYS:
         return f"counts to {_MOST_KEYS} keys, not to {problem.keys.shape[1]}"
     return None
-
-
-def rank(problem: SearchProblem) -> int:
-    """Order of choice for ``auto``: on CUDA before ``dense``, on the CPU never."""
-    return 5 if problem.device.type == "cuda" else 0
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:

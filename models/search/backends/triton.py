@@ -8,14 +8,14 @@ import os
 import torch
 from torch import Tensor
 
-from kmip_data.errors import OutOfResources
 from kmip_data.models.search.backends import dense
-from kmip_data.models.search.gpu.tiling import MOST_DIM, MOST_K, bytes_needed
+from kmip_data.models.search.gpu.tiling import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "triton"
 SUMMARY = "pruned kernels: tensor cores filter, float64 ranks (Triton)"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
+RANK = {"cuda": 30}
 
 _OLDEST = (8, 0)  # compute capability: the first with TF32
 _MOST_ROWS = 2**31 - 2**13  # of all heads: the kernels count rows in 32 bits, and tiles end in padding
@@ -49,34 +49,11 @@ def refuses(problem: SearchProblem) -> str | None:
     return None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
 
 
-def rank(problem: SearchProblem) -> int:
-    """Order of choice for ``auto``: first on CUDA, never in the interpreter."""
-    return 30 if problem.device.type == "cuda" else 0
-
-
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
     from kmip_data.models.search.gpu.launch import fits_range, run
 
     if not fits_range(problem):
         return dense.search(problem)
-    try:
-        scores, indices = run(problem)
-    except torch.cuda.OutOfMemoryError as error:
-        raise out_of_memory(problem) from error
+    scores, indices = run(problem)
     return scores, indices
-
-
-def out_of_memory(problem: SearchProblem) -> OutOfResources:
-    """The error that says what the search needs and what lowers it."""
-    heads, queries, dim = problem.queries.shape
-    needed = bytes_needed(problem) / 2**30
-    return OutOfResources(
-        "the GPU's memory ran out in the k-MIP search",
-        expected=f"about {needed:.1f} GiB free for {heads} heads, {queries} queries,"
-        f" {problem.keys.shape[1]} keys, d = {dim}, k = {problem.k}",
-        found="less",
-        left="what was saved before is kept",
-        next="lower k or the number of heads, take fewer graphs per batch,"
-        " or --set model.attention.search=dense, which works in tiles of bounded memory",
-    )

@@ -9,7 +9,7 @@ processor with narrower registers takes two or four for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba.core.cgutils
@@ -117,62 +117,106 @@ def broadcast(builder: Any, value: Any, count: int) -> Any:
     return builder.shuffle_vector(first, nothing, zeros)
 
 
-def _call(name: str, arity: int) -> Any:
-    """LLVM's function of that name, lane by lane."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = args[0].type
-        bits = signature.return_type.element.bitwidth
-        kind = ir.FunctionType(vector, [vector] * arity)
-        full = f"llvm.{name}.v{vector.count}f{bits}"
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), args)
-
-    return generate
+def llvm(builder: Any, name: str, result: Any, args: Sequence[Any], **options: Any) -> Any:
+    """Call LLVM's function of that name."""
+    kind = ir.FunctionType(result, [value.type for value in args])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}")
+    return builder.call(function, args, **options)
 
 
 @primitive
 def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """``a · b + c``, rounded once where the processor can, else twice."""
-    return a(a, b, c), _call("fmuladd", 3)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return llvm(builder, f"fmuladd.v{a.count}f{a.element.bitwidth}", args[0].type, args)
+
+    return a(a, b, c), generate
 
 
-@primitive
-def square_root(typing: Any, a: Any) -> Any:
-    """√a."""
-    return a(a), _call("sqrt", 1)
+def unary(emit: Any, result: Callable[[Any], Any] = lambda a: a, of: Any = None) -> Any:
+    """Make a kernel's function of one value: ``emit(builder, value)``, typed by ``result`` from its type.
+
+    ``of`` is the type that the value is converted to first.
+    """
+
+    def typed(typing: Any, a: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, *args)
+
+        return result(a)(of or a), generate
+
+    return primitive(typed)
 
 
-def _binary(name: str) -> Callable[[Any, Any, Any], Any]:
+def binary(emit: Any, result: Callable[[Any], Any] = lambda a: a) -> Any:
+    """Make a kernel's function of two registers: ``emit(builder, a, b)``, typed by ``result`` from theirs."""
+
     def typed(typing: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, name)(*args)
+            return emit(builder, *args)
 
-        return a(a, b), generate
+        return result(a)(a, b), generate
 
-    return typed
-
-
-minus = primitive(_binary("fsub"))  #: ``a − b``
-times = primitive(_binary("fmul"))  #: ``a · b``
+    return primitive(typed)
 
 
-def _mask(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
-    def typed(typing: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            holds = getattr(builder, compare)(sign, *args)
-            bits = builder.bitcast(holds, ir.IntType(args[0].type.count))
-            return builder.zext(bits, ir.IntType(64))
+def _mask(compare: str, sign: str) -> Any:
+    def emit(builder: Any, a: Any, b: Any) -> Any:
+        holds = getattr(builder, compare)(sign, a, b)
+        return builder.zext(builder.bitcast(holds, ir.IntType(a.type.count)), _WHOLE)
 
-        return types.int64(a, b), generate
-
-    return typed
+    return binary(emit, lambda _: types.int64)
 
 
+def _choose(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
+    """LLVM's choice of ``a`` where it compares so with ``b``, else of ``b``, lane by lane."""
+    return lambda builder, a, b: builder.select(getattr(builder, compare)(sign, a, b), a, b)
+
+
+def _across(name: str) -> Any:
+    def emit(builder: Any, a: Any) -> Any:
+        # Without "nnan" each step looks for NaN.
+        full = f"vector.reduce.{name}.v{a.type.count}f32"
+        return llvm(builder, full, a.type.element, [a], fastmath=("nnan",))
+
+    return unary(emit, lambda a: a.element)
+
+
+def _of_bits(name: str, *more: Any) -> Any:
+    def emit(builder: Any, mask: Any) -> Any:
+        return llvm(builder, f"{name}.i64", _WHOLE, [mask, *more])
+
+    return unary(emit, lambda _: types.int64, types.int64)
+
+
+_WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
 _REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
-at_least = primitive(
-    _mask(_REALS, ">=")
-)  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
-above = primitive(_mask(_WHOLES, ">"))  #: bit i of an int64: lane i of ``a`` is > that of ``b``; integers
+_LARGER, _SMALLER = _choose(_WHOLES, ">"), _choose(_WHOLES, "<")
+minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
+times = binary(lambda builder, a, b: builder.fmul(a, b))  #: ``a · b``
+square_root = unary(lambda builder, a: llvm(builder, f"sqrt.v{a.type.count}f32", a.type, [a]))  #: of float32
+at_least = _mask(_REALS, ">=")  #: bit i of an int64: lane i of ``a`` is ≥ that of ``b``; not for NaN
+above = _mask(_WHOLES, ">")  #: bit i of an int64: lane i of ``a`` is > that of ``b``; integers
+maximum = binary(_choose(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
+minimum = binary(_choose(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
+larger = binary(_LARGER)  #: the larger, lane by lane; integers
+smaller = binary(_SMALLER)  #: the smaller, lane by lane; integers
+largest_lane = _across("fmax")  #: of float32, without NaN
+smallest_lane = _across("fmin")  #: of float32, without NaN
+lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))  #: number of the lowest bit set; not of 0
+count_bits = _of_bits("ctpop")  #: how many bits are set
+#: The 32 bits of a float32 as a signed integer, and the float32 whose bits are the low 32 of an integer.
+float_bits = unary(
+    lambda builder, value: builder.sext(builder.bitcast(value, _HALF), _WHOLE),
+    lambda _: types.int64,
+    types.float32,
+)
+bits_float = unary(
+    lambda builder, bits: builder.bitcast(builder.trunc(bits, _HALF), ir.FloatType()),
+    lambda _: types.float32,
+    types.int64,
+)
 
 
 @primitive
@@ -183,27 +227,6 @@ def where_at_least(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">=", *args[:2]), *args[2:])
 
     return yes(a, b, yes, no), generate
-
-
-def _choose(builder: Any, compare: str, sign: str, a: Any, b: Any) -> Any:
-    """LLVM's choice of ``a`` where it compares so with ``b``, else of ``b``, lane by lane."""
-    return builder.select(getattr(builder, compare)(sign, a, b), a, b)
-
-
-def _extreme(compare: str, sign: str) -> Callable[[Any, Any, Any], Any]:
-    def typed(typing: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _choose(builder, compare, sign, *args)
-
-        return a(a, b), generate
-
-    return typed
-
-
-maximum = primitive(_extreme(_REALS, ">"))  #: the larger, lane by lane; ``b`` where ``a`` is NaN
-minimum = primitive(_extreme(_REALS, "<"))  #: the smaller, lane by lane; ``b`` where ``a`` is NaN
-larger = primitive(_extreme(_WHOLES, ">"))  #: the larger, lane by lane; integers
-smaller = primitive(_extreme(_WHOLES, "<"))  #: the smaller, lane by lane; integers
 
 
 @primitive
@@ -218,13 +241,12 @@ def packed(typing: Any, sums: Any, low: Any) -> Any:
         def constant(element: Any, value: Any) -> Any:
             return ir.Constant(vector(element), [value] * sums.count)
 
-        half, whole = ir.IntType(32), ir.IntType(64)
         scores = builder.fptrunc(args[0], vector(ir.FloatType()))
         scores = builder.fadd(scores, constant(ir.FloatType(), 0.0))
-        bits = builder.bitcast(scores, vector(half))
-        flip = builder.and_(builder.ashr(bits, constant(half, 31)), constant(half, 0x7FFFFFFF))
-        wide = builder.zext(builder.xor(bits, flip), vector(whole))
-        return builder.or_(builder.shl(wide, constant(whole, 32)), args[1])
+        bits = builder.bitcast(scores, vector(_HALF))
+        flip = builder.and_(builder.ashr(bits, constant(_HALF, 31)), constant(_HALF, 0x7FFFFFFF))
+        wide = builder.zext(builder.xor(bits, flip), vector(_WHOLE))
+        return builder.or_(builder.shl(wide, constant(_WHOLE, 32)), args[1])
 
     return kind(sums, low), generate
 
@@ -250,9 +272,9 @@ def _network(*phases: Any) -> Callable[..., Any]:
             for row in rows:
                 row.align = 8
             if before:
-                rows = [_choose(builder, _WHOLES, ">", a, b) for a, b in zip(rows, before, strict=True)]
+                rows = [_LARGER(builder, a, b) for a, b in zip(rows, before, strict=True)]
             for a, b in phase:
-                rows[a], rows[b] = (_choose(builder, _WHOLES, sign, rows[a], rows[b]) for sign in "><")
+                rows[a], rows[b] = (choose(builder, rows[a], rows[b]) for choose in (_LARGER, _SMALLER))
         for place, row in zip(at, rows, strict=True):
             builder.store(row, place).align = 8
         return context.get_dummy_value()
@@ -293,60 +315,3 @@ def _halves(count: int) -> list[tuple[int, int]]:
 sort_16 = primitive(_network(_odd_even(16)))  #: sort 16 registers lane by lane, the largest first
 absorb_16 = primitive(_network(_odd_even(16), _halves(16)))
 merge_16 = primitive(_network(_halves(16)))  #: the same, for lanes that fall and then rise, or rise and fall
-
-
-def _across(name: str) -> Callable[[Any, Any], Any]:
-    def typed(typing: Any, lanes: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            vector = args[0].type
-            kind = ir.FunctionType(vector.element, [vector])
-            full = f"llvm.vector.reduce.{name}.v{vector.count}f32"
-            function = cgutils.get_or_insert_function(builder.module, kind, full)
-            return builder.call(function, args, fastmath=("nnan",))  # else each step looks for NaN
-
-        return lanes.element(lanes), generate
-
-    return typed
-
-
-largest_lane = primitive(_across("fmax"))  #: of float32, without NaN
-smallest_lane = primitive(_across("fmin"))  #: of float32, without NaN
-
-
-def _bits(name: str, *more: Any) -> Callable[[Any, Any], Any]:
-    def typed(typing: Any, mask: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            whole = ir.IntType(64)
-            kind = ir.FunctionType(whole, [whole, *(value.type for value in more)])
-            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.i64")
-            return builder.call(function, [*args, *more])
-
-        return types.int64(types.int64), generate
-
-    return typed
-
-
-lowest_bit = primitive(
-    _bits("cttz", ir.Constant(ir.IntType(1), 1))
-)  #: number of the lowest bit set; not of 0
-count_bits = primitive(_bits("ctpop"))  #: how many bits are set
-
-
-@primitive
-def float_bits(typing: Any, value: Any) -> Any:
-    """The 32 bits of a float32 as a signed integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(builder.bitcast(args[0], ir.IntType(32)), ir.IntType(64))
-
-    return types.int64(types.float32), generate
-
-
-@primitive
-def bits_float(typing: Any, bits: Any) -> Any:
-    """The float32 whose bits are the low 32 of an integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.trunc(args[0], ir.IntType(32)), ir.FloatType())
-
-    return types.float32(types.int64), generate

@@ -50,16 +50,6 @@ def unordered(rank: Any) -> Any:
 
 
 @njit_nogil(error_model="numpy")
-def count_reaching(values: Any, start: int, stop: int, least: Any) -> Any:
-    """How many of ``values[start:stop]`` are ≥ ``least``; NaN must follow up to a multiple of 16."""
-    limit = splat(least)
-    total = 0
-    for i in range(start, stop, 16):
-        total += count_bits(at_least(load(values, i), limit))
-    return total
-
-
-@njit_nogil(error_model="numpy")
 def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
     """Enclose the k-th largest of more than k float32 numbers.
 
@@ -76,7 +66,7 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
         ``low``, which at least k numbers reach; ``high``, which fewer do; how many reach each. With
         ``spare = 0`` either exactly k reach ``low`` or nothing lies between the two.
     """
-    store(values, stop, splat(np.float32(np.nan)))
+    store(values, stop, splat(np.float32(np.nan)))  # reaches nothing
     least = splat(values[start])
     most = least
     for i in range(start, stop, 16):
@@ -93,7 +83,10 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
             near = ordered(np.float32(0.5) * unordered(low) + np.float32(0.5) * unordered(high))
             if low < near < high:
                 middle = near
-        reach = count_reaching(values, start, stop, unordered(middle))
+        reach = 0
+        limit = splat(unordered(middle))
+        for i in range(start, stop, 16):
+            reach += count_bits(at_least(load(values, i), limit))
         if reach >= k:
             low, reach_low = middle, reach
         else:

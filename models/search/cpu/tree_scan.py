@@ -64,15 +64,6 @@ def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _products(points: Any, leaf: int, dim: int, unit: Any, base: int) -> Any:
-    at = leaf * dim * 16
-    dots = splat(np.float32(0))
-    for c in range(dim):
-        dots = multiply_add(splat(unit[base + c]), load(points, at + 16 * c), dots)
-    return dots
-
-
-@njit_nogil(error_model="numpy", forceinline=True)
 def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
     """Search one twig for one query; returns how many of its leaves were."""
     base = i * dim
@@ -82,7 +73,9 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
     while mask:
         leaf = twig * 16 + lowest_bit(mask)
         mask &= mask - 1
-        dots = _products(points, leaf, dim, block.unit, base)
+        dots = splat(np.float32(0))
+        for c in range(dim):
+            dots = multiply_add(splat(block.unit[base + c]), load(points, (leaf * dim + c) * 16), dots)
         hits = at_least(dots, splat(block.floor[i]))
         leaves += 1
         if hits and append(block, i, dots, hits, leaf * 16):

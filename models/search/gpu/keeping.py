@@ -5,8 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.search.gpu.arithmetic import MISSING, key_row, key_score, rank_key
-from kmip_data.models.search.gpu.sorting import largest_falling, sort_bitonic
+from kmip_data.models.search.gpu.arithmetic import (
+    MISSING,
+    key_row,
+    key_score,
+    largest_falling,
+    rank_key,
+    sort_bitonic,
+)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,14 @@ from torch import Tensor
 from kmip_data.models.search.gpu.ordering import centres_of, order_rows
 from kmip_data.models.search.gpu.packing import pack_keys, pack_queries
 from kmip_data.models.search.gpu.searching import search_tiles
-from kmip_data.models.search.gpu.tiling import ORDERED_FROM, Shape, shape_for, tables_for
+from kmip_data.models.search.gpu.tiling import ORDERED_FROM, TileSizes, shape_for, tables_for
 from kmip_data.models.search.problem import SearchProblem
 
 # Sums and products of the kernels are not contracted: what the interpreter computes is what a GPU does.
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
-PACKING: dict[str, Any] = {
-    "CHUNK": 16,
-    "num_warps": 4,
-    **OPTIONS,
-}  #: compile-time arguments of both packing kernels
+#: Compile-time arguments of both packing kernels.
+PACKING: dict[str, Any] = {"CHUNK": 16, "num_warps": 4, **OPTIONS}
 _PROGRAMS_A_PROCESSOR = 8  # more than fit at a time cost only scratch
-
-
-@dataclass(frozen=True, eq=False)
-class Attend:
-    """What the fused kernel needs beside the problem: values (H, M, v) and the factor of the scores."""
-
-    values: Tensor
-    scale: float
 
 
 def slack_of(width: int) -> float:
@@ -52,33 +40,37 @@ def fits_range(problem: SearchProblem) -> bool:
     return bool((query * key * problem.dim < 1e38) & (torch.maximum(query, key) < 1e30))
 
 
-def run(problem: SearchProblem, attend: Attend | None = None) -> tuple[Tensor, ...]:
-    """Search; scores and indices (H, N, k), or with ``attend`` the attention's output (H, N, v) alone."""
+def run(problem: SearchProblem, values: Tensor | None = None, scale: float = 0.0) -> tuple[Tensor, ...]:
+    """Search; scores and indices (H, N, k), or with ``values`` the attention's output (H, N, v) alone.
+
+    ``values`` are (H, M, v), contiguous; ``scale`` is the factor of the scores in the softmax.
+    """
     device = problem.device
     guard = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     with guard, torch.no_grad(), torch.autocast(device.type, enabled=False):
-        return _run(problem, attend)
+        return _run(problem, values, scale)
 
 
 # Long: one launch after the other, each with the sizes of the one before.
-def _run(problem: SearchProblem, attend: Attend | None) -> tuple[Tensor, ...]:
+def _run(problem: SearchProblem, values: Tensor | None, scale: float) -> tuple[Tensor, ...]:
     heads, count, dim = problem.queries.shape
     keys, device = problem.keys.shape[1], problem.device
     most_queries = int(np.diff(problem.query_ptr).max(initial=0))
     most_keys = int(np.diff(problem.key_ptr).max(initial=0))
-    width = 0 if attend is None else attend.values.shape[2]
+    width = 0 if values is None else values.shape[2]
     shape = shape_for(dim, problem.k, most_queries, most_keys, width)
     tables = tables_for(problem, shape)
 
     def new(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(size, dtype=dtype, device=device)
 
-    if attend is None:
+    fused = values is not None
+    if values is None:
         scores, indices = new(heads, count, problem.k), new(heads, count, problem.k, dtype=torch.int64)
         result: tuple[Tensor, ...] = (scores, indices)
         values = output = scores
     else:
-        values, output = attend.values, new(heads, count, width, dtype=attend.values.dtype)
+        output = new(heads, count, width, dtype=values.dtype)
         result = (output,)
         scores, indices = new(1), new(1, dtype=torch.int64)
     query_tiles, key_tiles = len(tables.query_tiles), len(tables.key_tiles)
@@ -128,13 +120,12 @@ def _run(problem: SearchProblem, attend: Attend | None) -> tuple[Tensor, ...]:
         new(programs * shape.BM, dtype=torch.int32),
         scores, indices, values, output,
         count, keys, query_tiles, key_tiles, heads, dim, problem.k, width,
-        0.0 if attend is None else attend.scale, slack_of(shape.D),
-        **search_options(shape, ordered=ordered, fused=attend is not None),
+        scale, slack_of(shape.D), **search_options(shape, ordered=ordered, fused=fused),
     )  # fmt: skip
     return result
 
 
-def search_options(shape: Shape, *, ordered: bool, fused: bool) -> dict[str, Any]:
+def search_options(shape: TileSizes, *, ordered: bool, fused: bool) -> dict[str, Any]:
     """Compile-time arguments and options of the search kernel."""
     sizes = {name: value for name, value in vars(shape).items() if name.isupper()}
     return {**sizes, "SORTED": ordered, "FUSED": fused, "num_warps": shape.warps, "num_stages": 1, **OPTIONS}

@@ -1,7 +1,7 @@
 """An order of rows in which tiles are narrow: keys by norm, then direction; queries by direction.
 
 Any order gives the same answer; a good one lets the bounds rule more out. Everything runs on the
-rows' device, one sort a level for all heads and graphs together, and waits for nothing.
+rows' device, one sort per level for all heads and graphs together, and waits for nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def order_rows(
 
 
 def _sort_within(segment: Tensor, value: Tensor, order: Tensor) -> Tensor:
-    """Sort the rows of each segment by value: one int64 a row holds both."""
+    """Sort the rows of each segment by value: one int64 per row holds both."""
     bits = value[order].contiguous().view(torch.int32).long()
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits) + 2**31
     return order[((segment << 32) | bits).argsort()]

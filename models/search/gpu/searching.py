@@ -233,19 +233,9 @@ def search_tiles(
                     gap, nearest = tl.max(gaps, 0, return_indices=True)
                 if (tl.max(counts) * 4 >= C) & (group + BT < there):
                     merge(
-                        my_queries,
-                        my_keys,
-                        my_rows,
-                        best,
-                        noted,
-                        noted_counts,
-                        counts,
-                        dim,
-                        BM,
-                        LOG_K2,
-                        LOG_C,
-                        LOG_RG,
-                    )
+                        my_queries, my_keys, my_rows, best, noted, noted_counts, counts,
+                        dim, BM, LOG_K2, LOG_C, LOG_RG,
+                    )  # fmt: skip
                     cut = raise_cut(best, cut, factor, offset, k, BM, K2)
                     counts = tl.zeros([BM], tl.int32)
             group += BT
@@ -254,28 +244,13 @@ def search_tiles(
         merge(my_queries, my_keys, my_rows, best, noted, noted_counts, counts, dim, BM, LOG_K2, LOG_C, LOG_RG)
 
         if FUSED:
+            my_values = values + head * key_count * value_width
+            my_output = output + head * query_count * value_width
             write_attention(
-                best,
-                my_rows,
-                values + head * key_count * value_width,
-                output + head * query_count * value_width,
-                k,
-                value_width,
-                softmax_scale,
-                BM,
-                K2,
-                VCHUNK,
-            )
+                best, my_rows, my_values, my_output, k, value_width, softmax_scale, BM, K2, VCHUNK,
+            )  # fmt: skip
         else:
-            write_best(
-                best,
-                my_rows,
-                scores + head * query_count * k,
-                indices + head * query_count * k,
-                k,
-                BM,
-                K2,
-                RG,
-            )
+            slot = head * query_count * k
+            write_best(best, my_rows, scores + slot, indices + slot, k, BM, K2, RG)
         tl.debug_barrier()  # the next tile clears the scratch that this one has just read
         item = tl.atomic_add(ticket, 1)

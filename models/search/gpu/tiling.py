@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,10 @@ ORDERED_FROM = 2048  #: keys of a graph from which ordering pays
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class TileSizes:
     """Compile-time sizes of the search kernel, under the kernel's own names.
 
-    BM queries and BN keys a tile, BT key tiles a group, rows padded to D and multiplied CHUNK
+    BM queries and BN keys per tile, BT key tiles per group, rows padded to D and multiplied CHUNK
     columns at a time; 2^LOG_K2 slots for the best and 2^LOG_C for notes of a query, 2^LOG_RG queries
     merged at a time, VCHUNK columns of values at a time.
     """
@@ -34,24 +35,20 @@ class Shape:
     VCHUNK: int
     warps: int
 
-    def scratch_bytes(self) -> int:
-        """Bytes that one running program keeps outside the chip's registers."""
-        return self.BM * ((8 << self.LOG_K2) + (4 << self.LOG_C) + 4)
-
 
 def log_up(number: int) -> int:
     """Exponent of the smallest power of two ≥ number."""
     return max(0, number - 1).bit_length()
 
 
-def shape_for(dim: int, k: int, most_queries: int, most_keys: int, value_width: int = 0) -> Shape:
+def shape_for(dim: int, k: int, most_queries: int, most_keys: int, value_width: int = 0) -> TileSizes:
     """Sizes for rows of length ``dim``, ``k`` results and the largest graph."""
     width = max(16, 1 << log_up(dim))
     log_queries = min(6, max(4, log_up(most_queries)))
     log_keys = min(6, max(4, log_up(most_keys)))
     log_best = max(4, log_up(k))
     log_notes = max(log_keys, log_best)
-    return Shape(
+    return TileSizes(
         BM=1 << log_queries,
         BN=1 << log_keys,
         BT=64 if most_keys > 16 << log_keys else 16,
@@ -65,36 +62,15 @@ def shape_for(dim: int, k: int, most_queries: int, most_keys: int, value_width: 
     )
 
 
-def bytes_needed(problem: SearchProblem) -> int:
-    """Bytes of device memory that a search takes beside its operands, results included (an estimate).
+class Tables(NamedTuple):
+    """Tiles of all graphs, one row each, int32."""
 
-    A row is packed as D float32 and its number; ordering holds three int64 and two float32 columns
-    of a row at a time, and the key's float64 differences from the centre.
-    """
-    width = max(16, 1 << log_up(problem.dim))
-    queries, keys = problem.heads * problem.queries.shape[1], problem.heads * problem.keys.shape[1]
-    ordering = max(queries, keys) * 64
-    return queries * (12 * problem.k + 4 * width + 28) + keys * (4 * width + 8) + ordering
+    query_tiles: NDArray[np.int32]  #: first row, number of rows, graph
+    key_tiles: NDArray[np.int32]  #: the same
+    work: NDArray[np.int32]  #: tile of queries, its graph's first tile of keys, their number; longest first
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """Tiles of all graphs, one row each, int32.
-
-    Attributes
-    ----------
-    query_tiles, key_tiles
-        First row, number of rows, graph.
-    work
-        Tile of queries, its graph's first tile of keys, their number; the longest first.
-    """
-
-    query_tiles: NDArray[np.int32]
-    key_tiles: NDArray[np.int32]
-    work: NDArray[np.int32]
-
-
-def tables_for(problem: SearchProblem, shape: Shape) -> Tables:
+def tables_for(problem: SearchProblem, shape: TileSizes) -> Tables:
     """Cut the rows of each graph into tiles; queries of graphs without keys are work too."""
     query_ptr = np.array(problem.query_ptr, np.int64)
     key_ptr = np.array(problem.key_ptr, np.int64)

@@ -7,6 +7,7 @@ import io
 import math
 from pathlib import Path
 
+from kmip_data.files.changes import csv_bytes
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.folders import METRICS_NAME
@@ -30,11 +31,7 @@ def check_history(history: list[Row], best_epoch: int | None, metric: str) -> No
 def history_csv(history: list[Row]) -> bytes:
     """One line per epoch; cells of what was not measured are empty."""
     names = list(dict.fromkeys(name for row in history for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    return text.getvalue().encode()
+    return csv_bytes(names, ([row.get(name) for name in names] for row in history))
 
 
 def read_history(run: Path) -> list[Row]:

@@ -150,5 +150,5 @@ def test_sizes():
     for text in ("3", "3x", "x3", "3x0", "3x5..4", "ax4", "-1x3"):
         with pytest.raises(UsageError, match="--graphs"):
             graph_sizes(text)
-    with pytest.raises(UsageError, match="no data called"):
+    with pytest.raises(UsageError, match="is not a kind of data"):
         Source(Shape(data="uniform"))

@@ -8,20 +8,17 @@ import torch
 
 from kmip_data.models.profiling import measuring
 from kmip_data.models.profiling import sweep as sweeping
-from kmip_data.models.profiling.breakdown import stages
-from kmip_data.models.profiling.cells import Cell, duration, growth_exponent, to_csv
-from kmip_data.models.profiling.measuring import Measurer, Protocol
+from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
 from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.published import published
-from kmip_data.models.profiling.sweep import breakdown, sweep
+from kmip_data.models.profiling.results import Cell, growth_exponent, published
+from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source
 
-CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")
 READY = """
 import os, signal, sys, time
 from multiprocessing.connection import Connection
-from kmip_data.models.profiling.cells import Cell
+from kmip_data.models.profiling.results import Cell
 asked = Connection(int(sys.argv[1]))
 asked.recv_bytes(); asked.send(True)
 """
@@ -34,7 +31,7 @@ while True:
 
 
 def measurer(**options):
-    return Measurer(Source(Shape(k=3)), Protocol(**options), CPU)
+    return Measurer(Source(Shape(k=3)), Protocol(threads=1, **options))
 
 
 def test_a_real_sweep_with_a_cell_that_does_not_fit():
@@ -42,9 +39,8 @@ def test_a_real_sweep_with_a_cell_that_does_not_fit():
         ["full", "flash"],
         [50, 14_000],
         shape=Shape(),
-        protocol=Protocol(repeats=2, memory_limit=2**26),
+        protocol=Protocol(threads=1, repeats=2, memory_limit=2**26),
         settings=["training"],
-        threads=1,
     )
     small, large, *flash = cells
     assert small.status == "ok"
@@ -66,9 +62,7 @@ def test_a_real_sweep_with_a_cell_that_does_not_fit():
 def test_whatever_ends_the_process_is_a_cell(monkeypatch, end, status, note):
     monkeypatch.setattr(sweeping, "COMMAND", [sys.executable, "-c", READY + ANSWER + end])
     told = []
-    cells = sweep(
-        ["naive"], [10, 20, 30], shape=Shape(), protocol=Protocol(), threads=1, tell=told.append
-    )  # fmt: skip
+    cells = sweep(["naive"], [10, 20, 30], shape=Shape(), protocol=Protocol(threads=1), tell=told.append)
     assert told == cells
     found = {(cell.setting, cell.n): cell for cell in cells}
     assert found["inference", 20].status == status
@@ -83,15 +77,15 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch, end, status, note):
 def test_no_answer_in_time_and_a_run_over_the_limit(monkeypatch):
     monkeypatch.setattr(sweeping, "COMMAND", [sys.executable, "-c", READY + ANSWER + "time.sleep(60)"])
     monkeypatch.setattr(sweeping, "COMPILE", 0.5)
-    protocol = Protocol(time_limit=0.2)
-    cells = sweep(["naive"], [11, 20], shape=Shape(), protocol=protocol, threads=1)
+    protocol = Protocol(threads=1, time_limit=0.2)
+    cells = sweep(["naive"], [11, 20], shape=Shape(), protocol=protocol)
     assert [cell.status for cell in cells] == ["time"] * 4
     assert [cell.note for cell in cells] == ["longer than 0.2 s", "not tried: time at 11 nodes"] * 2
 
 
 def test_a_process_that_does_not_start_is_a_failed_cell(monkeypatch):
     monkeypatch.setattr(sweeping, "COMMAND", [sys.executable, "-c", "raise SystemExit('no library')"])
-    cells = sweep(["naive"], [10], shape=Shape(), protocol=Protocol(), threads=1, settings=["inference"])
+    cells = sweep(["naive"], [10], shape=Shape(), protocol=Protocol(threads=1), settings=["inference"])
     assert cells[0].status == "failed"
     assert "no library" in cells[0].note
 
@@ -162,23 +156,21 @@ def test_stages(name, names):
 
 
 def test_breakdown_says_why_a_method_has_none():
-    found = breakdown(["flash"], 10, shape=Shape(), protocol=Protocol(), threads=1)
-    assert found["flash"].status == "unavailable"
+    protocol = Protocol(threads=1)
+    (found,) = sweep(["flash"], [10], shape=Shape(), protocol=protocol, settings=["training"], by_stage=True)
+    assert found.status == "unavailable"
+    assert not found.stages
 
 
-def test_cells_as_text_and_csv():
+def test_figures_of_a_cell():
     cell = Cell(method="m", setting="training", n=10, status="ok", forward=(1.0, 3.0), backward=(1.0, 1.0))
     assert cell.seconds == 3.0
-    assert cell.text() == "3 s"
     ended = Cell(method="m", setting="training", n=20, status="oom", note="a, b")
-    assert ended.text() == "oom"
-    lines = to_csv([cell, ended]).splitlines()
-    assert lines[0].startswith("method,setting,n,status,seconds")
-    assert lines[2].startswith("m,training,20,oom,,")
+    assert ended.seconds is None
+    assert [*ended.as_dict()][:5] == ["method", "setting", "n", "status", "seconds"]
     mean = Cell(method="m", setting="inference", n=1, status="ok", forward=(1.0, 3.0, 8.0), published=True)
     assert mean.seconds == 4.0
     assert mean.as_dict()["most"] == pytest.approx(4 + math.sqrt(26 / 3))
-    assert duration(5e-5) == "50 µs"
 
 
 def test_growth_is_fitted_over_the_last_decade():

@@ -41,10 +41,9 @@ def test_auto(caplog) -> None:
 
 def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
     (tmp_path / "zeros.py").write_text(
-        "NAME = 'zeros'\nSUMMARY = AUTO = 'for a test'\n"
+        "NAME = 'zeros'\nSUMMARY = AUTO = 'for a test'\nRANK = {'cpu': 99}\n"
         "def unusable(device_type): return None\n"
         "def refuses(problem): return None\n"
-        "def rank(problem): return 99\n"
         "def search(problem):\n"
         "    scores, indices = problem.new_result()\n"
         "    return scores, indices * 0\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.slow_models import slow_attention, slow_search
 from torch import Tensor
 
-from kmip_data.models.attention.fused import fused_attention, fuses
+from kmip_data.models.attention.fused import fused_attention
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import backend_status, topk_inner_product
 from kmip_data.models.search.backends import triton as backend
@@ -228,10 +228,10 @@ def test_scores_that_overflow_go_to_dense() -> None:
 def test_fused_attention() -> None:
     queries, keys, values = normal(2, 25, 4), normal(2, 25, 4), normal(2, 25, 20)
     ptr = [0, 3, 3, 25]
-    assert fuses(queries, keys, values, "triton")
-    assert not fuses(queries, keys, values, "auto")  # nobody wants the interpreter unasked
-    assert not fuses(queries, keys.requires_grad_(), values, "triton")
-    keys = keys.detach()
+    # Nobody wants the interpreter unasked.
+    assert fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="auto") is None
+    learnt = keys.clone().requires_grad_()
+    assert fused_attention(queries, learnt, values, 5, query_ptr=ptr, scale=0.5, backend="triton") is None
     found = fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
     torch.testing.assert_close(found, slow_attention(queries, keys, values, 5, ptr))
     again = fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
@@ -260,13 +260,9 @@ def test_fused_attention() -> None:
 def test_status_in_the_interpreter() -> None:
     (row,) = (row for row in backend_status(("cpu",)) if row.name == "triton")
     assert row.usable
-    assert backend.rank(check_problem(torch.ones(1, 2, 2), torch.ones(1, 2, 2), 1)) == 0
+    assert "cpu" not in backend.RANK
 
 
-def test_sizes_and_memory() -> None:
+def test_sizes_of_tiles() -> None:
     shape = tiling.shape_for(10, 100, 10**5, 10**5)
     assert (shape.BM, shape.BN, shape.D, 1 << shape.LOG_K2, 1 << shape.LOG_C) == (64, 64, 16, 128, 128)
-    problem = check_problem(torch.ones(1, 1000, 10), torch.ones(1, 1000, 10), 10)
-    assert tiling.bytes_needed(problem) / 1000 < 500
-    assert backend.out_of_memory(problem).exit_code == 6
-    assert "k = 10" in str(backend.out_of_memory(problem))

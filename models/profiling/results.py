@@ -1,23 +1,26 @@
-"""The result of one cell of the experiment: a method, a setting and a number of nodes."""
+"""The results of the experiment, ours cell by cell and the paper's curves, and how they grow with n."""
 
 from __future__ import annotations
 
-import csv
-import io
+import functools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, Literal
 
-from kmip_data.models.profiling.published import Setting
+from kmip_data.models.kinds import Section
 
+Setting = Literal["inference", "training"]
+SETTINGS: tuple[Setting, Setting] = ("inference", "training")
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Times of the counted runs in seconds, or why there are none.
+    """A method in a setting on n nodes: times of the counted runs in seconds, or why there are none.
 
     Attributes
     ----------
@@ -25,13 +28,15 @@ class Cell:
         ``ok``; ``oom``: memory ran out; ``time``: one run took longer than the limit;
         ``unavailable``: the method cannot run here or on this; ``failed``: it broke.
     forward, backward
-        One number a run; ``backward`` is empty in inference.
+        One number per run; ``backward`` is empty in inference.
     peak_bytes
         Most memory while it ran, inputs counted, beyond what was there before.
     recall
         Share of the exact k best keys that an approximate search found.
     published
         By the published protocol: figures are means, not medians.
+    stages
+        Seconds of each stage, where these were asked for instead of the times.
     """
 
     method: str
@@ -44,6 +49,7 @@ class Cell:
     recall: float | None = None
     note: str = ""
     published: bool = False
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def totals(self) -> list[float]:
@@ -61,10 +67,6 @@ class Cell:
         if not values:
             return None
         return statistics.mean(values) if self.published else statistics.median(values)
-
-    def text(self) -> str:
-        """For a table: ``12.3 ms``, or the status."""
-        return duration(self.seconds) if self.seconds is not None else self.status
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and CSV; ``least`` and ``most`` are mean ∓ deviation if published."""
@@ -88,28 +90,6 @@ class Cell:
             "recall": self.recall,
             "note": self.note,
         }
-
-
-def to_csv(cells: Sequence[Cell]) -> str:
-    """One line a cell (there is one at least); seconds and bytes."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(cells[0].as_dict()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cell.as_dict() for cell in cells)
-    return text.getvalue()
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds with a unit that suits.
-
-    >>> duration(0.0123)
-    '12.3 ms'
-    """
-    if seconds is None:
-        return "–"
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
@@ -136,3 +116,30 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     if len(logs) < 2:
         return None
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
+
+
+class PublishedCurve(Section):
+    """One method in one setting, at several numbers of nodes."""
+
+    method: str
+    label: str
+    setting: Setting
+    n: tuple[int, ...]
+    milliseconds: tuple[float, ...]
+    megabytes: tuple[float, ...] = ()
+
+
+class Published(Section):
+    """What the paper measured on its A100: never ours."""
+
+    source: str
+    machine: str
+    protocol: str
+    curve: tuple[PublishedCurve, ...]
+
+
+@functools.cache
+def published() -> Published:
+    """Read ``manifests/results/efficiency.toml``."""
+    file = resources.files("kmip_data.manifests.results") / "efficiency.toml"
+    return Published.model_validate(tomllib.loads(file.read_text("utf-8")))

@@ -8,10 +8,8 @@ import torch
 
 from kmip_data.errors import UsageError
 from kmip_data.models import kmip_attention
-from kmip_data.models.analysis import ranked
-from kmip_data.models.analysis.approximation import approximation_error
-from kmip_data.models.analysis.cumulative_weight import cumulative_weight
-from kmip_data.models.analysis.ranked import paper_ks
+from kmip_data.models.analysis import measures
+from kmip_data.models.analysis.measures import approximation_error, cumulative_weight, paper_ks
 
 
 def slow_curves(queries, keys, values, ks):
@@ -40,7 +38,7 @@ def slow_curves(queries, keys, values, ks):
 
 @pytest.mark.parametrize("scratch", [2**26, 1])  # one block, and one row a block
 def test_curves_equal_a_loop(scratch, monkeypatch):
-    monkeypatch.setattr(ranked, "SCRATCH", scratch)
+    monkeypatch.setattr(measures, "SCRATCH", scratch)
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 2, 9, 3, generator=generator)
     values = torch.randn(2, 9, 4, generator=generator)
