@@ -62,11 +62,7 @@ def _shown(text: str) -> str:
 
 def _rebuild(cls: type[KmipDataError], what: str, parts: dict[str, str | None]) -> KmipDataError:
     return cls(
-        what,
-        expected=parts["expected"],
-        found=parts["found"],
-        left=parts["on disk"],
-        next=parts["next"],
+        what, expected=parts["expected"], found=parts["found"], left=parts["on disk"], next=parts["next"]
     )
 
 
@@ -77,9 +73,15 @@ class CheckFailed(KmipDataError):
 
 
 class UsageError(KmipDataError, ValueError):
-    """An argument, option, name or configuration key is wrong (exit code 2)."""
+    """An argument, option, name or configuration key is wrong (exit code 2).
+
+    It is found before anything is done: where a ``next`` step is given, ``left`` says so unless it says more.
+    """
 
     exit_code = 2
+
+    def __init__(self, what: str, *, left: str | None = None, **parts: str | None) -> None:
+        super().__init__(what, left=left or ("nothing was changed" if parts.get("next") else None), **parts)
 
 
 class SourceUnavailable(KmipDataError):

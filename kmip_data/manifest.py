@@ -183,11 +183,7 @@ def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     return UsageError(
-        f"There is no {kind} called {name!r}.{hint}",
-        expected=", ".join(known),
-        found=name,
-        left="nothing was changed",
-        next=command,
+        f"There is no {kind} called {name!r}.{hint}", expected=", ".join(known), found=name, next=command
     )
 
 
@@ -210,7 +206,6 @@ def no_recipe(manifest: Manifest) -> Manifest:
             f"{manifest.name!r} is not a dataset: it makes one.",
             expected="the name that a build was given",
             found=manifest.name,
-            left="nothing was changed",
             next=f"kmip-data build {manifest.name} --help",
         )
     return manifest

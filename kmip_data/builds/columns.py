@@ -187,7 +187,6 @@ def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] |
                     f"Two columns give the attribute {column.attribute!r}.",
                     expected="one of them in columns=[…]",
                     found=", ".join(names),
-                    left="nothing was changed",
                 )
             attributes.append(column.attribute)
     return attributes, added

@@ -190,7 +190,6 @@ def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, d
             f"{build.path} is another build.",
             expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
             found=", ".join(f"{name} = {found.get(name)!r}" for name in differing),
-            left="nothing was changed",
             next="give the values that were found, or the name of the dataset instead of the folder",
         )
 

@@ -34,7 +34,6 @@ class Home:
                 f"The folder {path} cannot be located.",
                 expected="an absolute path, or a user with a home folder",
                 found=str(error),
-                left="nothing was changed",
                 next=f"give --home DIR, or set {ENVIRONMENT}",
             ) from error
 
@@ -75,7 +74,6 @@ class Build:
                 f"{self.path} holds another build than it did: another process has built into it.",
                 expected=f"build key {self.card.key}",
                 found=f"build key {card.key}",
-                left="nothing was changed",
                 next="the same command again, for the build that is there now",
             )
         return card

@@ -71,7 +71,6 @@ def named_build(
         f"There is no finished build of {words}.",
         expected=f"a build under {home.built}",
         found=f"others: {', '.join(others)}" if others else "none",
-        left="nothing was changed",
         next=f"kmip-data build {words}{otherwise}",
     )
 
@@ -115,7 +114,6 @@ def find_build(
             f"{len(matches)} builds of {dataset!r} match.",
             expected="one build, or a build folder as the target",
             found=f"\n    {folders}",
-            left="nothing was changed",
             next=f"name one, for example: kmip-data info {matches[0].path}",
         )
     return matches[0] if matches else None

@@ -169,7 +169,6 @@ class BuiltDataset(ShardedDataset):
                 f"{title} does not take {name}.",
                 expected=f"use {_REFUSED[name]}",
                 found=f"{name}=…",
-                left="nothing was changed",
                 next=command,
             )
         known = sorted(inspect.signature(type(self)).parameters)

@@ -86,7 +86,6 @@ class CityNetwork(BuiltDataset):
                 "There is no such way to feed coordinates.",
                 expected="replace, append or none",
                 found=repr(coordinates),
-                left="nothing was changed",
             )
         if name.lower() in dataset_names():
             name = name.lower()
@@ -126,6 +125,5 @@ def _not_a_city(name: str, found: str) -> UsageError:
         f"{name!r} is not a city.",
         expected=f"one of {', '.join(cities)}, or a city built under a name of its own",
         found=found,
-        left="nothing was changed",
         next="kmip-data list",
     )

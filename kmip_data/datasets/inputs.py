@@ -17,7 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.digests import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
-from kmip_data.graphs.degree_profile import FIELDS
+from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the edges
 
@@ -98,6 +98,5 @@ def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> 
             f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
             expected=f"a city built with the vocabulary of {dataset}",
             found="another vocabulary, or (the published cities) none on its card",
-            left="nothing was changed",
             next=f"kmip-data build city --vocabulary {dataset} … builds a city that fits",
         )

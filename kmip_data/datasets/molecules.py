@@ -37,11 +37,7 @@ class PeptidesFunc(BuiltDataset):
     _name = "peptides-func"
 
     def __init__(
-        self,
-        root: Folder | None = None,
-        *,
-        on_error: OnError = "stop",
-        **arguments: Unpack[RuleArguments],
+        self, root: Folder | None = None, *, on_error: OnError = "stop", **arguments: Unpack[RuleArguments]
     ) -> None:
         self._open(root, {"on_error": on_error}, {}, arguments)
 

@@ -32,7 +32,6 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
             f"{dataset} has no set of features called {name!r}.",
             expected=", ".join(["all", *known]),
             found=repr(name),
-            left="nothing was changed",
         )
     start, stop = known[name]
     return (View(attribute="x", source="node/x", start=start, stop=stop),)

@@ -88,7 +88,6 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
             "The graph cannot be drawn: its nodes have no position, and are too many to find places for.",
             expected=f"a position of each node in two or three coordinates, or at most {MOST_NODES:,} nodes",
             found=f"{nodes:,} nodes",
-            left="nothing was changed",
             next="choose smaller graphs with --records",
         )
     from scipy import sparse

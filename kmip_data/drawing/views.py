@@ -86,7 +86,6 @@ def _refuse(why: str, given: Mapping[str, object]) -> None:
             f"{why}.",
             expected=f"none of {', '.join(given)}",
             found=", ".join(found),
-            left="nothing was changed",
             next="kmip-data preview --help",
         )
 
@@ -120,7 +119,6 @@ def _records_view(
             f"There is nothing to draw: {where} has no records.",
             expected="at least one record",
             found="none",
-            left="nothing was changed",
             next=f"kmip-data stats {build.path}",
         )
     chosen = positions(records, len(dataset), where)
@@ -170,7 +168,6 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
             f"--records {text} does not name records of {where}.",
             expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=wrong or f"more than {MOST} positions",
-            left="nothing was changed",
             next="kmip-data preview --help",
         )
     return list(found)

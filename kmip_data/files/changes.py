@@ -298,7 +298,6 @@ def _refuse_device(path: Path, mode: int) -> None:
             f"{path} is not a regular file.",
             expected="the name of a file, new or to be replaced",
             found="a device, a pipe or a socket",
-            left="nothing was written",
             next="choose another place",
         )
 

@@ -117,7 +117,6 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
                     f"{folder} is in use.",
                     expected="a folder that no other process writes to",
                     found=f"{describe_owner(owner)} has it",
-                    left="nothing was changed",
                     next="the same command when that process has ended",
                 ) from None
             timeout = MESSAGE_SECONDS

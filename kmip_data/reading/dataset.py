@@ -111,7 +111,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 "Edge lengths need edges.",
                 expected="a build with edges",
                 found="none stored",
-                left="nothing was changed",
                 next=f"kmip-data info {self.build.path} (shows what is stored)",
             )
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
@@ -130,7 +129,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 f"{self.card.dataset} has no splits.",
                 expected="split=None, which gives all records",
                 found=f"split={part!r}",
-                left="nothing was changed",
                 next=info,
             )
         if self.split_name not in names:

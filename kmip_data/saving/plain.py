@@ -60,7 +60,6 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
             f"Graph {name} cannot be saved.",
             expected="torch_geometric.data.Data: a homogeneous graph",
             found=type(data).__name__,
-            left="nothing was written",
             next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None,
         )
     if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
@@ -76,7 +75,6 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
             f"Graph {name} cannot be saved: it is several.",
             expected="one graph",
             found="a batch that names others",
-            left="nothing was written",
             next="save the graphs of which it was made, as a list",
         )
     values: dict[str, NDArray[Any]] = {}
@@ -118,7 +116,6 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
         f"Attribute {attribute!r} of graph {name} cannot be saved.",
         expected="a dense tensor of booleans, integers or floats of up to 64 bits, a number or a text",
         found=f"{type(value).__name__}, {value.layout}" if found.startswith("torch.float") else found,
-        left="nothing was written",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )
 

@@ -116,23 +116,15 @@ def _check_target(folder: Path, name: str) -> None:
             f"{folder} is there already.",
             expected="a new folder",
             found="a build" if (folder / CARD_NAME).exists() else "something else",
-            left="nothing was changed",
             next="choose another folder, or remove this one first",
         )
     if not is_name(name):
         raise UsageError(
-            "A dataset cannot be called that.",
-            expected=NAME_WORDS,
-            found=repr(name),
-            left="nothing was changed",
-            next="save(…, name=…)",
+            "A dataset cannot be called that.", expected=NAME_WORDS, found=repr(name), next="save(…, name=…)"
         )
     if name in dataset_names():
         raise UsageError(
-            f"The name {name!r} belongs to a dataset of this package.",
-            expected="another name",
-            found=name,
-            left="nothing was changed",
+            f"The name {name!r} belongs to a dataset of this package.", expected="another name", found=name
         )
 
 

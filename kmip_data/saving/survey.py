@@ -66,7 +66,6 @@ class _Attribute:
                 else f"{self.dtype} {list(self.shape)}, as in every graph before",
                 found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
                 f"{graph.num_edges or 0} edges",
-                left="nothing was written",
                 next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
 
@@ -160,7 +159,6 @@ class Survey:
                 f"Graph {graph.name} has other attributes than those before it.",
                 expected=", ".join(self._attributes),
                 found=", ".join(graph.values),
-                left="nothing was written",
                 next=f"give every graph the attribute {name!r}, or none",
             )
         for name, kind in graph.kinds.items():

@@ -91,7 +91,6 @@ def read_city_map(build: Build) -> CityMap:
             f"{card.dataset} is not a city.",
             expected="a build of one graph of streets",
             found=f"{card.counts['graphs']:,} graphs",
-            left="nothing was changed",
             next="kmip-data list",
         )
     bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)

@@ -42,10 +42,7 @@ _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError
 
 @contextlib.contextmanager
 def open_untrusted(
-    path: str | os.PathLike[str],
-    *,
-    max_declared_bytes: int,
-    filters: frozenset[str] = RAW_FILTERS,
+    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
 ) -> Iterator[h5py.File]:
     """Open an HDF5 file for reading after every object in it has been found harmless.
 

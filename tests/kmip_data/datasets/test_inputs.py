@@ -11,7 +11,7 @@ from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.graphs.degree_profile import FIELDS
+from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 
 def card_of(folder, dataset, **columns):
