@@ -95,8 +95,7 @@ class Shard:
         try:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
         except ValueError as error:
-            found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
+            refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
         self.graphs, self.nodes, self.edges = _counts(
             self.path, _attribute(self.path, file, ATTR_COUNTS, str)
         )
