@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Literal
 
@@ -178,7 +179,9 @@ def load_manifest(name: str) -> Manifest:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
 
 
-def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip-data list") -> UsageError:
+def unknown_name(
+    kind: str, name: str, known: Sequence[str], *, command: str = "kmip-data list"
+) -> UsageError:
     """Return the error for a name nobody knows, with the nearest match."""
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""

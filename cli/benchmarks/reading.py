@@ -39,23 +39,17 @@ def rows(*, quick: bool = False) -> list[Row]:
     return found
 
 
-# Long: a card has this many fields.
 def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: int = NODES) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
-    import hashlib
-    import json
-
     from kmip_data.builds.home import Build
-    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
+    from kmip_data.format.build_files import finish
     from kmip_data.format.record import GraphRecord
-    from kmip_data.format.schema import FORMAT_VERSION
-    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per, encode_shard, write_file
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
+    from kmip_data.saving.writing import write_shards
 
     pipeline = load_pipeline(load_manifest(name))
     schema = pipeline.schema(pipeline.Params())
-    k = schema.k or 0
     generator = np.random.Generator(np.random.PCG64(0))
 
     def record(number: int) -> GraphRecord:
@@ -66,44 +60,33 @@ def write_generated(folder: Path, graphs: int, *, name: str = "s3dis", nodes: in
                 columns[column.key] = generator.random(shape, dtype=np.float32)
             else:
                 columns[column.key] = generator.integers(0, int(column.high or 0) + 1, shape, column.stored)
-        table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
+        table = generator.integers(0, nodes, (nodes, schema.k or 0), schema.index_dtype)
         return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
 
-    (folder / "shards").mkdir(parents=True)
-    per_graph, per_node, per_edge = bytes_per(schema)
-    step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
-    shards: list[ShardEntry] = []
-    for start in range(0, graphs, step):
-        records = [record(number) for number in range(start, min(start + step, graphs))]
-        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
-        file = f"shards/{len(shards):05d}.h5"
-        write_file(folder / file, shard.data)
-        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
-        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
-    card = Card(
+    key = "0" * 12
+    shards, statistics = write_shards(folder, map(record, range(graphs)), schema, dataset=name, build_key=key)
+    card = finish(
+        folder,
+        schema,
+        shards,
+        {},
+        statistics,
+        {},
         dataset=name,
         title="generated for a benchmark",
-        key="0" * 12,
+        key=key,
         sample=True,
         complete=False,
-        parameters={"k": k, "limit": None},
+        parameters={"k": schema.k, "limit": None},
         pipeline_version=pipeline.version,
-        format_version=FORMAT_VERSION,
         license={},
         citation="",
         receipts=[],
-        content_digest=hashlib.sha256(b"generated").hexdigest(),
-        data_schema=json.loads(schema.to_json()),
-        default_split="",
+        content_digest="",
         class_names=[],
-        shards=shards,
-        splits={},
-        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
-        statistics={},
         versions={},
         notes=[],
     )
-    write_file(folder / CARD_NAME, card.to_json().encode())
     return Build(folder, card)
 
 

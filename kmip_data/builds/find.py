@@ -52,7 +52,7 @@ def find(
     """
     build = build_in(target)
     if build is None:
-        return _find_named(os.fspath(target), parameters or {}, locate(home), sample=sample)
+        return _find_named(os.fspath(target), parameters or {}, Home.locate(home), sample=sample)
     _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 
@@ -89,7 +89,7 @@ def obtain(
     UsageError
         A name or value is wrong, several builds match, or none does and ``build`` is false.
     """
-    name, home = os.fspath(target), locate(home)
+    name, home = os.fspath(target), Home.locate(home)
     chosen = BuildOptions.of(name, options)
     if name not in dataset_names():
         found = find(target, parameters, home=home, sample=sample, dataset=dataset)
@@ -161,11 +161,6 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, given, name).model_dump(mode="json")
-
-
-def locate(home: str | os.PathLike[str] | Home | None) -> Home:
-    """Return the home folder that is meant."""
-    return home if isinstance(home, Home) else Home.locate(home)
 
 
 def _find_named(

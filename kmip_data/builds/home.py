@@ -19,8 +19,10 @@ class Home:
     root: Path
 
     @classmethod
-    def locate(cls, path: str | os.PathLike[str] | None = None) -> Home:
+    def locate(cls, path: str | os.PathLike[str] | Home | None = None) -> Home:
         """``path``, else ``$KMIP_DATA_HOME``, else the platform's user data folder."""
+        if isinstance(path, Home):
+            return path
         if path is None:
             path = os.environ.get(ENVIRONMENT) or None
         if path is None:

@@ -20,15 +20,7 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_
 from kmip_data.format.contents import content_faults
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import (
-    NO_PART,
-    NODE_PARTS,
-    SplitFile,
-    keys_digest,
-    node_digests,
-    parts_fault,
-    read_split,
-)
+from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -199,15 +191,7 @@ def _split_problems(
             f"{entry.rule} {entry.parameters}",
             f"{split.rule} {split.parameters}",
         )
-    nodes = sum(shard.nodes for shard in shards)
-    code = split.node_code
-    if code is None:
-        fault = parts_fault(split.parts or {}, len(keys))
-    elif len(code) != nodes:
-        fault = f"codes of {len(code):,} nodes, with {nodes:,} in the build"
-    else:
-        unknown = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
-        fault = f"codes {unknown.tolist()[:8]}" if unknown.size else None
+    fault = split.fault(len(keys), sum(shard.nodes for shard in shards))
     if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)
         return

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Literal, Unpack, get_args
 
-import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
-from kmip_data.datasets.city_columns import Coordinates, city_inputs, is_city
+from kmip_data.datasets.city_columns import Coordinates, is_city
+from kmip_data.datasets.inputs import feed_city
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
+HELP = "help(kmip_data.CityNetwork), in Python"
 PYG_COLUMNS = ("x", "y", "edge_index")
 
 
@@ -82,11 +83,7 @@ class CityNetwork(BuiltDataset):
         **arguments: Unpack[Arguments],
     ) -> None:
         if coordinates not in get_args(Coordinates):
-            raise UsageError(
-                "There is no such way to feed coordinates.",
-                expected="replace, append or none",
-                found=repr(coordinates),
-            )
+            raise unknown_name("way to feed coordinates", coordinates, get_args(Coordinates), command=HELP)
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
@@ -104,9 +101,7 @@ class CityNetwork(BuiltDataset):
         """Return the graph, without the transform."""
         data = super().get(idx)
         if self._coordinates is not None:
-            encoding = data.coordinate_encoding.numpy()
-            data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, self.card, self._coordinates))
-            del data.coordinate_encoding
+            data = feed_city(data, self.card, self._coordinates)
         return data
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,6 @@ from kmip_data.format.schema import COORDINATES
 from kmip_data.manifest import dataset_names, load_manifest
 
 Coordinates = Literal["replace", "append", "none"]
-
-ENCODING: Final = COORDINATES
 
 
 def is_city(card: Card) -> bool:
@@ -73,7 +71,7 @@ def city_inputs(
 
 def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
     """Return the names of the columns of :func:`city_inputs`."""
-    features, encoding = (card.schema_.column(key).fields for key in ("node/x", ENCODING))
+    features, encoding = (card.schema_.column(key).fields for key in ("node/x", COORDINATES))
     if coordinates == "none":
         return features[2:]
     return encoding + (features if coordinates == "append" else features[2:])

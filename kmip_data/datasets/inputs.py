@@ -70,7 +70,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
     if city:
-        transform = partial(_city_features, card=card, coordinates=coordinates)
+        transform = partial(feed_city, card=card, coordinates=coordinates)
         names = input_names(card, coordinates)
         return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
     views = feature_views(card.dataset, features)
@@ -78,7 +78,8 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 
 
-def _city_features(data: Data, card: Card, coordinates: Coordinates) -> Data:
+def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
+    """Make ``x`` of a city what a model is fed."""
     encoding = data.coordinate_encoding.numpy()
     data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
     del data.coordinate_encoding

@@ -17,7 +17,8 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
     Parameters
     ----------
     rule
-        Of which PyTorch Geometric: see :func:`~kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
+        Of which PyTorch Geometric: ``"2.0"`` or ``"2.8"``, see
+        :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
     """
 
     def __init__(self, rule: DegreeProfile = "2.0") -> None:

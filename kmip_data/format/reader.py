@@ -72,11 +72,11 @@ class Shard:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_surveyed
+        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_inspected
 
         self.path = Path(path).absolute()
-        survey = open_surveyed(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
-        with survey as (file, stored):
+        inspected = open_inspected(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
+        with inspected as (file, stored):
             self._size = self.path.stat().st_size
             self._read_attributes(file)
             self._read_structure(file, stored)

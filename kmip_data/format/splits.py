@@ -56,6 +56,15 @@ class SplitFile:
     node_code: NDArray[np.uint8] | None
     digests: dict[str, str]
 
+    def fault(self, graphs: int, nodes: int) -> str | None:
+        """Say why this is not a split of a build of so many graphs and nodes, if it is not."""
+        code = self.node_code
+        if code is None:
+            return parts_fault(self.parts or {}, graphs)
+        if len(code) != nodes or graphs != 1:
+            return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
+        return _code_fault(code)
+
 
 def keys_digest(keys: Sequence[str]) -> str:
     """SHA-256 (hex) of the keys joined by line feeds, in their order."""
@@ -113,11 +122,11 @@ def encode_node_split(
         ``code`` holds another value.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    if not np.isin(code, [*NODE_PARTS.values(), NO_PART]).all():
+    if (fault := _code_fault(code)) is not None:
         raise DamagedInput(
             f"The split {rule!r} cannot be written.",
             expected="codes 0, 1, 2 and 255",
-            found=f"codes {np.unique(code).tolist()[:10]}",
+            found=fault,
             left="no split was written",
         )
     digests = node_digests(code)
@@ -145,6 +154,11 @@ def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | N
     return f"position {twice[0]} more than once" if twice.size else None
 
 
+def _code_fault(code: NDArray[np.uint8]) -> str | None:
+    other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
+    return f"codes {other.tolist()[:8]}" if other.size else None
+
+
 def read_split(path: str | os.PathLike[str]) -> SplitFile:
     """Read a split file.
 
@@ -153,10 +167,10 @@ def read_split(path: str | os.PathLike[str]) -> SplitFile:
     DamagedInput
         It is damaged, hostile, not a split file, or written by a newer version of this package.
     """
-    from kmip_data.format.hdf5.safety import open_surveyed
+    from kmip_data.format.hdf5.safety import open_inspected
 
     path = Path(path)
-    with open_surveyed(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
+    with open_inspected(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
         if set(stored) == {NODE_CODE}:

@@ -133,21 +133,6 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 
 @njit_nogil()
-def number_nodes(pointers: NDArray[np.int64], out: NDArray[np.int64], start: int, stop: int) -> None:
-    """Write the number of its graph for each node of some graphs: ``batch`` of PyTorch Geometric.
-
-    Parameters
-    ----------
-    pointers
-        (3, B + 1) as above.
-    out
-        (ΣN,).
-    """
-    for b in range(start, stop):
-        out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
-
-
-@njit_nogil()
 def neighbors_to_edges(
     source: NDArray[np.int64],
     pointers: NDArray[np.int64],
@@ -164,7 +149,7 @@ def neighbors_to_edges(
     source
         (1, B) address of the table of each graph, ``like.dtype``, (N, k) indices in the graph.
     pointers
-        (3, B + 1) as above.
+        As for :func:`copy_rows`.
     out
         (2, ΣN·k) sources and targets, columns grouped by target, nodes numbered over the batch.
     """
@@ -198,7 +183,7 @@ def pairs_to_edges(
     source
         (2, B) address of the sources and of the targets of each graph, ``like.dtype``.
     pointers
-        (3, B + 1) as above.
+        As for :func:`copy_rows`.
     out
         (2, ΣE), nodes numbered over the batch.
     """
@@ -283,18 +268,13 @@ def first_outside(
 @njit_nogil()
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
-) -> int:
+) -> None:
     """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
 
-    Returns
-    -------
-    The first edge that leads out of the nodes, at which it stops; −1 if there is none.
+    Nobody looks again whether an edge leads to a node: :func:`first_outside` has.
     """
-    nodes = np.uint64(pos.shape[0])
     for e in range(sources.size):
         i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no check for counting from the end
-        if i >= nodes or j >= nodes:
-            return e
         difference = pos[i, 0] - pos[j, 0]
         total = difference * difference
         if pos.shape[1] == 3:  # without a loop, 1.5 times as fast
@@ -305,4 +285,3 @@ def edge_lengths(
                 difference = pos[i, axis] - pos[j, axis]
                 total += difference * difference
         out[e, 0] = np.sqrt(total)
-    return -1

@@ -20,7 +20,6 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader_arguments import (
-    check_number,
     check_numbers,
     refuse_contradictions,
     refuse_others,
@@ -145,16 +144,10 @@ class GraphLoader:
         )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
-        check_number("batch_size", batch_size, 1)
-        check_numbers(
-            num_threads=(num_threads, 1),
-            prefetch=(prefetch, 0),
-            seed=(seed, 0),
-            max_nodes=(max_nodes, 1),
-            bucket=(bucket, 1),
-            rank=(rank, 0),
-            world_size=(world_size, 1),
-        )
+        sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
+        check_numbers(0, prefetch=prefetch, seed=seed, rank=0 if rank is None else rank)
         refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:

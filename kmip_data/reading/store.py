@@ -18,7 +18,7 @@ from kmip_data.files.small import MAX_BYTES, read_small
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
-from kmip_data.format.splits import NO_PART, NODE_PARTS, SplitFile, read_split
+from kmip_data.format.splits import SplitFile, read_split
 
 NODE: Final = 1  #: row of the node level in ``start`` and ``count``
 
@@ -156,25 +156,12 @@ class ShardStore:
                 f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
             )
         split = read_split(path)
-        fault = self._misfit(split, nodes)
-        if fault is None and not split.digests.keys() <= entry.parts.keys():
-            fault = f"parts {', '.join(split.digests)}", f"{', '.join(entry.parts)} on the card"
-        if fault is not None:
-            raise self._damaged(f"{path} does not fit the shards.", *fault)
+        expected, found = "each record in one part at most", split.fault(len(self), nodes)
+        if found is None and not split.digests.keys() <= entry.parts.keys():
+            expected, found = f"parts {', '.join(entry.parts)}", ", ".join(split.digests)
+        if found is not None:
+            raise self._damaged(f"{path} does not fit the shards.", expected, found)
         return split
-
-    def _misfit(self, split: SplitFile, nodes: int) -> tuple[str, str] | None:
-        """Say what was expected and found where a split is not of these records."""
-        code = split.node_code
-        if code is not None:
-            if len(code) != nodes or len(self) != 1:
-                return f"codes of the {nodes:,} nodes of one graph", f"{len(code):,} codes"
-            other = code[(code >= len(NODE_PARTS)) & (code != NO_PART)]
-            return ("codes 0, 1, 2 and 255", f"code {other[0]}") if other.size else None
-        for name, part in (split.parts or {}).items():
-            if part.size and (part.min() < 0 or part.max() >= len(self)):
-                return f"positions from 0 below {len(self):,}", f"{part.min()} to {part.max()} in {name}"
-        return None
 
     def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
         return DamagedInput(

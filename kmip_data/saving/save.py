@@ -94,13 +94,13 @@ def save(  # noqa: PLR0913 -- options, by keyword
             partial,
             graphs,
             _survey(graphs),
-            name=name,
+            split,
+            compression,
+            dataset=name,
             title=title or name,
-            split=split,
-            class_names=class_names,
-            license_name=license,
+            class_names=list(class_names),
+            license={"name": license, "url": "", "notice": ""},
             citation=citation,
-            compression=compression,
         )
         files.remove_file(partial / "spool")
         files.move(partial, folder)

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.city_columns import ENCODING, feature_statistics, is_city, vocabulary
+from kmip_data.datasets.city_columns import feature_statistics, is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.contents import content_faults, refuse_faults
-from kmip_data.format.schema import EDGE_INDEX
+from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.reading.store import ShardStore, open_store
 from kmip_data.wording import as_options
@@ -102,7 +102,7 @@ def read_city_map(build: Build) -> CityMap:
     labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
     names = column_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
-    known = {"node/x", "node/y", "node/eccentricity", ENCODING}
+    known = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
@@ -118,7 +118,7 @@ def read_city_map(build: Build) -> CityMap:
         splits={name: _codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
         bounds=bounds,
-        bands=schema.column(ENCODING).shape[0] // 4,
+        bands=schema.column(COORDINATES).shape[0] // 4,
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from h5py import h5a, h5f, h5g, h5p, h5t
 
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.format.hdf5.objects import TYPE_NAMES, Refused, StoredDataset, Survey
+from kmip_data.format.hdf5.objects import TYPE_NAMES, Inspection, Refused, StoredDataset
 from kmip_data.format.refusals import check_resources
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
@@ -62,12 +62,12 @@ def open_untrusted(
     OutOfResources
         Memory or file descriptors of this process ran out: the file may be whole.
     """
-    with open_surveyed(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
+    with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
         yield file
 
 
 @contextlib.contextmanager
-def open_surveyed(
+def open_inspected(
     path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str]
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
     """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
@@ -76,16 +76,16 @@ def open_surveyed(
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(contextlib.closing(_open(path)))
-            survey = Survey(size, filters, max_declared_bytes)
-            survey.group(h5g.open(file.id, b"/"), "", 0)
-            if survey.needs_zstd:
+            inspection = Inspection(size, filters, max_declared_bytes)
+            inspection.group(h5g.open(file.id, b"/"), "", 0)
+            if inspection.needs_zstd:
                 enable_zstd()
         except Refused as refused:
             _refuse(path, *refused.args)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
         try:
-            yield file, survey.datasets
+            yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
