@@ -197,13 +197,7 @@ def named(manifest: Manifest, name: str) -> Manifest:
 
 
 def no_recipe(manifest: Manifest) -> Manifest:
-    """Return ``manifest``, or refuse that of a recipe: what it makes has a name and a source of its own.
-
-    Raises
-    ------
-    UsageError
-        It is one.
-    """
+    """Return ``manifest``; UsageError for that of a recipe: what it makes has its own name and source."""
     if manifest.recipe and manifest.name == manifest.file:
         raise UsageError(
             f"{manifest.name!r} is not a dataset: it makes one.",

@@ -78,9 +78,9 @@ def obtain(
     target, parameters, home, sample, dataset
         As for :func:`find`.
     split_parameters
-        Of the dataset's pipeline; defaults for those not given.
+        Of the split; defaults for those not given.
     build
-        Whether a missing build is built; a missing split is always added, from the finished build.
+        Whether a missing build is built; a missing split is always added.
     **options
         How it is built: :class:`~kmip_data.builds.options.BuildOptions`.
 
@@ -128,11 +128,7 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
-    Parameters
-    ----------
-    **options
-        Of :class:`~kmip_data.builds.options.BuildOptions`: ``jobs``, ``engine``, ``scheduler`` and ``quiet``
-        count.
+    Of the options ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises
     ------
@@ -194,7 +190,7 @@ def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
     if manifest not in dataset_names():
         return values
-    # Compression is none of the pipeline's parameters, but on the card.
+    # Compression is not a parameter of the pipeline, but it is on the card.
     stored = {name: values.pop(name) for name in ("compression",) if name in values}
     checked = record_parameters(manifest, values)
     return {**{name: value for name, value in checked.items() if name in values}, **stored}

@@ -40,7 +40,7 @@ def named_build(
     sample: bool = False,
     otherwise: str = "",
 ) -> Build:
-    """Return what :func:`find_build` finds.
+    """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
     Parameters
     ----------
@@ -48,11 +48,6 @@ def named_build(
         Values for the parameters not given, which the error leaves out.
     otherwise
         What the error says beside the command that builds it.
-
-    Raises
-    ------
-    UsageError
-        Nothing (the ``build`` command is named) or several builds; or there is no such dataset.
     """
     usual = defaults or {}
     found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)

@@ -28,19 +28,12 @@ from kmip_data.runtime.threads import for_ranges
 class VerifyReport:
     """What :func:`verify_build` found.
 
-    Attributes
-    ----------
-    broken_shards
-        Files of shards that have a problem or are missing; rebuilding them and nothing else
-        repairs the shards.
-    checked
-        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at, and
-        ``columns`` where some were added.
+    ``checked`` counts ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges``, ``bytes`` and ``columns``.
     """
 
     path: Path
     problems: list[Problem] = field(default_factory=list)
-    broken_shards: list[str] = field(default_factory=list)
+    broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -52,12 +45,10 @@ class VerifyReport:
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card vouches for.
 
-    The card is what the build wrote, to the bit; its shards and splits are there and have its
-    digests; no shard is there besides; every shard is well-formed, of the card's schema, dataset
-    and build, and keeps what the schema promises of its values; keys are unique; splits are
-    disjoint and in range, and counts and digests are those of the card.
-
-    Memory is bounded by one block of values a thread, the keys, and the split positions.
+    The card is what the build wrote, to the bit; its shards and splits are there, no others, and have its
+    digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the schema
+    promises of its values; keys are unique; splits are disjoint and in range; counts are the card's.
+    Memory is bounded by one block of values per thread, the keys, and the split positions.
 
     Raises
     ------

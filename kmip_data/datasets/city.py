@@ -57,7 +57,7 @@ class CityNetwork(BuiltDataset):
     Raises
     ------
     UsageError
-        There is no such city, or the build found is none.
+        There is no such city, or the build found is not a city.
 
     Examples
     --------

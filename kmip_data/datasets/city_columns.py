@@ -22,13 +22,7 @@ def is_city(card: Card) -> bool:
 
 
 def family(dataset: str, card: Card | None = None) -> str:
-    """Return the family of a dataset: ``city`` for all cities, or its own name.
-
-    Parameters
-    ----------
-    card
-        Of a build, where the dataset is not a shipped one.
-    """
+    """Return the family of a dataset: ``city`` for cities, or its own name; ``card`` is its build's."""
     shipped = card is None and dataset in dataset_names()
     city = is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
     return "city" if city else dataset
@@ -93,7 +87,6 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
             f"The card of {card.dataset} does not say how its features are scaled.",
             expected="mean, std and coordinate_range under statistics.city.features, for each column of x",
             found=", ".join(found) or "nothing",
-            left="nothing was changed",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
     statistics: Mapping[str, Any] = found

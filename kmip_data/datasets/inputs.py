@@ -24,28 +24,15 @@ DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the
 
 @dataclass(frozen=True)
 class Inputs:
-    """How the node features of a build are read and made.
+    """How the node features of a build are read and made."""
 
-    Attributes
-    ----------
-    attributes
-        Stored attributes that they are made of.
-    names
-        Of the columns of ``x``; empty where the build does not name them.
-    transform
-        Makes ``x`` of what is stored, where that is not enough.
-    views
-        Columns that are read, where not all are.
-    vocabulary
-        Digest of the categories that one-hot columns stand for, empty where there are none to know. Where
-        they are not known, they are taken to be this build's own.
-    """
-
-    attributes: tuple[str, ...]
-    names: tuple[str, ...]
-    transform: Callable[[Data], Data] | None = None
-    views: tuple[View, ...] = ()
-    vocabulary: str = ""
+    attributes: tuple[str, ...]  #: stored attributes that they are made of
+    names: tuple[str, ...]  #: of the columns of ``x``; empty where the build does not name them
+    transform: Callable[[Data], Data] | None = (
+        None  #: makes ``x`` of what is stored, where that is not enough
+    )
+    views: tuple[View, ...] = ()  #: columns that are read, where not all are
+    vocabulary: str = ""  #: digest of the categories of one-hot columns, the build's own if unknown; or empty
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
@@ -87,13 +74,7 @@ def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
 
 
 def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
-    """Raise UsageError unless one-hot columns mean what they meant to weights trained on ``dataset``.
-
-    Parameters
-    ----------
-    trained
-        :attr:`Inputs.vocabulary` of the data that the weights were trained on.
-    """
+    """Raise UsageError unless one-hot columns mean what they did in training: ``trained``, on ``dataset``."""
     if inputs.vocabulary != trained:
         raise UsageError(
             f"The categories of {card.dataset} are not known to be those that the weights were trained on.",

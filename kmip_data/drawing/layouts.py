@@ -29,14 +29,7 @@ def is_molecule(fields: Sequence[str]) -> bool:
 def draw_molecule(
     x: NDArray[Any], edge_index: NDArray[np.int64], edge_attr: NDArray[Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]] | None:
-    """Draw a molecule from its features.
-
-    Parameters
-    ----------
-    x
-        (N, 9) features of atoms.
-    edge_attr
-        (E, 3) features of bonds, each of which is there in both directions.
+    """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
     Returns
     -------
@@ -115,10 +108,7 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
 
 
 def _springs(joined: Any) -> NDArray[np.float64]:
-    """Return positions of the nodes of one connected part, (M, 2), about one apart.
-
-    ``joined`` is its (M, M) adjacency, symmetric and without a diagonal, as rows of scipy.
-    """
+    """Return positions (M, 2), about one apart, of a connected part with a symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])

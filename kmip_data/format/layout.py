@@ -24,21 +24,12 @@ _RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 @dataclass(frozen=True)
 class Expected:
-    """One dataset that a shard of a schema holds.
-
-    Attributes
-    ----------
-    per
-        What one row belongs to: ``graph``, ``node`` or ``edge``; ``pointer`` has one row per graph
-        and one more.
-    row
-        Shape of one row.
-    """
+    """One dataset that a shard of a schema holds."""
 
     key: str
     dtype: np.dtype[Any]  #: always little-endian
-    per: str
-    row: tuple[int, ...] = ()
+    per: str  #: what a row belongs to: graph, node or edge; ``pointer`` has one row per graph and one more
+    row: tuple[int, ...] = ()  #: shape of a row
 
     @property
     def axis(self) -> int:

@@ -37,24 +37,15 @@ _PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 @dataclass(frozen=True)
 class SplitFile:
-    """What a split file says.
-
-    Attributes
-    ----------
-    parts
-        Part name to positions of its records (int64 [n]) in source order over all shards, in the
-        order of the part; ``None`` for a split of nodes.
-    node_code
-        uint8 [N], for datasets of one graph: 0 train, 1 val, 2 test, 255 none; else ``None``.
-    digests
-        Part name to the SHA-256 (hex) of its keys, as :func:`keys_digest` gives it.
-    """
+    """What a split file says, of records or of the nodes of one graph."""
 
     rule: str
     parameters: dict[str, Any]
-    parts: dict[str, NDArray[np.int64]] | None
-    node_code: NDArray[np.uint8] | None
-    digests: dict[str, str]
+    parts: (
+        dict[str, NDArray[np.int64]] | None
+    )  #: positions in source order over all shards, as the part has them
+    node_code: NDArray[np.uint8] | None  #: (N,): 0 train, 1 val, 2 test, 255 none
+    digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
 
     def fault(self, graphs: int, nodes: int) -> str | None:
         """Say why this is not a split of a build of so many graphs and nodes, if it is not."""
@@ -83,14 +74,9 @@ def encode_split(
     Parameters
     ----------
     parts
-        Part name (``train``, ``val``, ``test``) to positions in ``keys``, in the order of the part.
+        Part to positions in ``keys``, in the order of the part; out of range or twice is DamagedInput.
     keys
         Keys of all records in source order.
-
-    Raises
-    ------
-    DamagedInput
-        A position is out of range or occurs twice.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
@@ -111,15 +97,7 @@ def encode_node_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
-    Parameters
-    ----------
-    code
-        uint8 [N]: 0 train, 1 val, 2 test, 255 none.
-
-    Raises
-    ------
-    DamagedInput
-        ``code`` holds another value.
+    ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is DamagedInput.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
     if (fault := _code_fault(code)) is not None:

@@ -13,7 +13,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.reading import buffers, gather
 from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.reading.store import Rows, ShardStore
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime.threads import for_ranges
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -28,8 +28,6 @@ class Assembler:
 
     Parameters
     ----------
-    store
-        The shards.
     fields
         Attributes to copy.
     edges
@@ -92,7 +90,7 @@ class Assembler:
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
-        helpers: HelperThreads | None = None,
+        threads: int = 1,
     ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
         """Copy the rows of some graphs, one graph after the other.
 
@@ -106,8 +104,8 @@ class Assembler:
             Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
         pin
             Copy straight into page-locked memory.
-        helpers
-            Threads to share the work with, where it is worth it.
+        threads
+            That share the work, where it is worth it.
 
         Returns
         -------
@@ -140,15 +138,11 @@ class Assembler:
             if number_of is not None:
                 first = pointers[gather.NODE, start : stop + 1]
                 number_of[first[0] : first[-1]] = np.repeat(np.arange(start, stop), np.diff(first))
-            if index is not None and self._k is not None:
-                gather.neighbors_to_edges(edges, pointers, self._k, self._like, index, start, stop)
-            elif index is not None:
-                gather.pairs_to_edges(edges, pointers, self._like, index, start, stop)
+            if index is not None:
+                gather.write_edges(edges, pointers, self._k or 0, self._like, index, start, stop)
 
-        if helpers is None or sum(totals) < _WORTH_SHARING:
-            copy(0, len(graphs))
-        else:
-            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
+        bounds = _even_bounds(pointers[gather.NODE], threads if sum(totals) >= _WORTH_SHARING else 1)
+        for_ranges(lambda start, stop: copy(bounds[start], bounds[stop]), len(bounds) - 1)
         self._finish(values, converted, graphs if unchecked else None, index, pin=pin)
         del held  # the copies of compressed rows were needed until here
         return values, pointers
@@ -158,10 +152,8 @@ class Assembler:
 
         Returns
         -------
-        values
-            As :meth:`gather` gives them; graph columns are (1, …).
-        nodes
-            How many the graph has.
+        values, nodes
+            As :meth:`gather` gives them, graph columns (1, …); and how many nodes the graph has.
         """
         table, mapped = self.store.table(self._rows)
         if not mapped:
@@ -226,10 +218,7 @@ def _allocate(
 ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64], list[tuple[NDArray[Any], NDArray[Any]]]]:
     """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
 
-    Parameters
-    ----------
-    totals
-        Rows on the graph, node and edge level.
+    ``totals`` are the rows on the graph, node and edge level.
     """
     values: dict[str, torch.Tensor] = {}
     addresses, converted = [], []

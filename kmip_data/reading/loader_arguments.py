@@ -30,8 +30,7 @@ def refuse_others(arguments: dict[str, Any]) -> None:
     """Refuse arguments that the loader does not have."""
     for name in arguments:
         if name not in _REFUSED:
-            msg = f"GraphLoader() got an unexpected keyword argument {name!r}"
-            raise TypeError(msg)
+            raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
         raise UsageError(
             f"GraphLoader does not take {name}.", expected=f"use {_REFUSED[name]}", found=f"{name}=…"
         )

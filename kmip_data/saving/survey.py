@@ -127,13 +127,7 @@ class Survey:
         self._digest = hashlib.sha256()
 
     def add(self, graph: PlainGraph) -> None:
-        """Take one graph into account.
-
-        Raises
-        ------
-        UsageError
-            It does not go with those before it: other attributes, dtypes or shapes.
-        """
+        """Take one graph into account; UsageError if its attributes, dtypes or shapes are others."""
         first = self.graphs == 0
         if first:
             for name, value in graph.values.items():
@@ -198,13 +192,7 @@ def fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
 
 
 def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
-    """Return ``graph`` with the stored dtypes.
-
-    Raises
-    ------
-    UsageError
-        A value does not fit: the graphs changed since they were surveyed.
-    """
+    """Return ``graph`` with the stored dtypes; UsageError if it changed since it was surveyed."""
     columns = {column.key: _stored(graph, column) for column in schema.columns}
     neighbor = edges = None
     if schema.edges == "neighbor":

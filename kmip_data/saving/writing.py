@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.saving.given_split import MASKS, RULE, Positions, masks_of, write_node_split, write_split
 from kmip_data.saving.plain import PlainGraph
 from kmip_data.saving.survey import Survey, to_record
+
+_LIBRARIES: Final = ("numpy", "h5py", "torch-geometric")  #: whose versions the card has
 
 
 def write_build(
@@ -48,26 +50,25 @@ def write_build(
         "format_version": FORMAT_VERSION,
     }
     key = json_digest(identity)[:12]
-    keys: list[str] = []
-    sizes: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int]] = []  # key, nodes, edges
 
     def records() -> Iterator[GraphRecord]:
         for graph in graphs:
             record = to_record(graph, schema)
-            keys.append(record.key)
-            sizes.append((record.num_nodes, record.num_edges))
+            seen.append((record.key, record.num_nodes, record.num_edges))
             yield record
 
     shards, statistics = write_shards(
         folder, records(), schema, dataset=dataset, build_key=key, compression=compression
     )
     splits = {}
-    if masks or split:
+    if chosen := masks or split:
         (folder / "splits").mkdir()
-    if survey.graphs == 1 and (masks or split):
-        splits[RULE] = write_node_split(folder, masks or split or {}, *sizes[0])
-    elif split:
-        splits[RULE] = write_split(folder, split, keys, np.array(sizes, np.int64))
+        if survey.graphs == 1:
+            splits[RULE] = write_node_split(folder, chosen, *seen[0][1:])
+        else:
+            sizes = np.array([size for _, *size in seen], np.int64)
+            splits[RULE] = write_split(folder, chosen, [key for key, *_ in seen], sizes)
     return finish(
         folder,
         schema,
@@ -83,10 +84,7 @@ def write_build(
         pipeline_version=1,
         receipts=[],
         content_digest=content,
-        versions={
-            "kmip-data": __version__,
-            **{package: metadata.version(package) for package in ("numpy", "h5py", "torch-geometric")},
-        },
+        versions={"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}},
         notes=["Written by kmip_data.save."],
         **about,
     )
@@ -97,15 +95,8 @@ def write_shards(
 ) -> tuple[list[ShardEntry], dict[str, Any]]:
     """Write records as shards of at most MAX_SHARD_BYTES (a larger graph is a shard of its own).
 
-    Parameters
-    ----------
-    **options
-        Of :func:`~kmip_data.format.writer.encode_shard`.
-
-    Returns
-    -------
-    shards, statistics
-        For the card.
+    ``options`` are those of :func:`~kmip_data.format.writer.encode_shard`; what is returned, shards and
+    statistics, is for the card.
     """
     (folder / "shards").mkdir(parents=True)
     per_graph, per_node, per_edge = bytes_per(schema)

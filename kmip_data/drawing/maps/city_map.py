@@ -27,41 +27,22 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 
 @dataclass(frozen=True, kw_only=True)
 class CityMap:
-    """A city as arrays, ready to be drawn.
+    """A city as arrays, ready to be drawn."""
 
-    Attributes
-    ----------
-    title, options
-        What this is (a sample says so), and what it was built with.
-    position
-        (N, 2) float64, metres east and north of the middle of the map.
-    streets
-        (2, S) int64, both ends of each street, every pair once. Streets are straight here: a build
-        keeps their lengths, not their courses.
-    classes, num_classes
-        (N,) int64 labels, and how many there may be.
-    eccentricity, unit
-        (N,) float32, and ``m`` or ``s``.
-    splits
-        Name of each split on the card -> (N,) uint8: position in :data:`PART_NAMES`.
-    columns
-        Name with unit -> (N,) value of every other stored column but the sinusoids.
-    bounds, bands
-        What the sinusoids of longitude and latitude are made with.
-    """
-
-    title: str
-    options: str
-    position: NDArray[np.float64]
-    streets: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    num_classes: int
-    eccentricity: NDArray[np.float32]
-    unit: str
-    splits: Mapping[str, NDArray[np.uint8]]
-    columns: Mapping[str, NDArray[Any]]
-    bounds: NDArray[np.float64]
-    bands: int
+    title: str  #: what this is; a sample says so
+    options: str  #: what it was built with
+    position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
+    streets: NDArray[
+        np.int64
+    ]  #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    classes: NDArray[np.int64]  #: (N,) labels
+    num_classes: int  #: how many there may be
+    eccentricity: NDArray[np.float32]  #: (N,)
+    unit: str  #: of it, ``m`` or ``s``
+    splits: Mapping[str, NDArray[np.uint8]]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    columns: Mapping[str, NDArray[Any]]  #: name with unit -> (N,) of every other column but the sinusoids
+    bounds: NDArray[np.float64]  #: what the sinusoids of longitude and latitude are made with
+    bands: int  #: likewise
 
     def class_ranges(self) -> list[str]:
         """Least and largest eccentricity of each class, such as ``310–904 m``."""
@@ -123,20 +104,11 @@ def read_city_map(build: Build) -> CityMap:
 
 
 def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
-    """Return metres east and north of the middle: an equirectangular projection about it.
+    """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
 
-    A city spans so little of the globe that distances and directions are right to about a thousandth
-    (50 km across at 60° north: 0.7 % at the northern and southern ends). A city on the antimeridian
-    stays in one piece.
-
-    Parameters
-    ----------
-    lon_lat
-        (N, 2) degrees.
-
-    Returns
-    -------
-    (N, 2) float64.
+    An equirectangular projection: a city spans so little of the globe that distances and directions are
+    right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A city
+    on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
     if not len(lon):

@@ -93,15 +93,9 @@ def open_inspected(
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
-    """Return an attribute of the root that is one whole number or fixed-length ASCII text.
+    """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
 
-    Nothing else is read: a variable-length type could name the same large object many times.
-    ``None`` if there is no such attribute.
-
-    Raises
-    ------
-    ValueError
-        The attribute is of another type.
+    Another type is a ``ValueError``: one of variable length could name the same large object many times.
     """
     if name not in file.attrs:
         return None
@@ -158,7 +152,6 @@ def _refuse(path: Path, what: str, expected: str, found: str, error: BaseExcepti
         f"{path} {what}.",
         expected=expected,
         found=found,
-        left="the file is as it was",
         next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
     ) from error
 

@@ -17,7 +17,7 @@ def parse_encoding(name: str) -> Encoding:
     Raises
     ------
     UsageError
-        There is none of that name.
+        No encoding has that name.
     """
     for kind in ENCODINGS:
         if (encoding := kind.parse(name)) is not None:

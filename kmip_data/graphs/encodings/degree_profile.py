@@ -51,7 +51,7 @@ def local_degree_profile(
 ) -> NDArray[np.float32]:
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
-    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one a
+    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
     edge. Without any, the four values are 0.
 
     Parameters

@@ -39,7 +39,7 @@ class Laplacian(Encoding):
         )
 
     def columns(self) -> tuple[Column, ...]:
-        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) a graph."""
+        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) per graph."""
         count = self.parameter
         return (
             self.column("graph", "lappe_values", count, finite=False, low=0.0),
