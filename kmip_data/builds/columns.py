@@ -95,7 +95,7 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     UsageError
         There is no such column; the command that adds it is named.
     DamagedInput
-        Its card cannot be read, or is of other shards.
+        Its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
@@ -113,7 +113,7 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
         ) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(
-            f"{path} is of other shards.",
+            f"{path} belongs to other shards.",
             expected=f"{name} of the shards of build {build.card.key}",
             found=f"{card.name} of build {card.build_key}",
             next=again,

@@ -89,7 +89,10 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
         )
     if card.format_version != FORMAT_VERSION:
         yield Problem(
-            CARD_NAME, "names another format", f"version {FORMAT_VERSION}", f"version {card.format_version}"
+            CARD_NAME,
+            "has another format version",
+            f"version {FORMAT_VERSION}",
+            f"version {card.format_version}",
         )
     names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
     if len(set(names)) != len(names):
@@ -137,11 +140,11 @@ def _check_shard(
         if shard.schema != schema:
             names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
             problems.append(
-                Problem(entry.file, "is of another schema", "the card's", f"other {', '.join(names)}")
+                Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")
             )
         for what, expected, found in (
-            ("is of another dataset", card.dataset, shard.dataset),
-            ("is of another build", card.key, shard.build_key),
+            ("belongs to another dataset", card.dataset, shard.dataset),
+            ("belongs to another build", card.key, shard.build_key),
             ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
             ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
             ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
@@ -159,11 +162,11 @@ def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) 
     for name in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, name) for shard in shards)
         if card.counts.get(name) != total:
-            yield Problem(CARD_NAME, f"counts other {name}", f"{total:,}", str(card.counts.get(name)))
+            yield Problem(CARD_NAME, f"has a wrong count of {name}", f"{total:,}", str(card.counts.get(name)))
     if len(set(keys)) != len(keys):
         seen: set[str] = set()
         twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        yield Problem("shards", "hold two records of one key", "each key once", repr(twice))
+        yield Problem("shards", "hold two records with the same key", "each key once", repr(twice))
 
 
 def _split_problems(
@@ -178,7 +181,7 @@ def _split_problems(
     if split.rule != entry.rule or split.parameters != entry.parameters:
         yield Problem(
             entry.file,
-            "is of another rule",
+            "follows another rule",
             f"{entry.rule} {entry.parameters}",
             f"{split.rule} {split.parameters}",
         )
@@ -194,7 +197,7 @@ def _split_problems(
         elif not digests[name] == there.digest == split.digests[name]:
             yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
         else:
-            what = f"counts other records in {name} of {entry.file}"
+            what = f"has a wrong count of records in {name} of {entry.file}"
             for unit, count in counts[name].items():
                 if getattr(there, unit) != count:
                     found = f"{getattr(there, unit):,} {unit}"

@@ -45,7 +45,7 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise ValueError(f"{name} is of another type")
+            raise ValueError(f"{name} has the wrong type")
     return parameters
 
 

@@ -158,7 +158,7 @@ class Survey:
         for name, kind in graph.kinds.items():
             if kind != self._attributes[name].kind:
                 raise UsageError(
-                    f"Attribute {name!r} of graph {graph.name} is of another type than before.",
+                    f"Attribute {name!r} of graph {graph.name} has another type than before.",
                     expected=self._attributes[name].kind,
                     found=kind,
                     left="nothing was written",

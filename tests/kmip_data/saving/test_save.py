@@ -286,7 +286,7 @@ def set_all(**values):
         (several(set_all(n=2**70)), "'n' of graph 00000000 cannot be saved"),
         (several(set_all(edge_index=torch.zeros(2, 1, dtype=torch.int32))), "edge_index is not valid"),
         (several(set_item(1, edge_index=torch.full((2, 3), 9))), "00000001"),
-        ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "of another type"),
+        ([Data(x=torch.zeros(1), y=1), Data(x=torch.zeros(1), y=1.0)], "another type than before"),
         ([HeteroData()], "homogeneous"),
         ([Batch.from_data_list([Data(x=torch.zeros(1))])], "homogeneous"),
         ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "it is several graphs"),
