@@ -30,8 +30,7 @@ __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 -- all of them text
 def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
-        msg = f"module 'kmip_data' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'kmip_data' has no attribute {name!r}")
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value

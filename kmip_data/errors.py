@@ -6,7 +6,7 @@ command to run next. The parts are keyword arguments; :func:`str` joins those th
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kmip_data.wording import without_controls, without_secrets
 
@@ -24,12 +24,13 @@ class KmipDataError(Exception):
     expected, found
         What should have been there, and what was.
     left
-        What is now on disk (or that nothing is).
+        What is now on disk (or that nothing is); :attr:`untouched` where a ``next`` step is given.
     next
         The command or step that leads on.
     """
 
     exit_code: ClassVar[int] = 1
+    untouched: ClassVar[str | None] = None  #: what ``left`` is for most errors of the class
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class KmipDataError(Exception):
         next: str | None = None,  # noqa: A002 -- the word the user reads
     ) -> None:
         # Names, headers and texts of servers stand in them: neither a terminal nor a log may suffer.
+        left = left or (self.untouched if next else None)
         parts = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
         self.parts = {name: None if text is None else _shown(text) for name, text in parts.items()}
@@ -51,23 +53,9 @@ class KmipDataError(Exception):
         lines += [f"  {name}: {text}" for name, text in self.parts.items() if text]
         return "\n".join(lines)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Errors travel from worker processes, so keyword arguments must survive pickling.
-        return _rebuild, (type(self), self.what, self.parts)
-
 
 def _shown(text: str) -> str:
     return without_controls(without_secrets(str(text)))
-
-
-def _rebuild(cls: type[KmipDataError], what: str, parts: dict[str, str | None]) -> KmipDataError:
-    return cls(
-        what,
-        expected=parts["expected"],
-        found=parts["found"],
-        left=parts["on disk"],
-        next=parts["next"],
-    )
 
 
 class CheckFailed(KmipDataError):
@@ -80,6 +68,7 @@ class UsageError(KmipDataError, ValueError):
     """An argument, option, name or configuration key is wrong (exit code 2)."""
 
     exit_code = 2
+    untouched = "nothing was changed"
 
 
 class SourceUnavailable(KmipDataError):
@@ -92,6 +81,7 @@ class DamagedInput(KmipDataError):
     """Input is damaged, hostile or not what it claims to be (exit code 4)."""
 
     exit_code = 4
+    untouched = "the file is as it was"
 
 
 class LicenseNotAccepted(KmipDataError):

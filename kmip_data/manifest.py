@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Literal
 
@@ -178,16 +179,14 @@ def load_manifest(name: str) -> Manifest:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
 
 
-def unknown_name(kind: str, name: str, known: list[str], *, command: str = "kmip-data list") -> UsageError:
+def unknown_name(
+    kind: str, name: str, known: Sequence[str], *, command: str = "kmip-data list"
+) -> UsageError:
     """Return the error for a name nobody knows, with the nearest match."""
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     return UsageError(
-        f"There is no {kind} called {name!r}.{hint}",
-        expected=", ".join(known),
-        found=name,
-        left="nothing was changed",
-        next=command,
+        f"There is no {kind} called {name!r}.{hint}", expected=", ".join(known), found=name, next=command
     )
 
 
@@ -198,19 +197,12 @@ def named(manifest: Manifest, name: str) -> Manifest:
 
 
 def no_recipe(manifest: Manifest) -> Manifest:
-    """Return ``manifest``, or refuse that of a recipe: what it makes has a name and a source of its own.
-
-    Raises
-    ------
-    UsageError
-        It is one.
-    """
+    """Return ``manifest``; UsageError for that of a recipe: what it makes has its own name and source."""
     if manifest.recipe and manifest.name == manifest.file:
         raise UsageError(
             f"{manifest.name!r} is not a dataset: it makes one.",
             expected="the name that a build was given",
             found=manifest.name,
-            left="nothing was changed",
             next=f"kmip-data build {manifest.name} --help",
         )
     return manifest

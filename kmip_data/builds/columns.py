@@ -1,4 +1,4 @@
-"""Columns that were added to a build: ``columns/<name>/``, one file a shard and a card of their own."""
+"""Columns that were added to a build: ``columns/<name>/``, one file per shard and a card of their own."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ class ColumnsCard(Strict):
     def _of_columns_alone(self) -> Self:
         schema = self.schema_
         if schema.edges != "none" or schema.views or not schema.columns:
-            msg = "data_schema has edges or views, or no columns"
-            raise ValueError(msg)
+            raise ValueError("data_schema has edges or views, or no columns")
         return self
 
     def to_json(self) -> str:
@@ -96,7 +95,7 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     UsageError
         There is no such column; the command that adds it is named.
     DamagedInput
-        Its card cannot be read, or is of other shards.
+        Its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
@@ -114,10 +113,9 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
         ) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         raise DamagedInput(
-            f"{path} is of other shards.",
+            f"{path} belongs to other shards.",
             expected=f"{name} of the shards of build {build.card.key}",
             found=f"{card.name} of build {card.build_key}",
-            left="the files are as they were",
             next=again,
         )
     return card
@@ -148,20 +146,13 @@ def added_facts(build: Build) -> list[dict[str, Any]]:
 
 
 def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
-    """Divide what ``columns=`` names into attributes that are stored and columns that were added.
-
-    Parameters
-    ----------
-    names
-        As given; a text is one name. Where all are added columns, all stored attributes are wanted too.
+    """Divide what ``columns=`` names (a text is one name) into stored attributes and columns that were added.
 
     Returns
     -------
-    attributes
-        Every attribute wanted, those of the added columns among them; ``None``: all stored ones, and none
-        was added.
-    added
-        Cards of the added columns.
+    attributes, added
+        Every attribute wanted, ``None``: all that are stored; and the cards of the added columns. Where
+        only such are named, all stored attributes are wanted too.
 
     Raises
     ------
@@ -187,7 +178,6 @@ def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] |
                     f"Two columns give the attribute {column.attribute!r}.",
                     expected="one of them in columns=[…]",
                     found=", ".join(names),
-                    left="nothing was changed",
                 )
             attributes.append(column.attribute)
     return attributes, added

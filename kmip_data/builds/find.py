@@ -52,7 +52,7 @@ def find(
     """
     build = build_in(target)
     if build is None:
-        return _find_named(os.fspath(target), parameters or {}, locate(home), sample=sample)
+        return _find_named(os.fspath(target), parameters or {}, Home.locate(home), sample=sample)
     _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 
@@ -78,9 +78,9 @@ def obtain(
     target, parameters, home, sample, dataset
         As for :func:`find`.
     split_parameters
-        Of the dataset's pipeline; defaults for those not given.
+        Of the split; defaults for those not given.
     build
-        Whether a missing build is built; a missing split is always added, from the finished build.
+        Whether a missing build is built; a missing split is always added.
     **options
         How it is built: :class:`~kmip_data.builds.options.BuildOptions`.
 
@@ -89,7 +89,7 @@ def obtain(
     UsageError
         A name or value is wrong, several builds match, or none does and ``build`` is false.
     """
-    name, home = os.fspath(target), locate(home)
+    name, home = os.fspath(target), Home.locate(home)
     chosen = BuildOptions.of(name, options)
     if name not in dataset_names():
         found = find(target, parameters, home=home, sample=sample, dataset=dataset)
@@ -128,11 +128,7 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
-    Parameters
-    ----------
-    **options
-        Of :class:`~kmip_data.builds.options.BuildOptions`: ``jobs``, ``engine``, ``scheduler`` and ``quiet``
-        count.
+    Of the options ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
 
     Raises
     ------
@@ -163,11 +159,6 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return check_params(pipeline.Params, given, name).model_dump(mode="json")
 
 
-def locate(home: str | os.PathLike[str] | Home | None) -> Home:
-    """Return the home folder that is meant."""
-    return home if isinstance(home, Home) else Home.locate(home)
-
-
 def _find_named(
     name: str, parameters: Mapping[str, Any], home: Home, *, sample: bool, otherwise: str = ""
 ) -> Build:
@@ -190,7 +181,6 @@ def _check_build(build: Build, parameters: Mapping[str, Any], *, sample: bool, d
             f"{build.path} is another build.",
             expected=", ".join(f"{name} = {wanted[name]!r}" for name in differing),
             found=", ".join(f"{name} = {found.get(name)!r}" for name in differing),
-            left="nothing was changed",
             next="give the values that were found, or the name of the dataset instead of the folder",
         )
 
@@ -200,7 +190,7 @@ def _as_recorded(manifest: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
     if manifest not in dataset_names():
         return values
-    # Compression is none of the pipeline's parameters, but on the card.
+    # Compression is not a parameter of the pipeline, but it is on the card.
     stored = {name: values.pop(name) for name in ("compression",) if name in values}
     checked = record_parameters(manifest, values)
     return {**{name: value for name, value in checked.items() if name in values}, **stored}

@@ -19,8 +19,10 @@ class Home:
     root: Path
 
     @classmethod
-    def locate(cls, path: str | os.PathLike[str] | None = None) -> Home:
+    def locate(cls, path: str | os.PathLike[str] | Home | None = None) -> Home:
         """``path``, else ``$KMIP_DATA_HOME``, else the platform's user data folder."""
+        if isinstance(path, Home):
+            return path
         if path is None:
             path = os.environ.get(ENVIRONMENT) or None
         if path is None:
@@ -34,7 +36,6 @@ class Home:
                 f"The folder {path} cannot be located.",
                 expected="an absolute path, or a user with a home folder",
                 found=str(error),
-                left="nothing was changed",
                 next=f"give --home DIR, or set {ENVIRONMENT}",
             ) from error
 
@@ -75,7 +76,6 @@ class Build:
                 f"{self.path} holds another build than it did: another process has built into it.",
                 expected=f"build key {self.card.key}",
                 found=f"build key {card.key}",
-                left="nothing was changed",
                 next="the same command again, for the build that is there now",
             )
         return card

@@ -40,7 +40,7 @@ def named_build(
     sample: bool = False,
     otherwise: str = "",
 ) -> Build:
-    """Return what :func:`find_build` finds.
+    """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
     Parameters
     ----------
@@ -48,11 +48,6 @@ def named_build(
         Values for the parameters not given, which the error leaves out.
     otherwise
         What the error says beside the command that builds it.
-
-    Raises
-    ------
-    UsageError
-        Nothing (the ``build`` command is named) or several builds; or there is no such dataset.
     """
     usual = defaults or {}
     found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
@@ -71,7 +66,6 @@ def named_build(
         f"There is no finished build of {words}.",
         expected=f"a build under {home.built}",
         found=f"others: {', '.join(others)}" if others else "none",
-        left="nothing was changed",
         next=f"kmip-data build {words}{otherwise}",
     )
 
@@ -115,7 +109,6 @@ def find_build(
             f"{len(matches)} builds of {dataset!r} match.",
             expected="one build, or a build folder as the target",
             found=f"\n    {folders}",
-            left="nothing was changed",
             next=f"name one, for example: kmip-data info {matches[0].path}",
         )
     return matches[0] if matches else None

@@ -20,15 +20,7 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_
 from kmip_data.format.contents import content_faults
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.splits import (
-    NO_PART,
-    NODE_PARTS,
-    SplitFile,
-    keys_digest,
-    node_digests,
-    parts_fault,
-    read_split,
-)
+from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -36,19 +28,12 @@ from kmip_data.runtime.threads import for_ranges
 class VerifyReport:
     """What :func:`verify_build` found.
 
-    Attributes
-    ----------
-    broken_shards
-        Files of shards that have a problem or are missing; rebuilding them and nothing else
-        repairs the shards.
-    checked
-        How many ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges`` and ``bytes`` were looked at, and
-        ``columns`` where some were added.
+    ``checked`` counts ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges``, ``bytes`` and ``columns``.
     """
 
     path: Path
     problems: list[Problem] = field(default_factory=list)
-    broken_shards: list[str] = field(default_factory=list)
+    broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -60,12 +45,10 @@ class VerifyReport:
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card vouches for.
 
-    The card is what the build wrote, to the bit; its shards and splits are there and have its
-    digests; no shard is there besides; every shard is well-formed, of the card's schema, dataset
-    and build, and keeps what the schema promises of its values; keys are unique; splits are
-    disjoint and in range, and counts and digests are those of the card.
-
-    Memory is bounded by one block of values a thread, the keys, and the split positions.
+    The card is what the build wrote, to the bit; its shards and splits are there, no others, and have its
+    digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the schema
+    promises of its values; keys are unique; splits are disjoint and in range; counts are the card's.
+    Memory is bounded by one block of values per thread, the keys, and the split positions.
 
     Raises
     ------
@@ -106,7 +89,10 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
         )
     if card.format_version != FORMAT_VERSION:
         yield Problem(
-            CARD_NAME, "names another format", f"version {FORMAT_VERSION}", f"version {card.format_version}"
+            CARD_NAME,
+            "has another format version",
+            f"version {FORMAT_VERSION}",
+            f"version {card.format_version}",
         )
     names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
     if len(set(names)) != len(names):
@@ -154,11 +140,11 @@ def _check_shard(
         if shard.schema != schema:
             names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
             problems.append(
-                Problem(entry.file, "is of another schema", "the card's", f"other {', '.join(names)}")
+                Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")
             )
         for what, expected, found in (
-            ("is of another dataset", card.dataset, shard.dataset),
-            ("is of another build", card.key, shard.build_key),
+            ("belongs to another dataset", card.dataset, shard.dataset),
+            ("belongs to another build", card.key, shard.build_key),
             ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
             ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
             ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
@@ -176,11 +162,11 @@ def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) 
     for name in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, name) for shard in shards)
         if card.counts.get(name) != total:
-            yield Problem(CARD_NAME, f"counts other {name}", f"{total:,}", str(card.counts.get(name)))
+            yield Problem(CARD_NAME, f"has a wrong count of {name}", f"{total:,}", str(card.counts.get(name)))
     if len(set(keys)) != len(keys):
         seen: set[str] = set()
         twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        yield Problem("shards", "hold two records of one key", "each key once", repr(twice))
+        yield Problem("shards", "hold two records with the same key", "each key once", repr(twice))
 
 
 def _split_problems(
@@ -195,19 +181,11 @@ def _split_problems(
     if split.rule != entry.rule or split.parameters != entry.parameters:
         yield Problem(
             entry.file,
-            "is of another rule",
+            "follows another rule",
             f"{entry.rule} {entry.parameters}",
             f"{split.rule} {split.parameters}",
         )
-    nodes = sum(shard.nodes for shard in shards)
-    code = split.node_code
-    if code is None:
-        fault = parts_fault(split.parts or {}, len(keys))
-    elif len(code) != nodes:
-        fault = f"codes of {len(code):,} nodes, with {nodes:,} in the build"
-    else:
-        unknown = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
-        fault = f"codes {unknown.tolist()[:8]}" if unknown.size else None
+    fault = split.fault(len(keys), sum(shard.nodes for shard in shards))
     if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)
         return
@@ -219,7 +197,7 @@ def _split_problems(
         elif not digests[name] == there.digest == split.digests[name]:
             yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
         else:
-            what = f"counts other records in {name} of {entry.file}"
+            what = f"has a wrong count of records in {name} of {entry.file}"
             for unit, count in counts[name].items():
                 if getattr(there, unit) != count:
                     found = f"{getattr(there, unit):,} {unit}"

@@ -62,7 +62,7 @@ def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Pro
         return  # of another version of this package
     if card.encoding_version == encoding.version:
         if card.key != columns_key(encoding, build.card):
-            yield Problem(file, "is of another build", columns_key(encoding, build.card), card.key)
+            yield Problem(file, "belongs to another build", columns_key(encoding, build.card), card.key)
         if card.schema_ != columns_schema(encoding, build.card.schema_):
             yield Problem(file, "has another schema", f"that of {card.name}", "another")
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
@@ -83,7 +83,7 @@ def _column_file_problems(
     try:
         found = Shard(path / file)
         if (found.build_key, found.schema) != (card.key, card.schema_):
-            yield Problem(file, "is of another column", f"key {card.key}", f"key {found.build_key}")
+            yield Problem(file, "belongs to another column", f"key {card.key}", f"key {found.build_key}")
             return
         if shard is not None and not (
             np.array_equal(found.node_ptr, shard.node_ptr) and found.keys == shard.keys

@@ -106,15 +106,7 @@ class BuiltDataset(ShardedDataset):
         rule: Mapping[str, Any],
         arguments: Mapping[str, Any],
     ) -> tuple[Build, str]:
-        """Return the build that the arguments mean, and the name of its split.
-
-        Parameters
-        ----------
-        parameters, rule
-            Of the records and of the split.
-        arguments
-            Those that all classes have, as given.
-        """
+        """Return the build that the arguments mean, and the name of its split, which ``rule`` describes."""
         for key in arguments:
             if key not in self._known:
                 raise self._unknown_argument(key)
@@ -169,7 +161,6 @@ class BuiltDataset(ShardedDataset):
                 f"{title} does not take {name}.",
                 expected=f"use {_REFUSED[name]}",
                 found=f"{name}=…",
-                left="nothing was changed",
                 next=command,
             )
         known = sorted(inspect.signature(type(self)).parameters)

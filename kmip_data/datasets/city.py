@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Literal, Unpack, get_args
 
-import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
-from kmip_data.datasets.city_columns import Coordinates, city_inputs, is_city
+from kmip_data.datasets.city_columns import Coordinates, is_city
+from kmip_data.datasets.inputs import feed_city
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
+HELP = "help(kmip_data.CityNetwork), in Python"
 PYG_COLUMNS = ("x", "y", "edge_index")
 
 
@@ -56,7 +57,7 @@ class CityNetwork(BuiltDataset):
     Raises
     ------
     UsageError
-        There is no such city, or the build found is none.
+        There is no such city, or the build found is not a city.
 
     Examples
     --------
@@ -82,12 +83,7 @@ class CityNetwork(BuiltDataset):
         **arguments: Unpack[Arguments],
     ) -> None:
         if coordinates not in get_args(Coordinates):
-            raise UsageError(
-                "There is no such way to feed coordinates.",
-                expected="replace, append or none",
-                found=repr(coordinates),
-                left="nothing was changed",
-            )
+            raise unknown_name("way to feed coordinates", coordinates, get_args(Coordinates), command=HELP)
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
@@ -105,9 +101,7 @@ class CityNetwork(BuiltDataset):
         """Return the graph, without the transform."""
         data = super().get(idx)
         if self._coordinates is not None:
-            encoding = data.coordinate_encoding.numpy()
-            data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, self.card, self._coordinates))
-            del data.coordinate_encoding
+            data = feed_city(data, self.card, self._coordinates)
         return data
 
     @property
@@ -126,6 +120,5 @@ def _not_a_city(name: str, found: str) -> UsageError:
         f"{name!r} is not a city.",
         expected=f"one of {', '.join(cities)}, or a city built under a name of its own",
         found=found,
-        left="nothing was changed",
         next="kmip-data list",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from kmip_data.manifest import dataset_names, load_manifest
 
 Coordinates = Literal["replace", "append", "none"]
 
-ENCODING: Final = COORDINATES
-
 
 def is_city(card: Card) -> bool:
     """Whether a build is a city."""
@@ -24,13 +22,7 @@ def is_city(card: Card) -> bool:
 
 
 def family(dataset: str, card: Card | None = None) -> str:
-    """Return the family of a dataset: ``city`` for all cities, or its own name.
-
-    Parameters
-    ----------
-    card
-        Of a build, where the dataset is not a shipped one.
-    """
+    """Return the family of a dataset: ``city`` for cities, or its own name; ``card`` is its build's."""
     shipped = card is None and dataset in dataset_names()
     city = is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
     return "city" if city else dataset
@@ -73,7 +65,7 @@ def city_inputs(
 
 def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
     """Return the names of the columns of :func:`city_inputs`."""
-    features, encoding = (card.schema_.column(key).fields for key in ("node/x", ENCODING))
+    features, encoding = (card.schema_.column(key).fields for key in ("node/x", COORDINATES))
     if coordinates == "none":
         return features[2:]
     return encoding + (features if coordinates == "append" else features[2:])
@@ -95,7 +87,6 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
             f"The card of {card.dataset} does not say how its features are scaled.",
             expected="mean, std and coordinate_range under statistics.city.features, for each column of x",
             found=", ".join(found) or "nothing",
-            left="nothing was changed",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
     statistics: Mapping[str, Any] = found

@@ -17,35 +17,22 @@ from kmip_data.errors import UsageError
 from kmip_data.files.digests import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
-from kmip_data.graphs.degree_profile import FIELDS
+from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the edges
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """How the node features of a build are read and made.
+    """How the node features of a build are read and made."""
 
-    Attributes
-    ----------
-    attributes
-        Stored attributes that they are made of.
-    names
-        Of the columns of ``x``; empty where the build does not name them.
-    transform
-        Makes ``x`` of what is stored, where that is not enough.
-    views
-        Columns that are read, where not all are.
-    vocabulary
-        Digest of the categories that one-hot columns stand for, empty where there are none to know. Where
-        they are not known, they are taken to be this build's own.
-    """
-
-    attributes: tuple[str, ...]
-    names: tuple[str, ...]
-    transform: Callable[[Data], Data] | None = None
-    views: tuple[View, ...] = ()
-    vocabulary: str = ""
+    attributes: tuple[str, ...]  #: stored attributes that they are made of
+    names: tuple[str, ...]  #: of the columns of ``x``; empty where the build does not name them
+    transform: Callable[[Data], Data] | None = (
+        None  #: makes ``x`` of what is stored, where that is not enough
+    )
+    views: tuple[View, ...] = ()  #: columns that are read, where not all are
+    vocabulary: str = ""  #: digest of the categories of one-hot columns, the build's own if unknown; or empty
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
@@ -70,7 +57,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     if features == DEGREE_PROFILE:
         return Inputs((), FIELDS, LocalDegreeProfile("2.0"), vocabulary=categories)
     if city:
-        transform = partial(_city_features, card=card, coordinates=coordinates)
+        transform = partial(feed_city, card=card, coordinates=coordinates)
         names = input_names(card, coordinates)
         return Inputs(("x", "coordinate_encoding"), names, transform, vocabulary=categories)
     views = feature_views(card.dataset, features)
@@ -78,7 +65,8 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     return Inputs(("x",), names[views[0].start : views[0].stop] if views else names, views=views)
 
 
-def _city_features(data: Data, card: Card, coordinates: Coordinates) -> Data:
+def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
+    """Make ``x`` of a city what a model is fed."""
     encoding = data.coordinate_encoding.numpy()
     data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
     del data.coordinate_encoding
@@ -86,18 +74,11 @@ def _city_features(data: Data, card: Card, coordinates: Coordinates) -> Data:
 
 
 def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
-    """Raise UsageError unless one-hot columns mean what they meant to weights trained on ``dataset``.
-
-    Parameters
-    ----------
-    trained
-        :attr:`Inputs.vocabulary` of the data that the weights were trained on.
-    """
+    """Raise UsageError unless one-hot columns mean what they did in training: ``trained``, on ``dataset``."""
     if inputs.vocabulary != trained:
         raise UsageError(
             f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
             expected=f"a city built with the vocabulary of {dataset}",
             found="another vocabulary, or (the published cities) none on its card",
-            left="nothing was changed",
             next=f"kmip-data build city --vocabulary {dataset} … builds a city that fits",
         )

@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, RuleArguments
 from kmip_data.datasets.transforms import LocalDegreeProfile
-from kmip_data.graphs.degree_profile import DegreeProfile
+from kmip_data.graphs.encodings.degree_profile import DegreeProfile
 
 
 class MalNetTiny(BuiltDataset):

@@ -14,7 +14,7 @@ OnError = Literal["stop", "skip"]
 
 
 class PeptidesFunc(BuiltDataset):
-    """Peptides-func (LRGB): 15,535 peptides, ten functions of which several may hold.
+    """Peptides-func (LRGB): 15,535 peptides, with labels for ten functions, several of which may hold.
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 10])``: features of the Open
     Graph Benchmark as int64 indices, each bond in both directions, labels as float32 0 and 1.
@@ -37,11 +37,7 @@ class PeptidesFunc(BuiltDataset):
     _name = "peptides-func"
 
     def __init__(
-        self,
-        root: Folder | None = None,
-        *,
-        on_error: OnError = "stop",
-        **arguments: Unpack[RuleArguments],
+        self, root: Folder | None = None, *, on_error: OnError = "stop", **arguments: Unpack[RuleArguments]
     ) -> None:
         self._open(root, {"on_error": on_error}, {}, arguments)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.errors import UsageError
 from kmip_data.format.schema import View
+from kmip_data.manifest import unknown_name
 
 KnnRule = Literal["exact", "torch-cluster"]
 ShortGraphs = Literal["skip", "keep"] | None
@@ -28,11 +28,8 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
     if name == "all":
         return ()
     if name not in known:
-        raise UsageError(
-            f"{dataset} has no set of features called {name!r}.",
-            expected=", ".join(["all", *known]),
-            found=repr(name),
-            left="nothing was changed",
+        raise unknown_name(
+            f"set of features of {dataset}", name, ["all", *known], command=f"kmip-data info {dataset}"
         )
     start, stop = known[name]
     return (View(attribute="x", source="node/x", start=start, stop=stop),)

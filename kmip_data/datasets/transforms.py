@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from kmip_data.format.card import Card
-from kmip_data.graphs.degree_profile import DegreeProfile, local_degree_profile
+from kmip_data.graphs.encodings.degree_profile import DegreeProfile, local_degree_profile
 from kmip_data.manifest import Standardisation
 
 
@@ -17,7 +17,8 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
     Parameters
     ----------
     rule
-        Of which PyTorch Geometric: see :func:`kmip_data.graphs.degree_profile.local_degree_profile`.
+        Of which PyTorch Geometric: ``"2.0"`` or ``"2.8"``, see
+        :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
     """
 
     def __init__(self, rule: DegreeProfile = "2.0") -> None:

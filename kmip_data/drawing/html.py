@@ -45,10 +45,9 @@ def draw_html(
 ) -> None:
     """Draw each record as a scene to turn, with its degree and class histograms beside it.
 
-    Clicking a class in the legend hides its points. The drawing library is inside the file
-    (about 5 MB), so it opens without a network. Arguments are those of
-    :func:`kmip_data.drawing.pictures.draw_png`; graphs in the plane lie flat in their scene, seen from above,
-    over their picture if they have one.
+    Clicking a class in the legend hides its points. The file holds the drawing library, about 5 MB. Graphs
+    in the plane lie flat in their scene, over their picture if they have one. Arguments are those of
+    :func:`kmip_data.drawing.pictures.draw_png`.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots

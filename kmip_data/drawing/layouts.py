@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import for_ranges
 
 ATOM: Final = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP: Final = 0.8  #: between the parts of a graph
@@ -27,14 +29,7 @@ def is_molecule(fields: Sequence[str]) -> bool:
 def draw_molecule(
     x: NDArray[Any], edge_index: NDArray[np.int64], edge_attr: NDArray[Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]] | None:
-    """Draw a molecule from its features.
-
-    Parameters
-    ----------
-    x
-        (N, 9) features of atoms.
-    edge_attr
-        (E, 3) features of bonds, each of which is there in both directions.
+    """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
     Returns
     -------
@@ -88,7 +83,6 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
             "The graph cannot be drawn: its nodes have no position, and are too many to find places for.",
             expected=f"a position of each node in two or three coordinates, or at most {MOST_NODES:,} nodes",
             found=f"{nodes:,} nodes",
-            left="nothing was changed",
             next="choose smaller graphs with --records",
         )
     from scipy import sparse
@@ -114,13 +108,7 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
 
 
 def _springs(joined: Any) -> NDArray[np.float64]:
-    """Return positions of the nodes of one connected part, (M, 2), about one apart.
-
-    ``joined`` is its (M, M) adjacency, symmetric and without a diagonal, as rows of scipy.
-    """
-    from kmip_data.drawing._layout_kernel import forces
-    from kmip_data.runtime.threads import for_ranges
-
+    """Return positions (M, 2), about one apart, of a connected part with a symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:
         return np.column_stack([np.arange(count), np.zeros(count)])
@@ -129,7 +117,7 @@ def _springs(joined: Any) -> NDArray[np.float64]:
     pos = (np.random.Generator(np.random.PCG64(0)).random((count, 2), np.float32) - np.float32(0.5)) * spread
     force = np.empty_like(pos)
     steps = int(np.clip(WORK // count**2, 40, 400))
-    fill = partial(forces, pos, joined.indptr, joined.indices, force)
+    fill = partial(_forces, pos, joined.indptr, joined.indices, force)
     for step in range(steps):
         for_ranges(fill, count, grain=64)
         length = np.linalg.norm(force, axis=1, keepdims=True)
@@ -137,3 +125,34 @@ def _springs(joined: Any) -> NDArray[np.float64]:
         pos += force / np.maximum(length, np.float32(1e-6)) * np.minimum(length, longest)
     width = float(np.ptp(pos, axis=0).max()) / float(spread)
     return np.asarray(pos / max(width, 1e-6), np.float64)
+
+
+@njit_nogil(fastmath=True)  # places in a picture, where the last bit is not seen
+def _forces(
+    pos: NDArray[np.float32],
+    start: NDArray[Any],
+    others: NDArray[Any],
+    out: NDArray[np.float32],
+    first: int,
+    last: int,
+) -> None:  # pragma: no cover -- compiled
+    """Write the force on nodes ``first`` to ``last``: all nodes push (1/d), neighbours pull (d²).
+
+    Fruchterman and Reingold's forces for springs of length 1. ``others[start[i]:start[i + 1]]`` are the
+    neighbours of node i.
+    """
+    for i in range(first, last):
+        x, y = pos[i, 0], pos[i, 1]
+        fx, fy = np.float32(0.0), np.float32(0.0)
+        for j in range(pos.shape[0]):
+            dx, dy = x - pos[j, 0], y - pos[j, 1]
+            push = np.float32(1.0) / (dx * dx + dy * dy + np.float32(1e-4))
+            fx += dx * push
+            fy += dy * push
+        for at in range(start[i], start[i + 1]):
+            j = others[at]
+            dx, dy = pos[j, 0] - x, pos[j, 1] - y
+            pull = np.sqrt(dx * dx + dy * dy)
+            fx += dx * pull
+            fy += dy * pull
+        out[i, 0], out[i, 1] = fx, fy

@@ -30,33 +30,15 @@ _LINE = {"linewidths": 0.35, "alpha": 0.65, "clip_on": False}
 
 @dataclass(frozen=True)
 class Drawing:
-    """One graph as arrays.
+    """One graph as arrays."""
 
-    Attributes
-    ----------
-    key
-        Upstream identity, shown as the title.
-    pos
-        float ``(N, 2)`` or ``(N, 3)``, positions of the nodes.
-    y
-        int64 ``(N,)``, class of each node; ``None`` where nodes have none.
-    edge_index
-        int64 ``(2, E)``, row 0 sources and row 1 targets.
-    picture
-        uint8 ``(H, W, 3)``, drawn below the nodes: ``pos`` has column and minus the row of a pixel.
-    place
-        Where the positions come from, if they are not the record's own.
-    label
-        What the graph is labelled with, in words; empty where it has no label.
-    """
-
-    key: str
-    pos: NDArray[np.floating[Any]]
-    y: NDArray[np.int64] | None
-    edge_index: NDArray[np.int64]
-    picture: NDArray[np.uint8] | None = None
-    place: str = ""
-    label: str = ""
+    key: str  #: upstream identity, shown as the title
+    pos: NDArray[np.floating[Any]]  #: (N, 2) or (N, 3), positions of the nodes
+    y: NDArray[np.int64] | None  #: (N,), class of each node; None where nodes have none
+    edge_index: NDArray[np.int64]  #: (2, E), row 0 sources and row 1 targets
+    picture: NDArray[np.uint8] | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
+    place: str = ""  #: where the positions come from, if they are not the record's own
+    label: str = ""  #: what the graph is labelled with, in words; empty where it has no label
 
     def degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """In-degree and out-degree of each node, int64 ``(N,)``."""
@@ -79,10 +61,7 @@ class Drawing:
 
 
 def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
-    """Return the record at ``position`` of a dataset as arrays.
-
-    Nodes without a position of their own get one: atoms where RDKit draws them, others by springs.
-    """
+    """Return a record as arrays; nodes without a position get one: from RDKit's drawing, or by springs."""
     data, schema = dataset[position], dataset.schema
     nodes = int(data.num_nodes)
     values = {name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")}
@@ -142,10 +121,7 @@ def _label(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
 
 
 def class_colors(count: int) -> list[str]:
-    """Hex colour of each class: 20 that are easy to tell apart, then the same again.
-
-    Neighbouring classes differ, so the parts of one shape, which are numbered in a row, do too.
-    """
+    """Hex colour of each class: 20 that are easy to tell apart, most of all neighbours, again and again."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kmip_data.builds.home import Build
 from kmip_data.datasets.city_columns import is_city
-from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
-from kmip_data.drawing.maps.summary import class_eccentricity, column_spreads
+from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.format.card import Card
+from kmip_data.format.card_page import SPREADS
 from kmip_data.format.parts import in_order
 from kmip_data.graphs.splits import largest_deviation
-
-SPREADS = {
-    "nodes_per_graph": "nodes per graph",
-    "edges_per_graph": "edges per graph",
-    "in_degree": "in-degree",
-    "out_degree": "out-degree",
-}
 
 
 class Table(NamedTuple):
@@ -110,13 +105,33 @@ def _deviations(card: Card) -> Table:
     return Table(["split", "part", "largest deviation of a share, percentage points", "class"], rows)
 
 
+def class_eccentricity(city: CityMap) -> Iterator[tuple[int, int, float, float, float]]:
+    """Give each class that occurs, its number of intersections, and their least, mean and largest value."""
+    for number in range(city.num_classes):
+        found = city.eccentricity[city.classes == number].astype(np.float64)
+        if len(found):
+            yield number, len(found), float(found.min()), float(found.mean()), float(found.max())
+
+
+def column_spreads(city: CityMap) -> Iterator[tuple[str, float, float, float, float, float]]:
+    """Give name, least, mean, largest value, standard deviation and share of values that are not zero.
+
+    Over all intersections, not only the train nodes that standardise the columns; identifiers are left out.
+    """
+    for name, values in city.columns.items():
+        if values.dtype.kind == "f" and len(values):
+            numbers = values.astype(np.float64)
+            spread = numbers.min(), numbers.mean(), numbers.max(), numbers.std(), np.mean(numbers != 0)
+            yield name, *map(float, spread)  # type: ignore[misc] # five
+
+
 def _of_city(build: Build) -> Iterator[Table]:
     """Eccentricity of each class, and the columns."""
     city = read_city_map(build)
     unit = f"[{city.unit}]"
     header = ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"]
-    spreads = class_eccentricity(city)
-    yield Table(header, [[c, n, *(f"{value:,.1f}" for value in spread)] for c, n, *spread in spreads])
+    rows = [[c, n, *(f"{value:,.1f}" for value in spread)] for c, n, *spread in class_eccentricity(city)]
+    yield Table(header, rows)
     yield Table(
         ["column", "least", "mean", "most", "deviation", "not zero"],
         [

@@ -29,23 +29,13 @@ MOST: Final = 16  #: records in one picture
 
 
 @dataclass(frozen=True)
-class View:
-    """What can be drawn.
+class Preview:
+    """What can be drawn, and where it goes unless the user says so."""
 
-    Attributes
-    ----------
-    draw
-        Called with a path and ``html=``: write the picture, or an interactive page.
-    folder, stem
-        Where the picture goes, and its name without suffix, unless the user says so.
-    facts
-        What is on it, as JSON.
-    """
-
-    draw: Callable[..., None]
+    draw: Callable[..., None]  #: called with a path and ``html=``: write the picture, or an interactive page
     folder: Path
-    stem: str
-    facts: dict[str, Any]
+    stem: str  #: name of the picture without suffix
+    facts: dict[str, Any]  #: what is on it, as JSON
 
 
 def view_of(
@@ -55,7 +45,7 @@ def view_of(
     part: str | None = None,
     predict: Callable[[], Prediction] | None = None,
     pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None = None,
-) -> View:
+) -> Preview:
     """Return the map of a city, or chosen records of any other build.
 
     Parameters
@@ -86,12 +76,11 @@ def _refuse(why: str, given: Mapping[str, object]) -> None:
             f"{why}.",
             expected=f"none of {', '.join(given)}",
             found=", ".join(found),
-            left="nothing was changed",
             next="kmip-data preview --help",
         )
 
 
-def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> View:
+def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> Preview:
     city = read_city_map(build)
     layers = city_layers(city)
     folder, stem = None, "preview"
@@ -104,7 +93,7 @@ def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> View:
         (draw_page if html else draw_map)(city, layers, path)
 
     facts = {"run": folder, "maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
-    return View(draw, folder or build.path, stem, facts)
+    return Preview(draw, folder or build.path, stem, facts)
 
 
 def _records_view(
@@ -112,7 +101,7 @@ def _records_view(
     records: str | None,
     part: str | None,
     pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None,
-) -> View:
+) -> Preview:
     card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
@@ -120,7 +109,6 @@ def _records_view(
             f"There is nothing to draw: {where} has no records.",
             expected="at least one record",
             found="none",
-            left="nothing was changed",
             next=f"kmip-data stats {build.path}",
         )
     chosen = positions(records, len(dataset), where)
@@ -141,7 +129,7 @@ def _records_view(
 
     found, keys = dataset.records.tolist(), dataset.keys
     facts = {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
-    return View(draw, build.path, "preview", facts)
+    return Preview(draw, build.path, "preview", facts)
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:
@@ -170,7 +158,6 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
             f"--records {text} does not name records of {where}.",
             expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=wrong or f"more than {MOST} positions",
-            left="nothing was changed",
             next="kmip-data preview --help",
         )
     return list(found)

@@ -38,10 +38,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
-    """Write ``data`` to ``path`` so that a crash at any moment leaves the old file or the new one.
-
-    The bytes go to a name that no other writer has, are synced, renamed over ``path``, and the folder
-    is synced: of two writers one replaces the whole file of the other.
+    """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
 
     Parameters
     ----------
@@ -119,15 +116,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:
-    """Remove a file of this package, if it is there; ``root`` as in :func:`write_file`.
-
-    Raises
-    ------
-    UsageError
-        Something else lies there, or a link on the way.
-    OSError
-        It may not be removed.
-    """
+    """Remove a file of this package, if it is there; ``root`` and refusals as in :func:`write_file`."""
     with contextlib.suppress(FileNotFoundError), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         os.unlink(path.name, dir_fd=folder)
@@ -156,10 +145,7 @@ def remove_empty(folder: Path, *, root: Path | None = None) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a folder that this package made for itself under a name of its own, with all that is in it.
-
-    Links in it are removed and not followed; a link in its place stays.
-    """
+    """Remove a folder that this package made for itself, with all in it; links are not followed."""
     with contextlib.suppress(OSError):
         shutil.rmtree(folder)
 
@@ -307,7 +293,6 @@ def _refuse_device(path: Path, mode: int) -> None:
             f"{path} is not a regular file.",
             expected="the name of a file, new or to be replaced",
             found="a device, a pipe or a socket",
-            left="nothing was written",
             next="choose another place",
         )
 

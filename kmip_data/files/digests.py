@@ -36,8 +36,7 @@ def content_digest(members: Mapping[str, str]) -> str:
 def sealed_json(content: Mapping[str, Any]) -> str:
     """Readable JSON of ``content`` with ``digest``, made anew from all other fields.
 
-    So the text of a card that was changed on disk, even where it parses to the same values, differs
-    from what its content gives here.
+    A card that was changed on disk differs from this, even where it parses to the same values.
     """
     others = {name: value for name, value in content.items() if name != "digest"}
     return readable_json({**others, "digest": json_digest(others)})
@@ -60,13 +59,7 @@ def md5_file(path: Path) -> str:
 
 
 def git_blob(path: Path) -> str:
-    """Return the name that git gives the content of a file: SHA-1 of its size and its bytes.
-
-    Raises
-    ------
-    DamagedInput
-        It cannot be read.
-    """
+    """Return git's name for the content of a file, SHA-1 of size and bytes; raises as :func:`sha256_file`."""
     try:
         size = path.stat().st_size
     except OSError as error:

@@ -72,6 +72,5 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
         f"{path} cannot be read.",
         expected="a file this user may read, on a working disk",
         found=error.strerror or str(error),
-        left="nothing was changed",
         next="check its permissions and the disk",
     )

@@ -64,25 +64,16 @@ def _make(locks: Path) -> None:
 
 @contextlib.contextmanager
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a build or run folder; wait, and say on whom, while another process has it.
+    """Hold the lock of a folder, which need not exist; wait, and say on whom, while another process has it.
 
     Whoever waited finds what that process left: look at the folder again.
-
-    Parameters
-    ----------
-    folder
-        The folder; it need not exist.
-    quiet
-        Say nothing while waiting.
-    wait
-        ``False``: do not wait; a folder that is in use is an error.
 
     Raises
     ------
     UsageError
-        Another process has it and ``wait`` is off, or the lock file cannot be written.
+        Another process has it and ``wait`` is off, or the lock file may not be written there.
     OutOfResources
-        The lock file cannot be written.
+        The disk did not take the lock file.
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
@@ -117,7 +108,6 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
                     f"{folder} is in use.",
                     expected="a folder that no other process writes to",
                     found=f"{describe_owner(owner)} has it",
-                    left="nothing was changed",
                     next="the same command when that process has ended",
                 ) from None
             timeout = MESSAGE_SECONDS

@@ -22,13 +22,7 @@ _LISTED: Final = 1_000  #: faults up to which they are looked at one by one
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
-    """Open a regular file to read, unbuffered; what else lies there is an ``OSError``, and never waited for.
-
-    Parameters
-    ----------
-    follow
-        Whether ``path`` may be a link.
-    """
+    """Open a regular file to read, unbuffered; all else, without ``follow`` a link too, is an ``OSError``."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -66,12 +60,7 @@ def read_model(
     expected: str,
     next: str,  # noqa: A002 -- as in the errors
 ) -> M:
-    """Read a file of JSON that follows ``model``.
-
-    Parameters
-    ----------
-    what
-        What it is otherwise; goes on after the path.
+    """Read a file of JSON that follows ``model``; ``what`` is said of it, after its path, if it does not.
 
     Raises
     ------
@@ -86,11 +75,7 @@ def read_model(
         raise
     except (ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
-            f"{path} {what}.",
-            expected=expected,
-            found=first_fault(error),
-            left="the file is as it was",
-            next=next,
+            f"{path} {what}.", expected=expected, found=first_fault(error), next=next
         ) from error
 
 

@@ -28,12 +28,7 @@ def write_split_file(
 ) -> SplitEntry:
     """Write ``splits/<name>.h5`` and describe it for the card.
 
-    Parameters
-    ----------
-    encoded
-        Bytes of the file and part to the digest of its keys, as :mod:`kmip_data.format.splits` gives them.
-    sizes
-        Part to its graphs, nodes and edges.
+    ``encoded`` is what :mod:`kmip_data.format.splits` gives; ``sizes`` are graphs, nodes and edges by part.
     """
     data, digests = encoded
     file = f"splits/{name}.h5"
@@ -82,10 +77,8 @@ def finish(
     ----------
     splits
         The first is the default.
-    statistics
-        Of all records, as :func:`kmip_data.graphs.statistics.summarise` gives them.
-    classes
-        Split and part to how often each class occurs there.
+    statistics, classes
+        As :func:`kmip_data.graphs.statistics.summarise` gives them; counts of each split and part.
     **about
         The other fields of the card.
     """

@@ -187,7 +187,6 @@ def read_card(folder: Path) -> Card:
             f"{folder} was written by a newer kmip-data.",
             expected=f"a card of version {CARD_VERSION}",
             found=f"version {version}",
-            left="nothing was changed",
             next="upgrade kmip-data, or give another --home (or --output) to this version",
         ) from error
 

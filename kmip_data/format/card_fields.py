@@ -39,12 +39,13 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
-            msg = f"{name[:80]} is neither a number, a text, true, false, null nor a list of these"
-            raise ValueError(msg)
+            raise ValueError(
+                f"{name[:80]} is neither a number, a text, true, false, null nor a list of these"
+            )
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise ValueError(f"{name} is of another type")
+            raise ValueError(f"{name} has the wrong type")
     return parameters
 
 

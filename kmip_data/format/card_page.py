@@ -14,6 +14,13 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
 from kmip_data.wording import without_controls
 
 PAGE_NAME: Final = "README.md"
+#: Key in the statistics of a card to what it says.
+SPREADS: Final = {
+    "nodes_per_graph": "nodes per graph",
+    "edges_per_graph": "edges per graph",
+    "in_degree": "in-degree",
+    "out_degree": "out-degree",
+}
 _BAR: Final = 24  #: characters of the longest bar of a histogram
 _ROWS: Final = 16  #: most rows of a histogram on the page
 _WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: what a link may lead to
@@ -153,15 +160,9 @@ def _classes(card: Card) -> str:
 
 def _statistics(statistics: Mapping[str, Any]) -> str:
     blocks = []
-    for key, title in (
-        ("nodes_per_graph", "Nodes per graph"),
-        ("edges_per_graph", "Edges per graph"),
-        ("in_degree", "In-degree"),
-        ("out_degree", "Out-degree"),
-    ):
-        found = statistics.get(key)
-        if found:
-            text = f"{title}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
+    for key, title in SPREADS.items():
+        if found := statistics.get(key):
+            text = f"{title.capitalize()}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
             bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
             blocks.append(f"{text}\n\n{_block('text', bars)}" if bars else text)
     return "\n\n".join(blocks)

@@ -46,13 +46,10 @@ def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
 
 
 def _edge_faults(shard: Shard) -> Iterator[Fault]:
-    if shard.schema.edges == "neighbor":
-        yield from _index_faults(shard, NEIGHBOR, shard.node_ptr)
-    elif shard.schema.edges == "index":
-        yield from _index_faults(shard, EDGE_INDEX, shard.edge_ptr)
-
-
-def _index_faults(shard: Shard, key: str, row_ptr: NDArray[np.int64]) -> Iterator[Fault]:
+    if shard.schema.edges == "none":
+        return
+    table = shard.schema.edges == "neighbor"
+    key, row_ptr = (NEIGHBOR, shard.node_ptr) if table else (EDGE_INDEX, shard.edge_ptr)
     sizes = np.diff(shard.node_ptr)
 
     def outside(block: NDArray[Any], start: int) -> NDArray[np.bool_]:

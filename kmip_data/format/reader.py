@@ -72,11 +72,11 @@ class Shard:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_surveyed
+        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_inspected
 
         self.path = Path(path).absolute()
-        survey = open_surveyed(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
-        with survey as (file, stored):
+        inspected = open_inspected(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
+        with inspected as (file, stored):
             self._size = self.path.stat().st_size
             self._read_attributes(file)
             self._read_structure(file, stored)
@@ -95,8 +95,7 @@ class Shard:
         try:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
         except ValueError as error:
-            found = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            refuse(self.path, "has a schema that is not valid", "the schema as JSON", found, error)
+            refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
         self.graphs, self.nodes, self.edges = _counts(
             self.path, _attribute(self.path, file, ATTR_COUNTS, str)
         )

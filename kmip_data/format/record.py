@@ -12,18 +12,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that was left out on purpose; the card counts and lists it.
+    """A record that was left out on purpose; the card counts and lists it."""
 
-    Attributes
-    ----------
-    key
-        Upstream identity that the record would have had.
-    reason
-        One line that says what is wrong with it.
-    """
-
-    key: str
-    reason: str
+    key: str  #: upstream identity that the record would have had
+    reason: str  #: what is wrong with it, one line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ def refuse(path: Path, what: str, expected: str, found: str, error: BaseExceptio
         f"{path} {what}.",
         expected=expected,
         found=found,
-        left="the file is as it was",
         next=f"kmip-data verify {path.parent.parent} --repair",
     ) from error
 
@@ -42,7 +41,6 @@ def check_version(path: Path, found: int | str | None, known: int) -> None:
             f"{path} was written by a newer kmip-data.",
             expected=f"format version {known} or older",
             found=f"format version {found}",
-            left="the file is as it was",
             next="pip install --upgrade kmip-data",
         )
     if found != known:

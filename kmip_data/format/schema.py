@@ -7,11 +7,13 @@ shard, and is written into every shard as JSON (``docs/format.md`` is the normat
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kmip_data.files.digests import canonical_json
+from kmip_data.files.small import first_fault
 
 FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
@@ -33,6 +35,9 @@ ATTR_SCHEMA: Final = "schema"  #: str, JSON of the Schema
 
 EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
+_Size = Annotated[int, Field(ge=0, le=2**31)]
+_Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # for schemas that others wrote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +68,20 @@ class Column:
         stored as UTF-8 bytes padded with zeros. Node and edge columns are always rows.
     """
 
-    key: str
+    __pydantic_config__ = _STRICT
+
+    key: Annotated[str, Field(pattern=r"^(graph|node|edge)/[A-Za-z][A-Za-z0-9_]{0,99}$")]
     attribute: str
     stored: str
     presented: str
-    shape: tuple[int, ...] = ()
+    shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()
     unit: str = ""
     doc: str = ""
     fields: tuple[str, ...] = ()
-    low: float | None = None
-    high: float | None = None
+    low: _Bound = None
+    high: _Bound = None
     finite: bool = True
-    num_classes: int | None = None
+    num_classes: Annotated[int, Field(ge=0)] | None = None
     form: ItemForm = "axis"
 
     @property
@@ -94,10 +101,12 @@ class Column:
 class View:
     """An item attribute that is a slice of a stored column: ``attribute = source[:, start:stop]``."""
 
+    __pydantic_config__ = _STRICT
+
     attribute: str
     source: str  #: key of the column
-    start: int
-    stop: int
+    start: _Size
+    stop: _Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +124,15 @@ class Schema:
         Bytes kept for the key of each record; a longer key is an error.
     """
 
+    __pydantic_config__ = _STRICT
+
     columns: tuple[Column, ...]
     views: tuple[View, ...] = ()
     edges: EdgeLayout = "index"
-    k: int | None = None
-    max_nodes: int = 65_536
+    k: Annotated[int, Field(ge=1, le=2**24)] | None = None
+    max_nodes: Annotated[int, Field(ge=1, le=2**32)] = 65_536
     directed: bool = True
-    key_length: int = 64
+    key_length: Annotated[int, Field(ge=1, le=1024)] = 64
 
     @property
     def index_dtype(self) -> str:
@@ -154,11 +165,8 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """Read what :meth:`to_json` wrote; raises ``TypeError``/``KeyError``/``ValueError`` on other text."""
-        raw: dict[str, Any] = json.loads(text)
-        columns = tuple(
-            Column(**{**entry, "shape": tuple(entry["shape"]), "fields": tuple(entry["fields"])})
-            for entry in raw.pop("columns")
-        )
-        views = tuple(View(**entry) for entry in raw.pop("views"))
-        return cls(columns=columns, views=views, **raw)
+        """Read what :meth:`to_json` wrote; a ``ValueError`` says what is wrong with other text."""
+        try:
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            raise ValueError(first_fault(error)) from error

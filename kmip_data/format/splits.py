@@ -37,24 +37,24 @@ _PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 @dataclass(frozen=True)
 class SplitFile:
-    """What a split file says.
-
-    Attributes
-    ----------
-    parts
-        Part name to positions of its records (int64 [n]) in source order over all shards, in the
-        order of the part; ``None`` for a split of nodes.
-    node_code
-        uint8 [N], for datasets of one graph: 0 train, 1 val, 2 test, 255 none; else ``None``.
-    digests
-        Part name to the SHA-256 (hex) of its keys, as :func:`keys_digest` gives it.
-    """
+    """What a split file says, of records or of the nodes of one graph."""
 
     rule: str
     parameters: dict[str, Any]
-    parts: dict[str, NDArray[np.int64]] | None
-    node_code: NDArray[np.uint8] | None
-    digests: dict[str, str]
+    parts: (
+        dict[str, NDArray[np.int64]] | None
+    )  #: positions in source order over all shards, as the part has them
+    node_code: NDArray[np.uint8] | None  #: (N,): 0 train, 1 val, 2 test, 255 none
+    digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
+
+    def fault(self, graphs: int, nodes: int) -> str | None:
+        """Say why this is not a split of a build of so many graphs and nodes, if it is not."""
+        code = self.node_code
+        if code is None:
+            return parts_fault(self.parts or {}, graphs)
+        if len(code) != nodes or graphs != 1:
+            return f"codes of {len(code):,} nodes, with {nodes:,} in {graphs:,} graphs"
+        return _code_fault(code)
 
 
 def keys_digest(keys: Sequence[str]) -> str:
@@ -74,14 +74,9 @@ def encode_split(
     Parameters
     ----------
     parts
-        Part name (``train``, ``val``, ``test``) to positions in ``keys``, in the order of the part.
+        Part to positions in ``keys``, in the order of the part; out of range or twice is DamagedInput.
     keys
         Keys of all records in source order.
-
-    Raises
-    ------
-    DamagedInput
-        A position is out of range or occurs twice.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
@@ -102,22 +97,14 @@ def encode_node_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
-    Parameters
-    ----------
-    code
-        uint8 [N]: 0 train, 1 val, 2 test, 255 none.
-
-    Raises
-    ------
-    DamagedInput
-        ``code`` holds another value.
+    ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is DamagedInput.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    if not np.isin(code, [*NODE_PARTS.values(), NO_PART]).all():
+    if (fault := _code_fault(code)) is not None:
         raise DamagedInput(
             f"The split {rule!r} cannot be written.",
             expected="codes 0, 1, 2 and 255",
-            found=f"codes {np.unique(code).tolist()[:10]}",
+            found=fault,
             left="no split was written",
         )
     digests = node_digests(code)
@@ -145,6 +132,11 @@ def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | N
     return f"position {twice[0]} more than once" if twice.size else None
 
 
+def _code_fault(code: NDArray[np.uint8]) -> str | None:
+    other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
+    return f"codes {other.tolist()[:8]}" if other.size else None
+
+
 def read_split(path: str | os.PathLike[str]) -> SplitFile:
     """Read a split file.
 
@@ -153,10 +145,10 @@ def read_split(path: str | os.PathLike[str]) -> SplitFile:
     DamagedInput
         It is damaged, hostile, not a split file, or written by a newer version of this package.
     """
-    from kmip_data.format.hdf5.safety import open_surveyed
+    from kmip_data.format.hdf5.safety import open_inspected
 
     path = Path(path)
-    with open_surveyed(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
+    with open_inspected(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
         if set(stored) == {NODE_CODE}:

@@ -76,10 +76,9 @@ def encode_shard(
     Parameters
     ----------
     records
-        In the order in which the shard keeps them. All are held in memory.
+        In the order of the shard; all are held in memory.
     compression
-        ``None`` stores node and edge data contiguous, so that readers map them; ``gzip`` and
-        ``zstd`` store shuffled chunks.
+        ``None`` stores node and edge data contiguous, so that readers map them; else in shuffled chunks.
 
     Raises
     ------

@@ -13,17 +13,7 @@ AXES: Final = ("longitude", "latitude")
 
 
 def coordinate_range(lon_lat: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the smallest and the largest longitude and latitude of the given (train) nodes.
-
-    Parameters
-    ----------
-    lon_lat
-        (M, 2) float32, degrees, M ≥ 1.
-
-    Returns
-    -------
-    (2, 2) float32: row 0 ``(min, max)`` of the longitude, row 1 of the latitude.
-    """
+    """Return least and largest longitude (row 0) and latitude (row 1), (2, 2), of train nodes (M ≥ 1, 2)."""
     bounds: NDArray[np.float32] = np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
     return bounds
 
@@ -40,10 +30,8 @@ def encode_coordinates(
 
     Parameters
     ----------
-    lon_lat
-        (N, 2) float32, degrees.
-    bounds
-        As :func:`coordinate_range` gives them.
+    lon_lat, bounds
+        (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
 
     Returns
     -------

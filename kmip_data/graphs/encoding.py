@@ -18,19 +18,11 @@ MOST: Final = 1024  #: eigenvectors or steps
 
 @dataclass(frozen=True)
 class Graphs:
-    """The edges of some graphs, one after the other.
+    """The edges of some graphs, one after the other."""
 
-    Attributes
-    ----------
-    node_ptr, edge_ptr
-        int64 (G + 1), where the nodes and edges of each begin.
-    edge_index
-        (2, ΣE), nodes numbered inside each graph.
-    """
-
-    node_ptr: NDArray[np.int64]
-    edge_ptr: NDArray[np.int64]
-    edge_index: NDArray[np.integer[Any]]
+    node_ptr: NDArray[np.int64]  #: (G + 1,), where the nodes of each begin
+    edge_ptr: NDArray[np.int64]  #: (G + 1,), likewise its edges
+    edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered inside each graph
 
     def joined(self) -> NDArray[np.int64]:
         """Edges with nodes numbered over all graphs, int64 (2, ΣE)."""
@@ -50,7 +42,7 @@ class Encoding(ABC):
     stem: ClassVar[str]  #: of its name, before the parameter; and of its flag of ``kmip-data encode``
     help: ClassVar[str]  #: of that flag
     metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
-    choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is none, the usual one first
+    choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is not a number, the usual one first
 
     parameter: Any
 

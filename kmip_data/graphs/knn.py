@@ -30,7 +30,7 @@ def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     pos
         (N, 3) float32 positions, all finite.
     k
-        Neighbours a point, 1 ≤ k ≤ N - 1.
+        Neighbours per point, 1 ≤ k ≤ N - 1.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
     pos
         (N, 3) float32 positions, all finite.
     k
-        Neighbours a point, at least 1; a graph of N ≤ k points gives each point its N - 1 others.
+        Neighbours per point, at least 1; a graph of N ≤ k points gives each point its N - 1 others.
     rule
         ``exact``: the rows of :func:`knn_table`. ``torch-cluster``: what ``torch_cluster.knn_graph``
         with ``loop=False`` does: the k + 1 nearest points *including the point itself*, then the point

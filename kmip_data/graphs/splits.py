@@ -48,12 +48,8 @@ def grouped_split(
 
     Groups are tried in an order shuffled by ``seed``; of all sums that some of them make, the nearest to
     ``val`` is taken (the smaller of two), made of the first groups that make it. Where the pool has two
-    groups or more, neither train nor val is empty. Parts are in source order.
-
-    Parameters
-    ----------
-    groups
-        Position of a record to the name of its group (room).
+    groups or more, neither train nor val is empty. Parts are in source order. ``groups`` names the group
+    (room) of each record.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
@@ -85,12 +81,8 @@ STRATIFIED_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps th
 def meta_labels(classes: NDArray[np.int64], background: int | None = None) -> NDArray[np.int64]:
     """Return the class that is most frequent in each graph, the smaller of two, (G,).
 
-    Parameters
-    ----------
-    classes
-        (G, C), how often each class occurs in each graph.
-    background
-        A class that counts only where there is no other; LRGB's rule has 0.
+    ``classes`` (G, C) says how often each occurs in each graph; ``background`` is one that counts only
+    where there is no other (LRGB's rule has 0).
     """
     if background is not None:
         classes = classes.copy()
@@ -108,17 +100,10 @@ def stratified_draw(
     ``second`` test records, number by number; labels that come once are taken, too. This is the rule
     that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with.
 
-    Parameters
-    ----------
-    labels
-        (n,).
-    second
-        Size of the second part; the first has the others.
-
     Returns
     -------
     first, second
-        int64 positions in the order of the draw.
+        int64 positions in ``labels`` (n,) in the order of the draw; ``second`` is the size of the second.
     """
     first = len(labels) - second
     if not len(labels):
@@ -164,13 +149,7 @@ def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomStat
 
 
 def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:
-    """Deal positions to parts of given sizes: the first against the others, then among these in the same way.
-
-    Parameters
-    ----------
-    sizes
-        Part to its number of records; together as many as there are labels.
-    """
+    """Deal all positions to parts of given sizes: the first against the others, then among these likewise."""
     rows, parts = np.arange(len(labels)), {}
     names = list(sizes)
     for i, name in enumerate(names[:-1]):
@@ -187,9 +166,8 @@ def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.i
 
     Returns
     -------
-    ndarray or None
-        Positions in the first part followed by the second, in an order in which the rule gives these parts;
-        ``None``: they are not what it draws.
+    Positions in the first part followed by the second, in an order in which the rule gives these parts;
+    ``None``: they are not what it draws.
     """
     labels = np.concatenate([first, second])
     ascending = np.sort(labels)

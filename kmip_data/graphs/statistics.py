@@ -58,13 +58,8 @@ class UnitStatistics:
 def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
     """Count how often each class occurs in rows of a label column.
 
-    One label a row (``column.shape == ()``) counts every value; a row of several 0/1 targets
-    counts the positive ones. Values that are no class (missing labels) are left out.
-
-    Returns
-    -------
-    ndarray
-        int64 ``(num_classes,)``.
+    One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets counts the
+    positive ones. Values that are not a class (missing labels) are left out. Returns int64 (num_classes,).
     """
     classes = column.num_classes or 0
     if column.shape:
@@ -81,12 +76,7 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card.
 
-    Returns
-    -------
-    dict
-        ``graphs``, ``nodes``, ``edges`` (totals); ``nodes_per_graph``, ``edges_per_graph``,
-        ``in_degree``, ``out_degree``: each ``min``, ``mean``, ``max`` and ``histogram`` (see
-        :func:`histogram`); ``classes``: count of each class, empty without labels.
+    Totals, what :func:`describe` says of sizes and degrees, and the count of each class, if there are any.
     """
     totals = {name: Counter[int]() for name in COUNTED}
     classes: list[int] = []
@@ -122,15 +112,10 @@ def describe(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dic
 
 
 def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> dict[str, list[int]]:
-    """Bin exact counts of non-negative integers.
+    """Bin counts of non-negative integers: ``low``, ``high`` (inclusive) and ``count`` of bins not empty.
 
     Up to :data:`MAX_BINS` distinct values keep a bin each. More are binned by equal widths
     (``linear``) or as 0, 1, 2–3, 4–7, … (``log2``, for the heavy tails of degrees).
-
-    Returns
-    -------
-    dict
-        ``low`` and ``high`` (both inclusive) and ``count`` of each bin that is not empty.
     """
     values = sorted(counts)
     if len(values) <= MAX_BINS:

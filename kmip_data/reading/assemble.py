@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.reading import buffers, gather
 from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.reading.store import Rows, ShardStore
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime.threads import for_ranges
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -29,8 +28,6 @@ class Assembler:
 
     Parameters
     ----------
-    store
-        The shards.
     fields
         Attributes to copy.
     edges
@@ -64,13 +61,7 @@ class Assembler:
             rows += [(EDGE_INDEX, index.itemsize, gather.EDGE, plane) for plane in (0, 1)]
         self._rows, self._like = tuple(rows), np.empty(0, index)
         self._outputs: list[_Output] = [
-            (
-                f.attribute,
-                gather.LEVELS[f.level],
-                f.shape,
-                f.presented,
-                None if _same(f) or _widened(f) else f.stored,
-            )
+            (f.attribute, gather.LEVELS[f.level], f.shape, f.presented, f.stored if _converted(f) else None)
             for f in copied
         ]
         self._bounded = [bounds for field in copied if (bounds := _bounds(field)) is not None]
@@ -99,7 +90,7 @@ class Assembler:
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
-        helpers: HelperThreads | None = None,
+        threads: int = 1,
     ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
         """Copy the rows of some graphs, one graph after the other.
 
@@ -113,8 +104,8 @@ class Assembler:
             Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
         pin
             Copy straight into page-locked memory.
-        helpers
-            Threads to share the work with, where it is worth it.
+        threads
+            That share the work, where it is worth it.
 
         Returns
         -------
@@ -145,22 +136,14 @@ class Assembler:
         def copy(start: int, stop: int) -> None:
             gather.copy_rows(address, pointers, self._layout, target, start, stop)
             if number_of is not None:
-                gather.number_nodes(pointers, number_of, start, stop)
-            if index is not None and self._k is not None:
-                gather.neighbors_to_edges(edges, pointers, self._k, self._like, index, start, stop)
-            elif index is not None:
-                gather.pairs_to_edges(edges, pointers, self._like, index, start, stop)
+                first = pointers[gather.NODE, start : stop + 1]
+                number_of[first[0] : first[-1]] = np.repeat(np.arange(start, stop), np.diff(first))
+            if index is not None:
+                gather.write_edges(edges, pointers, self._k or 0, self._like, index, start, stop)
 
-        if helpers is None or sum(totals) < _WORTH_SHARING:
-            copy(0, len(graphs))
-        else:
-            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
-        for array, copied in converted:
-            np.copyto(array, copied, casting="unsafe")
-        if unchecked:
-            self._check_values(values, graphs)
-        if self.lengths and index is not None:
-            values["edge_attr"] = self._measure(values["pos"], index, pin=pin)
+        bounds = _even_bounds(pointers[gather.NODE], threads if sum(totals) >= _WORTH_SHARING else 1)
+        for_ranges(lambda start, stop: copy(bounds[start], bounds[stop]), len(bounds) - 1)
+        self._finish(values, converted, graphs if unchecked else None, index, pin=pin)
         del held  # the copies of compressed rows were needed until here
         return values, pointers
 
@@ -169,10 +152,8 @@ class Assembler:
 
         Returns
         -------
-        values
-            As :meth:`gather` gives them; graph columns are (1, …).
-        nodes
-            How many the graph has.
+        values, nodes
+            As :meth:`gather` gives them, graph columns (1, …); and how many nodes the graph has.
         """
         table, mapped = self.store.table(self._rows)
         if not mapped:
@@ -184,19 +165,31 @@ class Assembler:
         if self.edges or self.lengths:
             width = self._k or 0
             index, values["edge_index"] = empty((2, totals[gather.EDGE]), _INT64)
-        unchecked = self._unchecked[graph]
-        if unchecked:
-            graphs = np.array([graph], np.int64)
-            rows = table[len(self._outputs) :].take(graphs, axis=1)
-            self._check_edges(rows, self.store.count.take(graphs, axis=1), graphs)
+        unchecked = np.array([graph], np.int64) if self._unchecked[graph] else None
+        if unchecked is not None:
+            rows = table[len(self._outputs) :].take(unchecked, axis=1)
+            self._check_edges(rows, self.store.count.take(unchecked, axis=1), unchecked)
         gather.copy_graph(table, self.store.count, graph, self._layout, target, width, self._like, index)
+        self._finish(values, converted, unchecked, index)
+        return values, totals[gather.NODE]
+
+    def _finish(
+        self,
+        values: dict[str, torch.Tensor],
+        converted: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        unchecked: NDArray[np.int64] | None,
+        index: NDArray[np.int64] | None,
+        *,
+        pin: bool = False,
+    ) -> None:
+        """Convert, check and add what the kernels do not: ``unchecked`` are the graphs, if any is new."""
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
-        if unchecked:
-            self._check_values(values, graphs)
-        if self.lengths:
-            values["edge_attr"] = self._measure(values["pos"], index)
-        return values, totals[gather.NODE]
+        if unchecked is not None:
+            self._check_values(values, unchecked)
+        if self.lengths and index is not None:
+            lengths, values["edge_attr"] = empty((index.shape[1], 1), _FLOAT32, pin=pin)
+            gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
 
     def _check_edges(
         self, edges: NDArray[np.int64], counts: NDArray[np.int64], graphs: NDArray[np.int64]
@@ -219,30 +212,13 @@ class Assembler:
                 raise self.store.damaged_record(int(graphs[0]), what, f"{low} to {most}", found)
         self._unchecked[graphs] = False
 
-    def _measure(self, pos: torch.Tensor, index: NDArray[np.int64], *, pin: bool = False) -> torch.Tensor:
-        """Length of each edge, float32 (ΣE, 1)."""
-        array, lengths = empty((index.shape[1], 1), _FLOAT32, pin=pin)
-        wrong = gather.edge_lengths(pos.numpy(), index[0], index[1], array)
-        if wrong >= 0:
-            raise DamagedInput(
-                f"A shard of {self.store.build.path} is damaged: an edge leads out of its graph.",
-                expected=f"nodes below {len(pos)}",
-                found=f"{index[0, wrong]} to {index[1, wrong]}",
-                left="the files are as they were",
-                next=f"kmip-data verify {self.store.build.path} --repair",
-            )
-        return lengths
-
 
 def _allocate(
     outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
 ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64], list[tuple[NDArray[Any], NDArray[Any]]]]:
     """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
 
-    Parameters
-    ----------
-    totals
-        Rows on the graph, node and edge level.
+    ``totals`` are the rows on the graph, node and edge level.
     """
     values: dict[str, torch.Tensor] = {}
     addresses, converted = [], []
@@ -281,9 +257,9 @@ def _bounds(field: Field) -> tuple[Field, float, float] | None:
     return (field, low, most) if low > stored.min or most < stored.max else None
 
 
-def _same(field: Field) -> bool:
-    """Whether presented bytes are stored bytes; a boolean is stored as 0 or 1."""
-    return field.presented in {field.stored, np.dtype(np.bool_)}
+def _converted(field: Field) -> bool:
+    """Whether rows are copied as stored and converted afterwards; a boolean is stored as 0 or 1."""
+    return field.presented not in {field.stored, np.dtype(np.bool_)} and not _widened(field)
 
 
 def _widened(field: Field) -> int:

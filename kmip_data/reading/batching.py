@@ -17,7 +17,6 @@ from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.fields import Field
-from kmip_data.runtime.helpers import HelperThreads
 
 #: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -52,7 +51,7 @@ def make_batch(
     compact: bool = False,
     pin: bool = False,
     follow: Sequence[str] = (),
-    helpers: HelperThreads | None = None,
+    threads: int = 1,
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
@@ -60,13 +59,13 @@ def make_batch(
     ----------
     graphs
         (B,) numbers of graphs in source order, at least one.
-    compact, pin, helpers
+    compact, pin, threads
         See :meth:`Assembler.gather`.
     follow
         Attributes that get ``<name>_batch`` and ``<name>_ptr``.
     """
     values: dict[str, Any]
-    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
+    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, threads=threads)
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     none = torch.from_numpy(np.zeros(size, _INT64))
@@ -104,15 +103,7 @@ def make_batch(
 def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     """Return where each graph of a batch begins: its ``ptr``, or as its ``batch`` says; ``None``: one graph.
 
-    Parameters
-    ----------
-    rows
-        Number of nodes.
-
-    Raises
-    ------
-    UsageError
-        There is no ``ptr``, and ``batch`` does not give the graph of each node in rising order.
+    It is a UsageError if ``batch`` does not give the graph of each of ``rows`` nodes in rising order.
     """
     ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
     if ptr is not None or graph is None:
@@ -174,11 +165,6 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
 
 def expand_edges(batch: Batch) -> Batch:
     """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
-
-    Parameters
-    ----------
-    batch
-        With ``neighbor``; it is not changed.
 
     Returns
     -------

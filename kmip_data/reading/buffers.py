@@ -62,8 +62,7 @@ def kept_bytes() -> int:
 def keep_what_is_used() -> None:
     """Let as much wait to be used again, from now until :func:`release`, as is in use now.
 
-    For a computation that needs the same memory again and again, such as the steps of a training: called
-    where it has the most, it makes later steps find all of it mapped. Never more is held than then.
+    Called where a training step has the most, it makes later steps find all of it mapped.
     """
     global _most
     _most = max(_most, _used_bytes())
@@ -92,8 +91,7 @@ def _map(size: int) -> NDArray[np.uint8]:
     try:
         memory = mmap.mmap(-1, size, **private)
     except (OSError, OverflowError) as error:
-        msg = f"no {size:,} bytes of memory: {error}"
-        raise MemoryError(msg) from error
+        raise MemoryError(f"no {size:,} bytes of memory: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -31,7 +31,7 @@ _warned: set[tuple[Path, str]] = set()  #: builds of part of a published set tha
 
 
 def _warn_of_part(build: Build) -> None:
-    """Warn, once a build and process, of a build that has part of the published set."""
+    """Warn, once per build and process, of a build that has part of the published set."""
     card, path = build.card, build.path
     if card.extent == PART and (path, card.key) not in _warned:
         _warned.add((path, card.key))
@@ -111,7 +111,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 "Edge lengths need edges.",
                 expected="a build with edges",
                 found="none stored",
-                left="nothing was changed",
                 next=f"kmip-data info {self.build.path} (shows what is stored)",
             )
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
@@ -130,7 +129,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 f"{self.card.dataset} has no splits.",
                 expected="split=None, which gives all records",
                 found=f"split={part!r}",
-                left="nothing was changed",
                 next=info,
             )
         if self.split_name not in names:
@@ -226,8 +224,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Return record ``idx`` of the part, without the transform."""
         size = self.len()
         if not -size <= idx < size:
-            msg = f"index {idx} is out of range for {size} graphs"
-            raise IndexError(msg)
+            raise IndexError(f"index {idx} is out of range for {size} graphs")
         data = make_data(self._assembler, idx % size if self._records is None else int(self._records[idx]))
         for name, mask in self._masks.items():
             data[name] = mask.clone()

@@ -20,37 +20,17 @@ _ORDER: Final = ("x", "edge_index", "edge_attr", "y", "pos")
 
 @dataclass(frozen=True)
 class Field:
-    """One attribute of an item.
-
-    Attributes
-    ----------
-    key
-        HDF5 path of the rows it is taken from.
-    level
-        What one row belongs to.
-    stored, presented
-        dtype in the shard and on the item.
-    shape
-        Shape of one presented row.
-    row_bytes
-        Bytes of a whole stored row.
-    offset, width
-        The bytes taken from each row; a view takes a part.
-    form
-        How a graph column appears on the item (see :class:`~kmip_data.format.schema.Column`).
-    low, most
-        Bounds of the values; ``None``: none.
-    """
+    """One attribute of an item; see also :class:`~kmip_data.format.schema.Column`."""
 
     attribute: str
-    key: str
-    level: Level
+    key: str  #: HDF5 path of the rows it is taken from
+    level: Level  #: what a row belongs to
     stored: np.dtype[Any]
     presented: np.dtype[Any]
-    shape: tuple[int, ...]
-    row_bytes: int
-    offset: int
-    width: int
+    shape: tuple[int, ...]  #: of a presented row
+    row_bytes: int  #: of a whole stored row
+    offset: int  #: first byte taken from each row
+    width: int  #: bytes taken; a view takes a part
     form: ItemForm = "axis"
     num_classes: int | None = None
     low: float | None = None

@@ -133,83 +133,42 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 
 @njit_nogil()
-def number_nodes(pointers: NDArray[np.int64], out: NDArray[np.int64], start: int, stop: int) -> None:
-    """Write the number of its graph for each node of some graphs: ``batch`` of PyTorch Geometric.
-
-    Parameters
-    ----------
-    pointers
-        (3, B + 1) as above.
-    out
-        (ΣN,).
-    """
-    for b in range(start, stop):
-        out[pointers[NODE, b] : pointers[NODE, b + 1]] = b
-
-
-@njit_nogil()
-def neighbors_to_edges(
+def write_edges(
     source: NDArray[np.int64],
     pointers: NDArray[np.int64],
-    k: int,
+    width: int,
     like: NDArray[Any],
     out: NDArray[np.int64],
     start: int,
     stop: int,
 ) -> None:
-    """Expand the neighbour tables of some graphs to their part of an edge index.
+    """Write the part of an edge index that belongs to some graphs, nodes numbered over the batch.
 
     Parameters
     ----------
     source
-        (1, B) address of the table of each graph, ``like.dtype``, (N, k) indices in the graph.
+        (1, B) address of the neighbour table of each graph, (N, width) indices in the graph; or (2, B), of
+        its sources and of its targets. Either is ``like.dtype``.
     pointers
-        (3, B + 1) as above.
+        As for :func:`copy_rows`.
+    width
+        Edges per node where they are a neighbour table, else 0.
     out
-        (2, ΣN·k) sources and targets, columns grouped by target, nodes numbered over the batch.
+        (2, ΣE) sources and targets; those of a table are grouped by target.
     """
     for b in range(start, stop):
-        first, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
-        edges = nodes * k
+        node, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
+        first, edges = pointers[EDGE, b], pointers[EDGE, b + 1] - pointers[EDGE, b]
         if edges > 0:
-            table = carray(_pointer(source[0, b]), (edges,), like.dtype)
-            sources = out[0, first * k : first * k + edges]
-            for e in range(edges):
-                sources[e] = np.int64(table[e]) + first
-            targets = out[1, first * k : first * k + edges]
-            for i in range(nodes):
-                for j in range(k):
-                    targets[i * k + j] = first + i
-
-
-@njit_nogil()
-def pairs_to_edges(
-    source: NDArray[np.int64],
-    pointers: NDArray[np.int64],
-    like: NDArray[Any],
-    out: NDArray[np.int64],
-    start: int,
-    stop: int,
-) -> None:
-    """Join the edge lists of some graphs to their part of an edge index.
-
-    Parameters
-    ----------
-    source
-        (2, B) address of the sources and of the targets of each graph, ``like.dtype``.
-    pointers
-        (3, B + 1) as above.
-    out
-        (2, ΣE), nodes numbered over the batch.
-    """
-    for b in range(start, stop):
-        edges = pointers[EDGE, b + 1] - pointers[EDGE, b]
-        if edges > 0:
-            for row in range(2):
+            for row in range(source.shape[0]):
                 stored = carray(_pointer(source[row, b]), (edges,), like.dtype)
-                joined = out[row, pointers[EDGE, b] : pointers[EDGE, b + 1]]
+                joined = out[row, first : first + edges]
                 for e in range(edges):
-                    joined[e] = np.int64(stored[e]) + pointers[NODE, b]
+                    joined[e] = np.int64(stored[e]) + node
+        targets = out[1, first : first + edges]
+        for i in range(nodes if width > 0 else 0):
+            for j in range(width):
+                targets[i * width + j] = node + i
 
 
 @njit_nogil()
@@ -236,7 +195,7 @@ def copy_graph(
     width
         Edges per node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
     like, out
-        See :func:`neighbors_to_edges` and :func:`pairs_to_edges`.
+        See :func:`write_edges`.
     """
     address = np.empty((table.shape[0], 1), np.int64)
     for f in range(table.shape[0]):
@@ -245,10 +204,8 @@ def copy_graph(
     for level in range(3):
         pointers[level, 1] = counts[level, graph]
     copy_rows(address, pointers, layout, target, 0, 1)
-    if width > 0:
-        neighbors_to_edges(address[target.size :], pointers, width, like, out, 0, 1)
-    elif width == 0:
-        pairs_to_edges(address[target.size :], pointers, like, out, 0, 1)
+    if width >= 0:
+        write_edges(address[target.size :], pointers, width, like, out, 0, 1)
 
 
 @njit_nogil()
@@ -283,18 +240,13 @@ def first_outside(
 @njit_nogil()
 def edge_lengths(
     pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
-) -> int:
+) -> None:
     """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
 
-    Returns
-    -------
-    The first edge that leads out of the nodes, at which it stops; −1 if there is none.
+    Nobody looks again whether an edge leads to a node: :func:`first_outside` has.
     """
-    nodes = np.uint64(pos.shape[0])
     for e in range(sources.size):
         i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no check for counting from the end
-        if i >= nodes or j >= nodes:
-            return e
         difference = pos[i, 0] - pos[j, 0]
         total = difference * difference
         if pos.shape[1] == 3:  # without a loop, 1.5 times as fast
@@ -305,4 +257,3 @@ def edge_lengths(
                 difference = pos[i, axis] - pos[j, axis]
                 total += difference * difference
         out[e, 0] = np.sqrt(total)
-    return -1

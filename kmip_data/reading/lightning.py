@@ -20,11 +20,10 @@ from kmip_data.wording import counted
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    The data are built or found once per node (``prepare_data``) and opened in every process
-    (``setup``). In a distributed run each process gets its share: for training the same number of
-    batches everywhere, for validation and test every graph once. The order of epoch ``e`` depends on
-    ``seed`` and ``e`` alone, and a run resumed from a checkpoint in the middle of an epoch goes on
-    with the batch after the last one.
+    The data are built or found once per node and opened in every process. In a distributed run each
+    process gets its share: for training the same number of batches everywhere, for validation and test
+    every graph once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run resumed from
+    a checkpoint in the middle of an epoch goes on with the batch after the last one.
 
     Parameters
     ----------

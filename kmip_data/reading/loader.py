@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,7 +19,6 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader_arguments import (
-    check_number,
     check_numbers,
     refuse_contradictions,
     refuse_others,
@@ -28,7 +26,6 @@ from kmip_data.reading.loader_arguments import (
 )
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.prefetch import ahead
-from kmip_data.runtime.helpers import HelperThreads
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -145,16 +142,10 @@ class GraphLoader:
         )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
-        check_number("batch_size", batch_size, 1)
-        check_numbers(
-            num_threads=(num_threads, 1),
-            prefetch=(prefetch, 0),
-            seed=(seed, 0),
-            max_nodes=(max_nodes, 1),
-            bucket=(bucket, 1),
-            rank=(rank, 0),
-            world_size=(world_size, 1),
-        )
+        sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
+        check_numbers(0, prefetch=prefetch, seed=seed, rank=0 if rank is None else rank)
         refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
@@ -206,13 +197,8 @@ class GraphLoader:
         """Continue after the last batch given out before :meth:`state_dict` was called.
 
         With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
-        A state from between two epochs fits a loader of any order, such as on more GPUs.
-
-        Raises
-        ------
-        UsageError
-            The state is from the middle of an epoch in another order: other data, batch size, seed,
-            number of ranks …
+        A state from between two epochs fits a loader of any order, such as on more GPUs; one from the
+        middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
         epoch, position, batches = state["epoch"], state["position"], state["batches"]
@@ -244,8 +230,7 @@ class GraphLoader:
             graphs = len(self._sampler)  # type: ignore[arg-type]
             return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
         if self._sampler is not None:
-            msg = "the number of batches depends on what the sampler will draw"
-            raise TypeError(msg)
+            raise TypeError("the number of batches depends on what the sampler will draw")
         epoch = self._running.epoch if self._running else self._epoch
         return len(self.rule.batches(self._nodes, epoch, *self._ranks()))
 
@@ -255,21 +240,15 @@ class GraphLoader:
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
         batches = islice(self._batches(at.epoch), at.batches, None)
-        # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
-        whole = self._assembler is None
-        helpers = HelperThreads(0 if whole else self.num_threads - 1)
-        make = partial(self._make, helpers)
-        try:
-            if self.prefetch:
-                makers = self.num_threads if whole else 1
-                made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
-            else:
-                made = map(make, batches)
-            for batch in made:
-                at.batches += 1
-                yield batch
-        finally:
-            helpers.close()
+        if self.prefetch:
+            # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
+            makers = self.num_threads if self._assembler is None else 1
+            made = ahead(batches, self._make, threads=makers, depth=max(self.prefetch, makers))
+        else:
+            made = map(self._make, batches)
+        for batch in made:
+            at.batches += 1
+            yield batch
         if self._running is at:
             self._running = None
 
@@ -299,7 +278,7 @@ class GraphLoader:
             if len(batch) == self.batch_size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
+    def _make(self, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,
@@ -307,7 +286,7 @@ class GraphLoader:
                 compact=self.compact,
                 pin=self._pin,
                 follow=self.follow_batch,
-                helpers=helpers,
+                threads=self.num_threads,
             )
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))

@@ -30,8 +30,7 @@ def refuse_others(arguments: dict[str, Any]) -> None:
     """Refuse arguments that the loader does not have."""
     for name in arguments:
         if name not in _REFUSED:
-            msg = f"GraphLoader() got an unexpected keyword argument {name!r}"
-            raise TypeError(msg)
+            raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
         raise UsageError(
             f"GraphLoader does not take {name}.", expected=f"use {_REFUSED[name]}", found=f"{name}=…"
         )
@@ -52,19 +51,12 @@ def sharded_dataset(dataset: Any) -> ShardedDataset:
     )
 
 
-def check_number(name: str, value: Any, least: int) -> None:
+def check_numbers(least: int, **arguments: Any) -> None:
     """Refuse what is not a whole number, or too small."""
-    if not isinstance(value, int | np.integer) or value < least:
-        raise UsageError(
-            f"{name} is not valid.", expected=f"a whole number of at least {least}", found=repr(value)
-        )
-
-
-def check_numbers(**arguments: tuple[Any, int]) -> None:
-    """:func:`check_number` of several; ``None`` means not given."""
-    for name, (value, least) in arguments.items():
-        if value is not None:
-            check_number(name, value, least)
+    for name, value in arguments.items():
+        if not isinstance(value, int | np.integer) or value < least:
+            expected = f"a whole number of at least {least}"
+            raise UsageError(f"{name} is not valid.", expected=expected, found=repr(value))
 
 
 def refuse_contradictions(

@@ -11,44 +11,23 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRule:
-    """How an epoch is cut into batches.
-
-    Attributes
-    ----------
-    batch_size
-        Graphs per batch; not used with ``max_nodes``.
-    max_nodes
-        Take graphs into a batch as long as it has at most this many nodes. A larger graph is a batch
-        of its own.
-    bucket
-        Sort the graphs by size inside windows of this many graphs before cutting, so that the graphs
-        of a batch are of like size.
-    drop_last
-        Leave out the last batch (of every rank) where it is not full; with ``max_nodes``, always.
-    even
-        Give every rank the same number of batches, by taking some graphs twice.
-    """
+    """How an epoch is cut into batches: the arguments of :class:`~kmip_data.reading.loader.GraphLoader`."""
 
     batch_size: int = 1
     shuffle: bool = False
     seed: int = 0
     max_nodes: int | None = None
     bucket: int | None = None
-    drop_last: bool = False
+    drop_last: bool = False  #: of every rank; with ``max_nodes`` always, as no batch is full
     even: bool = False
 
     def batches(
         self, nodes: NDArray[np.int64], epoch: int, rank: int = 0, world_size: int = 1
     ) -> list[NDArray[np.int64]]:
-        """Positions of the graphs of each batch that ``rank`` gets in ``epoch``, in order.
+        """Positions of the graphs, of so many ``nodes`` (G,), of each batch that ``rank`` gets in ``epoch``.
 
         The ranks' batches are disjoint and together cover all graphs, except for ``drop_last`` and
         ``even``. Batches at the same place have about the same size on all ranks.
-
-        Parameters
-        ----------
-        nodes
-            (G,) nodes of each graph.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))

@@ -18,7 +18,7 @@ from kmip_data.files.small import MAX_BYTES, read_small
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
-from kmip_data.format.splits import NO_PART, NODE_PARTS, SplitFile, read_split
+from kmip_data.format.splits import SplitFile, read_split
 
 NODE: Final = 1  #: row of the node level in ``start`` and ``count``
 
@@ -27,13 +27,7 @@ Rows = tuple[str, int, int, int]
 
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
-    """Open the shards of a build, once for all datasets over it that are in use together.
-
-    Parameters
-    ----------
-    added
-        Added columns to join.
-    """
+    """Open the shards of a build and columns added to it, once for all datasets over it in use together."""
     digests = [entry.sha256 for entry in build.card.shards]
     digests += [entry.sha256 for card in added for entry in card.files]
     key = (build.path, tuple(card.name for card in added), *digests)
@@ -138,13 +132,7 @@ class ShardStore:
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
-        """Read a split of the build and check that it fits the shards.
-
-        Raises
-        ------
-        DamagedInput
-            It is missing, damaged, not the file that the card names, or of other records.
-        """
+        """Read a split; DamagedInput if it is not the file that the card names, or not of these records."""
         path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
         try:
             data = read_small(path, MAX_BYTES + 16 * (len(self) + nodes))
@@ -156,33 +144,16 @@ class ShardStore:
                 f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
             )
         split = read_split(path)
-        fault = self._misfit(split, nodes)
-        if fault is None and not split.digests.keys() <= entry.parts.keys():
-            fault = f"parts {', '.join(split.digests)}", f"{', '.join(entry.parts)} on the card"
-        if fault is not None:
-            raise self._damaged(f"{path} does not fit the shards.", *fault)
+        expected, found = "each record in one part at most", split.fault(len(self), nodes)
+        if found is None and not split.digests.keys() <= entry.parts.keys():
+            expected, found = f"parts {', '.join(entry.parts)}", ", ".join(split.digests)
+        if found is not None:
+            raise self._damaged(f"{path} does not fit the shards.", expected, found)
         return split
-
-    def _misfit(self, split: SplitFile, nodes: int) -> tuple[str, str] | None:
-        """Say what was expected and found where a split is not of these records."""
-        code = split.node_code
-        if code is not None:
-            if len(code) != nodes or len(self) != 1:
-                return f"codes of the {nodes:,} nodes of one graph", f"{len(code):,} codes"
-            other = code[(code >= len(NODE_PARTS)) & (code != NO_PART)]
-            return ("codes 0, 1, 2 and 255", f"code {other[0]}") if other.size else None
-        for name, part in (split.parts or {}).items():
-            if part.size and (part.min() < 0 or part.max() >= len(self)):
-                return f"positions from 0 below {len(self):,}", f"{part.min()} to {part.max()} in {name}"
-        return None
 
     def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
         return DamagedInput(
-            what,
-            expected=expected,
-            found=found,
-            left="the files are as they were",
-            next=f"kmip-data verify {self.build.path} --repair",
+            what, expected=expected, found=found, next=f"kmip-data verify {self.build.path} --repair"
         )
 
     def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
@@ -193,14 +164,7 @@ class ShardStore:
     def sources(
         self, wanted: tuple[Rows, ...], graphs: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]:
-        """Say where the rows of some graphs lie.
-
-        Parameters
-        ----------
-        wanted
-            F kinds of rows.
-        graphs
-            (B,) numbers of graphs in source order.
+        """Say where the F kinds of rows that are wanted of B graphs, by number in source order, lie.
 
         Returns
         -------
@@ -209,8 +173,7 @@ class ShardStore:
         counts
             int64 (3, B), rows of each graph on each level.
         held
-            Arrays that must be kept until the rows are copied: what had to be read because it is
-            compressed.
+            Arrays to keep until the rows are copied: what had to be read because it is compressed.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
@@ -239,7 +202,7 @@ class ShardStore:
         return table
 
     def _holding(self, key: str) -> list[Shard]:
-        """Files that hold the rows of a dataset, one a shard."""
+        """Files that hold the rows of a dataset, one per shard."""
         return self._beside.get(key, self.shards)
 
     @staticmethod

@@ -11,16 +11,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def njit_nogil(**options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles a function with numba, releasing the GIL.
+    """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
 
     The machine code is cached beside the source or in the user's cache folder. Where neither can be
     written to (a read-only install and no home folder) numba refuses to cache at all; then the function
     is compiled once per process.
-
-    Parameters
-    ----------
-    **options
-        Further options of :func:`numba.njit`.
     """
 
     def compile_it(function: F) -> F:

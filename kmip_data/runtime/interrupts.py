@@ -31,15 +31,10 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
 def repeating(
     shown: Callable[[sys.UnraisableHookArgs], object],
 ) -> Callable[[sys.UnraisableHookArgs], object]:
-    """Return a hook for :data:`sys.unraisablehook` that sends a swallowed signal again.
+    """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal; ``shown`` takes all else.
 
     Python swallows what a handler raises while a callback of a weak reference or a finaliser runs; imports
     and h5py are full of them.
-
-    Parameters
-    ----------
-    shown
-        The hook for everything else.
     """
 
     def hook(event: sys.UnraisableHookArgs) -> None:

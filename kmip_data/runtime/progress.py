@@ -22,10 +22,8 @@ class Progress:
 
     Parameters
     ----------
-    description
-        What is being done, e.g. ``build s3dis``.
-    total
-        Amount of work, or ``None`` when unknown.
+    description, total
+        What is being done, such as ``build s3dis``, and how much it is, if that is known.
     unit
         ``B`` scales to kB, MB …
     initial

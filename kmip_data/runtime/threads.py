@@ -77,7 +77,7 @@ def for_ranges(
     # A range that waits for further ranges may hold the last thread they could run in.
     busy = getattr(_here, "busy", False)
     threads = 1 if busy else min(num_threads(), max(1, total // max(1, grain)))
-    # A few ranges a thread even out rows of unequal cost.
+    # A few ranges per thread even out rows of unequal cost.
     pieces = min(threads * 4, max(threads, total // max(1, grain))) if threads > 1 else 1
     if most is not None:
         pieces = max(pieces, -(-total // max(1, most)))
@@ -118,7 +118,7 @@ def _mark_busy() -> None:
 
 
 def _after_fork() -> None:
-    # The lock may have been held by a thread that the child does not have; the child's own is no pool's.
+    # The lock may have been held by a thread that the child does not have; the child's own is not of a pool.
     global _lock
     _lock = threading.Lock()
     _here.busy = False

@@ -31,13 +31,7 @@ def masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
 
 
 def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, edges: int) -> SplitEntry:
-    """Write the split of the nodes of a single graph and describe it.
-
-    Raises
-    ------
-    UsageError
-        A part has a name other than train, val or test, a node is out of range or in two parts.
-    """
+    """Write the split of the nodes of a single graph and describe it; raises as :func:`write_split`."""
     code = np.full(nodes, NO_PART, np.uint8)
     for part, chosen in split.items():
         rows = _positions(chosen, nodes, part)
@@ -52,19 +46,12 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
 def write_split(
     folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: NDArray[np.int64]
 ) -> SplitEntry:
-    """Write the split of several graphs and describe it.
-
-    Parameters
-    ----------
-    keys
-        Of all graphs in order.
-    sizes
-        (G, 2) nodes and edges of each graph.
+    """Write the split of several graphs, of these ``keys`` and nodes and edges (G, 2), and describe it.
 
     Raises
     ------
     UsageError
-        A part has a name other than train, val or test, or a graph is out of range.
+        A part has a name other than train, val or test, or a position is out of range.
     DamagedInput
         A graph is in two parts.
     """

@@ -23,22 +23,12 @@ _NUMBER_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 @dataclass(frozen=True)
 class PlainGraph:
-    """One graph as named arrays.
+    """One graph as named arrays: a tensor's numbers, a Python number without axes, a text's UTF-8 bytes."""
 
-    Attributes
-    ----------
-    name
-        For messages and as its key.
-    values
-        Attribute to array: a tensor's numbers, a Python number without axes, a text's UTF-8 bytes.
-    kinds
-        Attribute to what it was.
-    """
-
-    name: str
+    name: str  #: for messages and as its key
     num_nodes: int
     values: Mapping[str, NDArray[Any]]
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, Kind]  #: what each value was
 
     @property
     def num_edges(self) -> int | None:
@@ -49,18 +39,13 @@ class PlainGraph:
 def plain_graph(data: Any, name: str) -> PlainGraph:
     """Return ``data`` as arrays.
 
-    Raises
-    ------
-    UsageError
-        It is not a homogeneous ``Data``, or has an attribute that is neither a dense tensor, a number
-        nor a text.
+    It is a UsageError if it is not a homogeneous ``Data`` of dense tensors, numbers and texts.
     """
     if isinstance(data, HeteroData) or not isinstance(data, Data) or isinstance(data, Batch):
         raise UsageError(
             f"Graph {name} cannot be saved.",
             expected="torch_geometric.data.Data: a homogeneous graph",
             found=type(data).__name__,
-            left="nothing was written",
             next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None,
         )
     if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
@@ -73,11 +58,10 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     graph = data.batch
     if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
         raise UsageError(
-            f"Graph {name} cannot be saved: it is several.",
+            f"Graph {name} cannot be saved: it is several graphs.",
             expected="one graph",
             found="a batch that names others",
-            left="nothing was written",
-            next="save the graphs of which it was made, as a list",
+            next="save the graphs that it was made of, as a list",
         )
     values: dict[str, NDArray[Any]] = {}
     kinds: dict[str, Kind] = {}
@@ -86,7 +70,7 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     edges = values.get("edge_index")
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         raise UsageError(
-            f"Graph {name} cannot be saved: its edge_index is not one.",
+            f"Graph {name} cannot be saved: its edge_index is not valid.",
             expected="int64 [2, E]",
             found=f"{edges.dtype} {list(edges.shape)}",
             left="nothing was written",
@@ -118,19 +102,12 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
         f"Attribute {attribute!r} of graph {name} cannot be saved.",
         expected="a dense tensor of booleans, integers or floats of up to 64 bits, a number or a text",
         found=f"{type(value).__name__}, {value.layout}" if found.startswith("torch.float") else found,
-        left="nothing was written",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )
 
 
 class Spool:
-    """Keeps graphs in a file, for sources that can be read only once.
-
-    Parameters
-    ----------
-    path
-        A new file; the caller removes it.
-    """
+    """Keeps graphs in a new file, which the caller removes, for sources that can be read only once."""
 
     def __init__(self, path: Path, graphs: Iterable[PlainGraph]) -> None:
         self._path = path

@@ -94,13 +94,13 @@ def save(  # noqa: PLR0913 -- options, by keyword
             partial,
             graphs,
             _survey(graphs),
-            name=name,
+            split,
+            compression,
+            dataset=name,
             title=title or name,
-            split=split,
-            class_names=class_names,
-            license_name=license,
+            class_names=list(class_names),
+            license={"name": license, "url": "", "notice": ""},
             citation=citation,
-            compression=compression,
         )
         files.remove_file(partial / "spool")
         files.move(partial, folder)
@@ -116,23 +116,15 @@ def _check_target(folder: Path, name: str) -> None:
             f"{folder} is there already.",
             expected="a new folder",
             found="a build" if (folder / CARD_NAME).exists() else "something else",
-            left="nothing was changed",
             next="choose another folder, or remove this one first",
         )
     if not is_name(name):
         raise UsageError(
-            "A dataset cannot be called that.",
-            expected=NAME_WORDS,
-            found=repr(name),
-            left="nothing was changed",
-            next="save(…, name=…)",
+            "A dataset cannot be called that.", expected=NAME_WORDS, found=repr(name), next="save(…, name=…)"
         )
     if name in dataset_names():
         raise UsageError(
-            f"The name {name!r} belongs to a dataset of this package.",
-            expected="another name",
-            found=name,
-            left="nothing was changed",
+            f"The name {name!r} belongs to a dataset of this package.", expected="another name", found=name
         )
 
 

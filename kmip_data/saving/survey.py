@@ -66,7 +66,6 @@ class _Attribute:
                 else f"{self.dtype} {list(self.shape)}, as in every graph before",
                 found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
                 f"{graph.num_edges or 0} edges",
-                left="nothing was written",
                 next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
 
@@ -128,13 +127,7 @@ class Survey:
         self._digest = hashlib.sha256()
 
     def add(self, graph: PlainGraph) -> None:
-        """Take one graph into account.
-
-        Raises
-        ------
-        UsageError
-            It does not go with those before it: other attributes, dtypes or shapes.
-        """
+        """Take one graph into account; UsageError if its attributes, dtypes or shapes are others."""
         first = self.graphs == 0
         if first:
             for name, value in graph.values.items():
@@ -160,13 +153,12 @@ class Survey:
                 f"Graph {graph.name} has other attributes than those before it.",
                 expected=", ".join(self._attributes),
                 found=", ".join(graph.values),
-                left="nothing was written",
                 next=f"give every graph the attribute {name!r}, or none",
             )
         for name, kind in graph.kinds.items():
             if kind != self._attributes[name].kind:
                 raise UsageError(
-                    f"Attribute {name!r} of graph {graph.name} is of another type than before.",
+                    f"Attribute {name!r} of graph {graph.name} has another type than before.",
                     expected=self._attributes[name].kind,
                     found=kind,
                     left="nothing was written",
@@ -200,13 +192,7 @@ def fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
 
 
 def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
-    """Return ``graph`` with the stored dtypes.
-
-    Raises
-    ------
-    UsageError
-        A value does not fit: the graphs changed since they were surveyed.
-    """
+    """Return ``graph`` with the stored dtypes; UsageError if it changed since it was surveyed."""
     columns = {column.key: _stored(graph, column) for column in schema.columns}
     neighbor = edges = None
     if schema.edges == "neighbor":

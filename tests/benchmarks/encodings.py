@@ -19,8 +19,8 @@ def rows(*, quick: bool = False) -> list[Row]:
     from torch_geometric.data import Data
     from torch_geometric.transforms import AddRandomWalkPE
 
-    from kmip_data.graphs.laplacian import laplacian_encoding
-    from kmip_data.graphs.random_walk import random_walk_encoding
+    from kmip_data.graphs.encodings.lappe import laplacian_encoding
+    from kmip_data.graphs.encodings.rwse import random_walk_encoding
 
     count = QUICK_GRAPHS if quick else GRAPHS
     graphs = [_molecule(number) for number in range(count)]
@@ -57,8 +57,8 @@ def rows(*, quick: bool = False) -> list[Row]:
     for nodes in (300, 600, 1_200):
         edges, _ = _molecule(0, nodes)
         mine, other, ratio, spread = compare(
-            partial(laplacian_encoding, edges, nodes, 10, solver="sparse"),
-            partial(laplacian_encoding, edges, nodes, 10, solver="dense"),
+            partial(laplacian_encoding, edges, nodes, 10, dense_nodes=0),
+            partial(laplacian_encoding, edges, nodes, 10, dense_nodes=nodes),
             repeats=repeats,
         )
         found.append(

@@ -10,9 +10,9 @@ import pytest
 from support.cli import kmip
 
 import kmip_data
-from kmip_data.graphs.degree_profile import local_degree_profile
-from kmip_data.graphs.laplacian import laplacian_encoding
-from kmip_data.graphs.random_walk import random_walk_encoding
+from kmip_data.graphs.encodings.degree_profile import local_degree_profile
+from kmip_data.graphs.encodings.lappe import laplacian_encoding
+from kmip_data.graphs.encodings.rwse import random_walk_encoding
 
 
 @pytest.fixture(scope="module")

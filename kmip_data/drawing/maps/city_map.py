@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.city_columns import ENCODING, feature_statistics, is_city, vocabulary
+from kmip_data.datasets.city_columns import feature_statistics, is_city, vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.contents import content_faults, refuse_faults
-from kmip_data.format.schema import EDGE_INDEX
+from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.reading.store import ShardStore, open_store
 from kmip_data.wording import as_options
@@ -27,41 +27,22 @@ PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.
 
 @dataclass(frozen=True, kw_only=True)
 class CityMap:
-    """A city as arrays, ready to be drawn.
+    """A city as arrays, ready to be drawn."""
 
-    Attributes
-    ----------
-    title, options
-        What this is (a sample says so), and what it was built with.
-    position
-        (N, 2) float64, metres east and north of the middle of the map.
-    streets
-        (2, S) int64, both ends of each street, every pair once. Streets are straight here: a build
-        keeps their lengths, not their courses.
-    classes, num_classes
-        (N,) int64 labels, and how many there may be.
-    eccentricity, unit
-        (N,) float32, and ``m`` or ``s``.
-    splits
-        Name of each split on the card -> (N,) uint8: position in :data:`PART_NAMES`.
-    columns
-        Name with unit -> (N,) value of every other stored column but the sinusoids.
-    bounds, bands
-        What the sinusoids of longitude and latitude are made with.
-    """
-
-    title: str
-    options: str
-    position: NDArray[np.float64]
-    streets: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    num_classes: int
-    eccentricity: NDArray[np.float32]
-    unit: str
-    splits: Mapping[str, NDArray[np.uint8]]
-    columns: Mapping[str, NDArray[Any]]
-    bounds: NDArray[np.float64]
-    bands: int
+    title: str  #: what this is; a sample says so
+    options: str  #: what it was built with
+    position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
+    streets: NDArray[
+        np.int64
+    ]  #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    classes: NDArray[np.int64]  #: (N,) labels
+    num_classes: int  #: how many there may be
+    eccentricity: NDArray[np.float32]  #: (N,)
+    unit: str  #: of it, ``m`` or ``s``
+    splits: Mapping[str, NDArray[np.uint8]]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    columns: Mapping[str, NDArray[Any]]  #: name with unit -> (N,) of every other column but the sinusoids
+    bounds: NDArray[np.float64]  #: what the sinusoids of longitude and latitude are made with
+    bands: int  #: likewise
 
     def class_ranges(self) -> list[str]:
         """Least and largest eccentricity of each class, such as ``310–904 m``."""
@@ -91,7 +72,6 @@ def read_city_map(build: Build) -> CityMap:
             f"{card.dataset} is not a city.",
             expected="a build of one graph of streets",
             found=f"{card.counts['graphs']:,} graphs",
-            left="nothing was changed",
             next="kmip-data list",
         )
     bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
@@ -103,7 +83,7 @@ def read_city_map(build: Build) -> CityMap:
     labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
     names = column_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
-    known = {"node/x", "node/y", "node/eccentricity", ENCODING}
+    known = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
@@ -119,25 +99,16 @@ def read_city_map(build: Build) -> CityMap:
         splits={name: _codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
         bounds=bounds,
-        bands=schema.column(ENCODING).shape[0] // 4,
+        bands=schema.column(COORDINATES).shape[0] // 4,
     )
 
 
 def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
-    """Return metres east and north of the middle: an equirectangular projection about it.
+    """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
 
-    A city spans so little of the globe that distances and directions are right to about a thousandth
-    (50 km across at 60° north: 0.7 % at the northern and southern ends). A city on the antimeridian
-    stays in one piece.
-
-    Parameters
-    ----------
-    lon_lat
-        (N, 2) degrees.
-
-    Returns
-    -------
-    (N, 2) float64.
+    An equirectangular projection: a city spans so little of the globe that distances and directions are
+    right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A city
+    on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
     if not len(lon):

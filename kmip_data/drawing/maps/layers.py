@@ -23,21 +23,13 @@ RIGHT_WRONG: Final = (
 
 @dataclass(frozen=True)
 class Categories:
-    """A category of each intersection.
-
-    Attributes
-    ----------
-    codes
-        (N,) uint8, position in ``labels``.
-    note
-        A sentence below the title.
-    """
+    """A category of each intersection."""
 
     name: str
-    codes: NDArray[np.uint8]
+    codes: NDArray[np.uint8]  #: (N,), position in ``labels``
     labels: tuple[str, ...]
     colors: tuple[str, ...]
-    note: str = ""
+    note: str = ""  #: a sentence below the title
 
     @property
     def counts(self) -> list[int]:
@@ -61,25 +53,14 @@ Layer = Categories | Scale
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about a city.
-
-    Attributes
-    ----------
-    run
-        Name of the run.
-    classes
-        (N,) int64, the predicted class.
-    split
-        Name of the split, one of the card's, whose train and validation nodes the model has seen; ``None``
-        where it learned from other data.
-    folder
-        That of the run.
-    """
+    """What a model says about a city."""
 
     run: str
-    classes: NDArray[np.int64]
-    split: str | None
-    folder: Path | None = None
+    classes: NDArray[np.int64]  #: (N,), as predicted
+    split: (
+        str | None
+    )  #: one of the card's, whose train and val nodes the model has seen; None: it has seen none
+    folder: Path | None = None  #: of the run
 
 
 def ramp(name: str, count: int, low: float = 0.0, high: float = 0.94) -> tuple[str, ...]:

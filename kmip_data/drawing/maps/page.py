@@ -58,17 +58,8 @@ class Packer:
 def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     """Write the page.
 
-    It can be moved and zoomed by mouse, fingers and keys, coloured by each of ``layers`` and by every
-    column, and shows all columns of the intersection that is pointed at. Columns are stored without loss.
-
-    Parameters
-    ----------
-    city
-        What is drawn.
-    layers
-        What it can be coloured by; the first is shown when the page opens.
-    path
-        The file.
+    It can be moved and zoomed by mouse, fingers and keys, coloured by each of ``layers`` (the first when it
+    opens) and by every column, and shows all columns, without loss, of the intersection that is pointed at.
     """
     packer = Packer()
     position = city.position.astype(np.float32)

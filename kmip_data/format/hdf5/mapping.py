@@ -12,15 +12,11 @@ from typing import Any
 
 
 def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
-    """Map ``size`` bytes of an open file; the caller may close the descriptor at once.
+    """Map ``size`` bytes of an open file, read-only; the caller may close the descriptor at once.
 
     A build can have more shards than a process may have open files, and ``mmap.mmap`` keeps a
     duplicate of the descriptor until Python 3.13. Before that, ``mmap(2)`` is called directly.
     The mapping ends when the last array over it goes.
-
-    Returns
-    -------
-    An object with a read-only buffer.
     """
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)

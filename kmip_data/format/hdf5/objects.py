@@ -61,7 +61,7 @@ def _refuse(what: str, expected: str, found: str) -> NoReturn:
     raise Refused(what, expected, found)
 
 
-class Survey:
+class Inspection:
     """The walk over one file: what it has met, and the limits."""
 
     def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from h5py import h5a, h5f, h5g, h5p, h5t
 
 from kmip_data.errors import DamagedInput, KmipDataError
-from kmip_data.format.hdf5.objects import TYPE_NAMES, Refused, StoredDataset, Survey
+from kmip_data.format.hdf5.objects import TYPE_NAMES, Inspection, Refused, StoredDataset
 from kmip_data.format.refusals import check_resources
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
@@ -42,10 +42,7 @@ _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError
 
 @contextlib.contextmanager
 def open_untrusted(
-    path: str | os.PathLike[str],
-    *,
-    max_declared_bytes: int,
-    filters: frozenset[str] = RAW_FILTERS,
+    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
 ) -> Iterator[h5py.File]:
     """Open an HDF5 file for reading after every object in it has been found harmless.
 
@@ -65,12 +62,12 @@ def open_untrusted(
     OutOfResources
         Memory or file descriptors of this process ran out: the file may be whole.
     """
-    with open_surveyed(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
+    with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
         yield file
 
 
 @contextlib.contextmanager
-def open_surveyed(
+def open_inspected(
     path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str]
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
     """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
@@ -79,16 +76,16 @@ def open_surveyed(
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(contextlib.closing(_open(path)))
-            survey = Survey(size, filters, max_declared_bytes)
-            survey.group(h5g.open(file.id, b"/"), "", 0)
-            if survey.needs_zstd:
+            inspection = Inspection(size, filters, max_declared_bytes)
+            inspection.group(h5g.open(file.id, b"/"), "", 0)
+            if inspection.needs_zstd:
                 enable_zstd()
         except Refused as refused:
             _refuse(path, *refused.args)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
         try:
-            yield file, survey.datasets
+            yield file, inspection.datasets
         except KmipDataError:
             raise
         except _HDF5_ERRORS as error:
@@ -96,15 +93,9 @@ def open_surveyed(
 
 
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
-    """Return an attribute of the root that is one whole number or fixed-length ASCII text.
+    """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
 
-    Nothing else is read: a variable-length type could name the same large object many times.
-    ``None`` if there is no such attribute.
-
-    Raises
-    ------
-    ValueError
-        The attribute is of another type.
+    Another type is a ``ValueError``: one of variable length could name the same large object many times.
     """
     if name not in file.attrs:
         return None
@@ -161,7 +152,6 @@ def _refuse(path: Path, what: str, expected: str, found: str, error: BaseExcepti
         f"{path} {what}.",
         expected=expected,
         found=found,
-        left="the file is as it was",
         next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
     ) from error
 

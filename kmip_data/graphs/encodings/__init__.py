@@ -17,7 +17,7 @@ def parse_encoding(name: str) -> Encoding:
     Raises
     ------
     UsageError
-        There is none of that name.
+        No encoding has that name.
     """
     for kind in ENCODINGS:
         if (encoding := kind.parse(name)) is not None:
@@ -28,7 +28,6 @@ def parse_encoding(name: str) -> Encoding:
             kind.stem + ("|".join(kind.choices) or f"{kind.metavar} (1 to {MOST})") for kind in ENCODINGS
         ),
         found=repr(name),
-        left="nothing was changed",
         next="kmip-data encode --help",
     )
 

@@ -1,22 +1,33 @@
-"""Local degree profile: five numbers of the degrees around a node."""
+"""The local degree profile: five features of a node from the out-degrees around it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.graphs.degree_profile import FIELDS, local_degree_profile
+from kmip_data.graphs.edges import check_edges
 from kmip_data.graphs.encoding import Encoding, Graphs
+
+DegreeProfile = Literal["2.0", "2.8"]
+FIELDS: Final = (
+    "out-degree",
+    "least out-degree of its targets",
+    "most out-degree of its targets",
+    "mean out-degree of its targets",
+    "deviation of the out-degrees of its targets",
+)
 
 
 class Profile(Encoding):
     """The local degree profile by one of its two rules."""
 
     stem = "degree-profile-"
-    choices = ("2.0", "2.8")
+    choices = get_args(DegreeProfile)
     help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
 
     @property
@@ -33,6 +44,59 @@ class Profile(Encoding):
         check()
         profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
         return {"node/degree_profile": profile}
+
+
+def local_degree_profile(
+    edge_index: NDArray[np.integer[Any]], num_nodes: int, rule: DegreeProfile = "2.0"
+) -> NDArray[np.float32]:
+    """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
+
+    Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
+    edge. Without any, the four values are 0.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) sources and targets.
+    rule
+        What the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the square root of
+        the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch Geometric since
+        2.1, the square root of the mean square minus the squared mean, 0 where that is at most 10⁻⁵. Sums
+        are exact here, and float32 there.
+
+    Returns
+    -------
+    float32 (N, 5), :data:`FIELDS`.
+
+    Raises
+    ------
+    UsageError
+        There is no such rule.
+    DamagedInput
+        An edge leads to a node that is not there.
+    """
+    if rule not in get_args(DegreeProfile):
+        raise UsageError(
+            "There is no such degree profile.", expected=", ".join(get_args(DegreeProfile)), found=repr(rule)
+        )
+    check_edges(edge_index, num_nodes)
+    source, target = (np.asarray(row, np.int64) for row in edge_index)
+    degree = np.bincount(source, minlength=num_nodes)
+    around = degree[target]
+    least = np.where(degree > 0, len(source), 0)
+    most, total, square = (np.zeros(num_nodes, np.int64) for _ in range(3))
+    np.minimum.at(least, source, around)
+    np.maximum.at(most, source, around)
+    np.add.at(total, source, around)
+    np.add.at(square, source, around * around)
+    count = np.maximum(degree, 1)
+    spread = (count * square - total * total) / count  # sum of squared differences from the mean
+    if rule == "2.0":
+        variance = spread / (np.maximum(degree - 1, 1) + 1e-6)
+    else:
+        variance = spread / count
+        variance[variance <= 1e-5] = 0
+    return np.stack([degree, least, most, total / count, np.sqrt(variance)], axis=1).astype(np.float32)
 
 
 ENCODING = Profile

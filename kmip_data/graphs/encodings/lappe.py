@@ -1,17 +1,26 @@
-"""LapPE: eigenvectors and eigenvalues of the Laplacian."""
+"""LapPE: eigenvectors and eigenvalues of the Laplacian, by a dense or a sparse solver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
+from kmip_data.graphs.edges import check_edges
 from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.graphs.laplacian import laplacian_encoding
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+DENSE_NODES: Final = 300  #: largest component for the dense solver (ADR 0212)
+_SHIFT: Final = 1e-9  #: how far below 0 the sparse solver looks from, in units of the largest degree
+_SAME: Final = 1e-6  #: relative distance below which two eigenvalues may be one
+_SEARCHES: Final = 20
 
 
 class Laplacian(Encoding):
@@ -30,7 +39,7 @@ class Laplacian(Encoding):
         )
 
     def columns(self) -> tuple[Column, ...]:
-        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) a graph."""
+        """``lappe_vectors`` (N, K), and ``lappe_values`` (K) per graph."""
         count = self.parameter
         return (
             self.column("graph", "lappe_values", count, finite=False, low=0.0),
@@ -47,6 +56,179 @@ class Laplacian(Encoding):
             edges = graphs.edge_index[:, start:stop]
             values[g], vectors[a:b] = laplacian_encoding(edges, b - a, self.parameter)
         return {"graph/lappe_values": values, "node/lappe_vectors": vectors}
+
+
+def laplacian_encoding(
+    edge_index: NDArray[np.integer[Any]], num_nodes: int, count: int = 10, *, dense_nodes: int = DENSE_NODES
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
+
+    A is the graph as a simple, undirected one: directions, loops and repeated edges do not count. The
+    trivial pair (0, constant) is the first, as upstream has it. Eigenvectors are of Euclidean length 1.
+    Each connected component is solved by itself, so an eigenvector is 0 outside one of them, and
+    components come in the order of their lowest nodes where eigenvalues are equal.
+
+    The sign of an eigenvector means nothing. On disk its largest entry is positive; of several largest
+    (within 10⁻⁶ of it) the first. Training flips signs at random (the encoder's part, not here). Inside a
+    component, a basis of equal eigenvalues is the solver's choice.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) sources and targets.
+    count
+        K, at least 1.
+    dense_nodes
+        Components of at most this many nodes are solved by LAPACK, larger ones by Lanczos on the inverse,
+        factored sparsely.
+
+    Returns
+    -------
+    values
+        float32 (K,), ascending; NaN where the graph has fewer nodes.
+    vectors
+        float32 (N, K), NaN in the same columns.
+
+    Raises
+    ------
+    DamagedInput
+        An edge leads to a node that is not there.
+    OutOfResources
+        The sparse solver did not converge.
+    """
+    check_edges(edge_index, num_nodes)
+    values = np.full(count, np.nan, np.float32)
+    vectors = np.full((num_nodes, count), np.nan, np.float32)
+    adjacency = _simple_graph(edge_index, num_nodes)
+    parts = _components(adjacency)
+    # Eigenvalue (rounded, so that equal ones of two components are equal), component, rank, vector.
+    pairs: list[tuple[float, int, int, float, NDArray[np.float64]]] = [
+        (0.0, c, 0, 0.0, np.full(len(nodes), len(nodes) ** -0.5)) for c, nodes in enumerate(parts)
+    ]
+    wanted = count - len(parts)
+    for c, nodes in enumerate(parts if wanted > 0 else []):
+        k = min(wanted, len(nodes) - 1)
+        if k < 1:
+            continue
+        block = adjacency if len(parts) == 1 else adjacency[nodes][:, nodes]
+        dense = len(nodes) <= max(dense_nodes, k + 2)  # the sparse solver needs room
+        found, modes = (_dense if dense else _sparse)(block, k)
+        pairs += [
+            (round(float(value), 9), c, rank + 1, float(value), modes[:, rank])
+            for rank, value in enumerate(found)
+        ]
+    pairs.sort(key=lambda pair: pair[:3])
+    for k, (_, c, _, value, mode) in enumerate(pairs[:count]):
+        values[k] = max(value, 0.0)
+        vectors[:, k] = 0
+        vectors[parts[c], k] = _signed(mode)
+    return values, vectors
+
+
+def _simple_graph(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> csr_array:
+    """Return the adjacency matrix as a simple, undirected graph: float64 (N, N), ones."""
+    from scipy.sparse import csr_array
+
+    source, target = (np.asarray(row, np.int64) for row in edge_index)
+    proper = source != target
+    source, target = source[proper], target[proper]
+    both = np.concatenate([source, target]), np.concatenate([target, source])
+    adjacency = csr_array((np.ones(2 * len(source)), both), shape=(num_nodes, num_nodes))
+    adjacency.sum_duplicates()
+    adjacency.data[:] = 1
+    return adjacency
+
+
+def _components(adjacency: csr_array) -> list[NDArray[np.int64]]:
+    """Nodes of each connected component, those with the lowest nodes first."""
+    from scipy.sparse.csgraph import connected_components
+
+    number, label = connected_components(adjacency, directed=False)
+    if number == 1:
+        return [np.arange(adjacency.shape[0])]
+    order = np.argsort(label, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(label, minlength=number))[:-1])
+    return sorted(parts, key=lambda nodes: int(nodes[0])) if number else []
+
+
+def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest pairs after the trivial one of a connected graph, by LAPACK."""
+    from scipy.linalg import eigh
+
+    matrix = -adjacency.toarray()
+    np.fill_diagonal(matrix, adjacency.sum(axis=1))
+    values, modes = eigh(
+        matrix, subset_by_index=[1, count], overwrite_a=True, check_finite=False, driver="evr"
+    )
+    return values, modes
+
+
+def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest pairs after the trivial one of a connected graph, by Lanczos on the shifted inverse.
+
+    The constant is projected out. Lanczos can miss copies of an equal eigenvalue: how many eigenvalues
+    lie below the largest found is counted by the signs of a factorisation (Sylvester), and what is
+    missing is searched for again, orthogonal to what was found.
+    """
+    from scipy.sparse import csc_array, diags_array
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    nodes = adjacency.shape[0]
+    degree = adjacency.sum(axis=1)
+    matrix = csc_array(diags_array(degree) - adjacency)
+    shift = -_SHIFT * float(degree.max())
+    factors = _factorise(matrix, shift)
+    basis = np.full((nodes, 1), nodes**-0.5)
+    values = np.zeros(0)
+    start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)
+    missing = count
+    for _ in range(_SEARCHES):
+        found = basis
+
+        def project(x: NDArray[np.float64], found: NDArray[np.float64] = found) -> NDArray[np.float64]:
+            return x - found @ (found.T @ x)
+
+        def solve(x: NDArray[np.float64]) -> NDArray[np.float64]:
+            return project(factors.solve(project(x)))
+
+        inverse = LinearOperator((nodes, nodes), matvec=solve, dtype=np.float64)
+        try:
+            _, modes = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
+        except ArpackError as error:
+            raise OutOfResources(
+                f"The eigenvectors of a component of {nodes:,} nodes were not found.",
+                expected=f"{missing} pairs",
+                found=str(error),
+                left="finished columns",
+                next="use fewer with --lappe",
+            ) from error
+        basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
+        small = basis[:, 1:].T @ (matrix @ basis[:, 1:])
+        values, turn = np.linalg.eigh((small + small.T) / 2)
+        basis = np.concatenate([np.full((nodes, 1), nodes**-0.5), basis[:, 1:] @ turn], axis=1)
+        limit = values[count - 1] * (1 - _SAME)
+        negative = np.count_nonzero(_factorise(matrix, limit).U.diagonal() < 0)
+        missing = int(negative - 1 - np.count_nonzero(values < limit))
+        if missing <= 0:
+            break
+    return values[:count], basis[:, 1 : count + 1]
+
+
+def _factorise(matrix: Any, shift: float) -> Any:
+    """Factorise ``matrix`` − shift without exchanging rows, so that signs of pivots are its inertia."""
+    from scipy.sparse import csc_array, eye_array
+    from scipy.sparse.linalg import splu
+
+    shifted = csc_array(matrix - shift * eye_array(matrix.shape[0]))
+    options = {"SymmetricMode": True}
+    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+
+
+def _signed(mode: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn an eigenvector so that its first largest entry is positive."""
+    size = np.abs(mode)
+    first = int(np.argmax(size >= size.max() * (1 - _SAME)))
+    return mode if mode[first] >= 0 else -mode
 
 
 ENCODING = Laplacian

@@ -1,15 +1,20 @@
-"""RWSE: return probabilities of random walks."""
+"""RWSE: how likely a random walker is back after 1, 2, … T steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.format.schema import Column
+from kmip_data.graphs.edges import check_edges
 from kmip_data.graphs.encoding import Encoding, Graphs
-from kmip_data.graphs.random_walk import random_walk_encoding
+from kmip_data.runtime.threads import for_ranges
+
+_GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
+_MOST: Final = 20_000  #: nodes of one range: an interrupt takes effect between two
 
 
 class RandomWalk(Encoding):
@@ -33,6 +38,63 @@ class RandomWalk(Encoding):
         check()
         edges, nodes = graphs.joined(), int(graphs.node_ptr[-1])
         return {"node/rwse": random_walk_encoding(edges, nodes, self.parameter, node_ptr=graphs.node_ptr)}
+
+
+def random_walk_encoding(
+    edge_index: NDArray[np.integer[Any]],
+    num_nodes: int,
+    steps: int = 20,
+    *,
+    node_ptr: NDArray[np.int64] | None = None,
+) -> NDArray[np.float32]:
+    """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
+
+    A walker at a node takes one of its out-edges at random: edges count as often as they are there,
+    loops too. From a node without any there is no way back, so its row is 0. This is upstream's
+    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and PyTorch Geometric's
+    ``AddRandomWalkPE``, which multiply dense and sparse matrices; here each walk is followed over
+    the nodes that it reaches, in float64, and rounded once.
+
+    Parameters
+    ----------
+    edge_index
+        (2, E) sources and targets.
+    steps
+        T, at least 1.
+    node_ptr
+        int64 (G + 1), where each graph begins if the nodes are of several: no edge leads from one to
+        another. A graph's rows do not depend on the others then.
+
+    Returns
+    -------
+    float32 (N, T). The bytes depend on nothing but the arguments.
+
+    Raises
+    ------
+    DamagedInput
+        An edge leads to a node that is not there.
+    """
+    from kmip_data.graphs.kernels.random_walk import walk
+
+    check_edges(edge_index, num_nodes)
+    bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
+    source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
+    # Sorted: the sums do not depend on the order of the edges.
+    edges, back = np.sort(source * num_nodes + target), np.sort(target * num_nodes + source)
+    first, targets = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes), edges % num_nodes
+    # A graph's edges are at the same places in both, so that only its own can differ there.
+    differing = edges[edges != back] // num_nodes
+    reversible = np.ones(len(bounds) - 1, bool)
+    reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
+    reversible = np.repeat(reversible, np.diff(bounds))
+    out = np.zeros((num_nodes, steps), np.float32)
+    for_ranges(
+        lambda start, stop: walk(first, targets, reversible, out, start, stop),
+        num_nodes,
+        grain=_GRAIN,
+        most=_MOST,
+    )
+    return out
 
 
 ENCODING = RandomWalk

@@ -2,7 +2,7 @@
 """Compiled search of :mod:`kmip_data.graphs.eccentricity`: the balls of a group of nodes, all at once.
 
 The nodes of a group are the *lanes* of a vector. The union of their balls is cut out of the graph once;
-in it every node has a row of one value a lane, and an edge is relaxed for all lanes by one vector
+in it every node has a row of one value per lane, and an edge is relaxed for all lanes by one vector
 operation. Sweeps over the nodes, in the order of the breadth-first search and back, go on until
 no row changes; only rows with a changed neighbour are looked at. First the values are hops, then lengths.
 
@@ -199,7 +199,7 @@ def _sweep(part: Part, value: Any, length: Any, own: int, found: int, ends: int,
     """Relax ``value`` (found · lanes) until nothing changes, from 0 at each lane's own node.
 
     Four neighbours at a time (two, where no more are left; the last one again, where one is missing):
-    most intersections have three or four. ``lanes`` is no constant, because a loop of constant
+    most intersections have three or four. ``lanes`` is not a constant, because a loop of constant
     length is unrolled before it could be vectorised; and unsigned, because signed indices are tested
     for negative values.
     """

@@ -1,4 +1,4 @@
-"""Compiled kernel of :mod:`kmip_data.graphs.random_walk`."""
+"""Compiled kernel of :mod:`kmip_data.graphs.encodings.rwse`."""
 
 from __future__ import annotations
 

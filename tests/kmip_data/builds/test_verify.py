@@ -284,8 +284,8 @@ def test_pointers_out_of_order(points):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (dict(dataset="other", build_key="0123456789ab"), "is of another dataset"),
-        (dict(dataset="sample-points", build_key="ba9876543210"), "is of another build"),
+        (dict(dataset="other", build_key="0123456789ab"), "belongs to another dataset"),
+        (dict(dataset="sample-points", build_key="ba9876543210"), "belongs to another build"),
     ],
 )
 def test_shard_of_another_build(points, options, what):
@@ -300,7 +300,7 @@ def test_shard_of_another_schema(points):
     shard = encode_shard(dealt(POINT_SCHEMA)[1], schema, dataset="sample-points", build_key="0123456789ab")
     (points / SHARDS[1]).write_bytes(shard.data)
     reseal(points)
-    assert found(verify_build(points)) == [(SHARDS[1], "is of another schema")]
+    assert found(verify_build(points)) == [(SHARDS[1], "has another schema")]
 
 
 def test_key_twice(points):
@@ -308,12 +308,12 @@ def test_key_twice(points):
     shard = encode_shard(records, POINT_SCHEMA, dataset="sample-points", build_key="0123456789ab")
     (points / SHARDS[1]).write_bytes(shard.data)
     reseal(points)
-    assert ("shards", "hold two records of one key") in found(verify_build(points))
+    assert ("shards", "hold two records with the same key") in found(verify_build(points))
 
 
 def test_counts_of_the_card(points):
     change_card(points, lambda card: card.counts.update(nodes=1))
-    assert found(verify_build(points)) == [(CARD_NAME, "counts other nodes")]
+    assert found(verify_build(points)) == [(CARD_NAME, "has a wrong count of nodes")]
     change_card(points, lambda card: card.counts.clear())
     assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
 
@@ -341,7 +341,7 @@ def test_files_without_end(points, name):
 
 def test_card_of_another_format(points):
     change_card(points, lambda card: vars(card).update({"format_version": 2}))
-    assert found(verify_build(points)) == [(CARD_NAME, "names another format")]
+    assert found(verify_build(points)) == [(CARD_NAME, "has another format version")]
 
 
 def test_card_without_its_default_split(points):
@@ -376,8 +376,8 @@ def test_split_that_is_none(points):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (dict(rule="room"), "is of another rule"),
-        (dict(parameters={"step": 3}), "is of another rule"),
+        (dict(rule="room"), "follows another rule"),
+        (dict(parameters={"step": 3}), "follows another rule"),
         (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has other records in train"),
         (dict(parts={**PARTS, "val": [5]}), "has other records in val"),
         (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
@@ -406,7 +406,9 @@ def test_split_positions(points, part, position, value):
 
 def test_split_counts_of_the_card(points):
     change_card(points, lambda card: vars(card.splits["stride"].parts["val"]).update({"nodes": 3}))
-    assert found(verify_build(points)) == [(CARD_NAME, "counts other records in val of splits/stride.h5")]
+    assert found(verify_build(points)) == [
+        (CARD_NAME, "has a wrong count of records in val of splits/stride.h5")
+    ]
 
 
 def node_build(folder, code):

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 from support.builds import write_build
 
-from kmip_data.datasets.city_columns import ENCODING, city_inputs, is_city, vocabulary
+from kmip_data.datasets.city_columns import city_inputs, is_city, vocabulary
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema
+from kmip_data.format.schema import COORDINATES, Column, Schema
 
 
 @pytest.fixture
 def card(tmp_path):
     columns = (
         Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(37,)),
-        Column(key=ENCODING, attribute="e", stored="float32", presented="float32", shape=(32,)),
+        Column(key=COORDINATES, attribute="e", stored="float32", presented="float32", shape=(32,)),
     )
     record = GraphRecord(
         key="c",
         num_nodes=1,
-        columns={"node/x": np.zeros((1, 37), np.float32), ENCODING: np.zeros((1, 32), np.float32)},
+        columns={"node/x": np.zeros((1, 37), np.float32), COORDINATES: np.zeros((1, 32), np.float32)},
     )
     return write_build(tmp_path / "b", [record], Schema(columns=columns, edges="none"), dataset="c").card
 

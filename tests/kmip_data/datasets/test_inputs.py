@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from support.builds import write_build
 
-from kmip_data.datasets.city_columns import ENCODING, family
+from kmip_data.datasets.city_columns import family
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema
-from kmip_data.graphs.degree_profile import FIELDS
+from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 
 def card_of(folder, dataset, **columns):
@@ -42,7 +42,7 @@ def test_a_view_has_the_names_of_its_columns(tmp_path):
     found = network_inputs(card, "position-color", "replace")
     assert found.names == tuple("abcdef")
     assert [(view.start, view.stop) for view in found.views] == [(0, 6)]
-    with pytest.raises(UsageError, match="no set of features called 'colour'"):
+    with pytest.raises(UsageError, match="no set of features of s3dis called 'colour'"):
         network_inputs(card, "colour", "replace")
 
 
@@ -53,7 +53,7 @@ def test_a_degree_profile_reads_no_stored_features(tmp_path):
 
 
 def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
-    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), ENCODING: ("s0", "s1")})
+    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat", "lanes"), COORDINATES: ("s0", "s1")})
     found = network_inputs(card, "all", "replace")
     assert found.attributes == ("x", "coordinate_encoding")
     assert found.names == ("s0", "s1", "lanes")
@@ -70,5 +70,5 @@ def test_families(tmp_path):
         "s3dis",
         "nowhere",
     ]
-    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat"), ENCODING: ("s",)})
+    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat"), COORDINATES: ("s",)})
     assert family("town", card) == "city"

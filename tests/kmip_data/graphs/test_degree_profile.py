@@ -10,7 +10,7 @@ from torch_geometric.transforms import LocalDegreeProfile as PyGProfile
 
 from kmip_data import LocalDegreeProfile
 from kmip_data.errors import UsageError
-from kmip_data.graphs.degree_profile import local_degree_profile
+from kmip_data.graphs.encodings.degree_profile import local_degree_profile
 
 
 def graphs():

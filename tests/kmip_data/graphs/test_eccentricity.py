@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs import local_eccentricity
+from kmip_data.graphs.eccentricity import local_eccentricity
 from kmip_data.runtime.threads import set_num_threads
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kmip_data.errors import DamagedInput
-from kmip_data.graphs.degree_profile import local_degree_profile
-from kmip_data.graphs.laplacian import laplacian_encoding
-from kmip_data.graphs.random_walk import random_walk_encoding
+from kmip_data.graphs.encodings.degree_profile import local_degree_profile
+from kmip_data.graphs.encodings.lappe import laplacian_encoding
+from kmip_data.graphs.encodings.rwse import random_walk_encoding
 
 
 @pytest.mark.parametrize("function", [local_degree_profile, laplacian_encoding, random_walk_encoding])

@@ -20,8 +20,8 @@ from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings import parse_encoding
-from kmip_data.graphs.laplacian import laplacian_encoding
-from kmip_data.graphs.random_walk import random_walk_encoding
+from kmip_data.graphs.encodings.lappe import laplacian_encoding
+from kmip_data.graphs.encodings.rwse import random_walk_encoding
 from kmip_data.pipelines.finishing import encode
 from kmip_data.pipelines.finishing.encode import encode_build
 from kmip_data.pipelines.finishing.repair import repair_build

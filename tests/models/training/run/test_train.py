@@ -355,7 +355,7 @@ def test_without_a_test_part(tmp_path):
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs are asked for"),
         ({"training": {"precision": "16-mixed"}}, "does not train in 16-mixed"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
-        ({"data": {"features": "position-color"}}, "no set of features called 'position-color'"),
+        ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
         ({"model": {"search": "fais"}}, "fais"),
