@@ -151,6 +151,12 @@ class Manifest(Strict):
     )
     notes: tuple[str, ...] = ()
 
+    @property
+    def known_sha256(self) -> dict[str, str]:
+        """Members whose digest is published, whichever source holds them."""
+        contents = (self.content, *(source.content for source in self.sources if source.content))
+        return {name: digest for content in contents for name, digest in content.known_sha256.items()}
+
 
 def dataset_names() -> list[str]:
     """Names of all shipped datasets, sorted."""

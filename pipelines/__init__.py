@@ -1,1 +1,1 @@
-"""Raw bytes to shards: fetch, unpack, one pipeline a dataset family, the build engine."""
+"""Raw bytes to shards: fetch, unpack, one pipeline per dataset family, the build engine."""

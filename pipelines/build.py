@@ -29,28 +29,24 @@ from kmip_data.pipelines.base import (
     pipeline_of,
 )
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import check_engine
-from kmip_data.pipelines.engine.output_folders import check_output, other_build
-from kmip_data.pipelines.engine.run import (
+from kmip_data.pipelines.engine.folders import (
     JOURNAL,
     WORK,
-    count_jobs,
+    check_output,
     finished_card,
+    other_build,
     remove_unfinished,
     remove_work,
-    run_build,
 )
+from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
-from kmip_data.pipelines.finishing.identity import (
-    build_folder_name,
-    build_key,
-    card_parameters,
-)
+from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
 from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.first_use import pin_first
-from kmip_data.pipelines.splits.stratified import apply_split
+from kmip_data.pipelines.shared.stratified import apply_split
 
 
 def build_dataset(
@@ -114,13 +110,13 @@ def build_dataset(
         build = None if chosen.archives else _find(pipeline, params, home, sample=sample, options=chosen)
         raw = None
         if build is None:
-            from kmip_data.pipelines.raw.obtain import raw_for  # not for a build that is there
+            from kmip_data.pipelines.raw.obtain import obtain_raw  # not for a build that is there
 
             require_extra(pipeline.extra, name)
             before = {copy.path for copy in list_copies(home.raw / name)}
-            raw = raw_for(pipeline, params, home, chosen, sample=sample)
+            raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             try:
-                build = build_raw(pipeline, params, split_params, raw, home, chosen)
+                build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
             except DamagedInput as error:
                 if chosen.archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
@@ -134,26 +130,12 @@ def build_dataset(
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
         except RawNeededError:
-            from kmip_data.pipelines.raw.obtain import raw_for
+            from kmip_data.pipelines.raw.obtain import obtain_raw
 
-            raw = raw_for(pipeline, params, home, chosen, sample=sample)
+            raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             _check_raw(build, raw)
             _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
     return build
-
-
-def check_options(options: BuildOptions) -> None:
-    """Refuse options that no build can have, before anything is read or written.
-
-    Raises
-    ------
-    UsageError
-        Compression, engine or number of jobs is wrong, or what the engine needs is not installed.
-    """
-    if options.compression not in {None, "gzip", "zstd"}:
-        raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(options.compression))
-    count_jobs(options.jobs)
-    check_engine(options.engine, options.scheduler)
 
 
 def _check_raw(build: Build, raw: RawFolder) -> None:
@@ -169,25 +151,17 @@ def _check_raw(build: Build, raw: RawFolder) -> None:
         )
 
 
-def build_raw(
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    split_params: SplitParams,
-    raw: RawFolder,
-    home: Home,
-    options: BuildOptions,
-) -> Build:
-    """Build from raw files that are on disk: key, folder, lock, engine."""
-    key, folder = place_of(pipeline, params, raw, home, options)
+def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
+    """Build from raw files that are on disk: folder, lock, engine."""
+    folder, options = plan.folder, plan.options
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
         if options.output is not None:
-            check_output(folder, key)  # only now: another process may have built there
-        splits = [*pipeline.default_splits(), split_params]
+            check_output(folder, plan.key)  # only now: another process may have built there
         try:
-            card = run_build(pipeline, params, splits, raw, folder, key=key, options=options)
+            card = run_build(plan, [*plan.pipeline.default_splits(), split_params])
         except (DamagedInput, UsageError) as error:
-            if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, key):
+            if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, plan.key):
                 if any(folder.iterdir()):
                     error.parts["on disk"] = left_in(folder)
                 elif not given:
@@ -196,35 +170,13 @@ def build_raw(
     return Build(folder, card)
 
 
-def place_of(
-    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
-) -> tuple[str, Path]:
-    """Return the key of a build and the folder that it goes into."""
-    key = build_key(pipeline, params, raw, options.compression)
-    name = build_folder_name(pipeline, params, key, sample=raw.sample, compression=options.compression)
-    return key, home.built / name if options.output is None else _given(options.output)
-
-
-def _given(output: Path) -> Path:
-    return Path(output).expanduser().absolute()
-
-
 def ensure_split(
     build: Build, split_parameters: Mapping[str, Any] | None = None, *, quiet: bool = False
 ) -> str:
     """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
 
-    Parameters
-    ----------
-    build
-        A finished build; its card in memory gains the split.
-    split_parameters
-        As for :func:`build_dataset`; defaults for those not given.
-
-    Raises
-    ------
-    UsageError
-        A name or value is wrong, or the rule needs raw files.
+    The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is wrong, or
+    the rule needs raw files.
     """
     card = build.card
     pipeline = pipeline_of(card)
@@ -242,12 +194,7 @@ def ensure_split(
 
 
 def _find(
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    home: Home,
-    *,
-    sample: bool,
-    options: BuildOptions,
+    pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
 ) -> Build | None:
     """Return the finished build that is meant, if the raw files are not needed to tell."""
     wanted = {**card_parameters(params, None), "compression": options.compression}
@@ -255,7 +202,7 @@ def _find(
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
     else:
-        folder = _given(options.output)
+        folder = given_folder(options.output)
         card = finished_card(folder)
         if card is None:
             return None
@@ -274,14 +221,14 @@ def _find(
 
 
 def _check_files(build: Build) -> None:
-    """Refuse to call a build finished whose shards or splits have gone or have another size."""
+    """Refuse a finished build whose shards or splits are gone or have another size."""
     sizes = {entry.file: entry.bytes for entry in build.card.shards}
     for file in [*sizes, *(entry.file for entry in build.card.splits.values())]:
         path = build.path / file
         found = path.stat().st_size if path.is_file() else None
         if found is None or found != sizes.get(file, found):
             raise DamagedInput(
-                f"{build.path} is not whole any more.",
+                f"{build.path} is no longer whole.",
                 expected=f"{file} of {sizes[file]:,} bytes" if file in sizes else file,
                 found="no such file" if found is None else f"{found:,} bytes",
                 left="the rest is as it was",

@@ -30,12 +30,12 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.torch_files import read_torch_file
 from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import advised, split_by_keys
+from kmip_data.pipelines.shared.published import split_by_keys
 from kmip_data.pipelines.shared.units import units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10
-RECORDS_PER_UNIT: Final = 2_000  #: about 20 MB a shard
+RECORDS_PER_UNIT: Final = 2_000  #: about 20 MB per shard
 KEY_LENGTH: Final = 16
 _PIECES: Final = ("x", "edge_index", "edge_attr", "y", "node_ptr", "edge_ptr")
 
@@ -68,29 +68,27 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
-        with advised(self.manifest.name):
-            lists = read_torch_file(raw.path / FILE)
-            if not isinstance(lists, list | tuple) or len(lists) != len(PARTS):
+        lists = read_torch_file(raw.path / FILE)
+        if not isinstance(lists, list | tuple) or len(lists) != len(PARTS):
+            raise DamagedInput(
+                f"{FILE} is not the superpixels of CIFAR10.",
+                expected="a list of three lists of graphs",
+                found=f"{type(lists).__name__}" + (f" of {len(lists)}" if isinstance(lists, Sized) else ""),
+            )
+        sizes = {}
+        for part, graphs in zip(PARTS, lists, strict=True):
+            if not isinstance(graphs, list | tuple):
                 raise DamagedInput(
-                    f"{FILE} is not the superpixels of CIFAR10.",
-                    expected="a list of three lists of graphs",
-                    found=f"{type(lists).__name__}"
-                    + (f" of {len(lists)}" if isinstance(lists, Sized) else ""),
+                    f"{FILE}: {part} is not a list.",
+                    expected="a list of graphs",
+                    found=type(graphs).__name__,
                 )
-            sizes = {}
-            for part, graphs in zip(PARTS, lists, strict=True):
-                if not isinstance(graphs, list | tuple):
-                    raise DamagedInput(
-                        f"{FILE}: {part} is not a list.",
-                        expected="a list of graphs",
-                        found=type(graphs).__name__,
-                    )
-                checked = [
-                    check_graph(graph, f"{FILE}, {part} {i}", self.manifest.max_nodes)
-                    for i, graph in enumerate(graphs)
-                ]
-                write_pieces(workdir / part, checked)
-                sizes[part] = len(checked)
+            checked = [
+                check_graph(graph, f"{FILE}, {part} {i}", self.manifest.max_nodes)
+                for i, graph in enumerate(graphs)
+            ]
+            write_pieces(workdir / part, checked)
+            sizes[part] = len(checked)
         return Prepared(workdir, {"sizes": sizes})
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
@@ -131,15 +129,13 @@ PIPELINE = CIFAR10Pipeline
 def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any]]:
     """Return the arrays of one graph as they are stored.
 
+    Raises ``DamagedInput`` where an array is missing, has another shape or type, is not finite or leads out
+    of the graph.
+
     Returns
     -------
     dict
         ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
-
-    Raises
-    ------
-    DamagedInput
-        An array is missing, has another shape or type, is not finite or leads out of the graph.
     """
     if not isinstance(graph, Mapping):
         raise DamagedInput(f"{where}: not a graph.", expected="a dictionary", found=type(graph).__name__)

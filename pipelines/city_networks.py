@@ -28,11 +28,9 @@ from kmip_data.pipelines.cities.graph import (
     check_tensors,
     symmetrise,
 )
-from kmip_data.pipelines.cities.pipeline import CityPipeline
+from kmip_data.pipelines.cities.pipeline import CityPipeline, store_city
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
-from kmip_data.pipelines.cities.storage import store_city
 from kmip_data.pipelines.formats.torch_files import read_tensor
-from kmip_data.pipelines.shared.published import advised
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
 DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
@@ -89,16 +87,15 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
 
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against what is published."""
-        with advised(self.manifest.name):
-            tensors = read_city_archive(raw.path)
-            if tensors.facts["layout"] != "undirected" or tensors.facts["split"] != "the authors'":
-                raise _older(self.manifest.name, tensors.facts)
-            if not raw.sample:
-                check_published(tensors, self.manifest)
-                differences = compare_constants(tensors, self.manifest.name)
-                facts = {**tensors.facts, "constants_that_differ": differences}
-                tensors = replace(tensors, facts=facts)
-            return store_city(tensors, workdir)
+        tensors = read_city_archive(raw.path)
+        if tensors.facts["layout"] != "undirected" or tensors.facts["split"] != "the authors'":
+            raise _older(self.manifest.name, tensors.facts)
+        if not raw.sample:
+            check_published(tensors, self.manifest)
+            differences = compare_constants(tensors, self.manifest.name)
+            facts = {**tensors.facts, "constants_that_differ": differences}
+            tensors = replace(tensors, facts=facts)
+        return store_city(tensors, workdir)
 
 
 PIPELINE = CityNetworksPipeline
@@ -107,24 +104,15 @@ PIPELINE = CityNetworksPipeline
 def read_city_archive(folder: Path) -> CityTensors:
     """Read the tensors of one city, from today's layout or from that of the directed graphs.
 
-    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where
-    they are there; masks are compared with the authors' split.
-
-    Parameters
-    ----------
-    folder
-        Holds the ``.pt`` files, in itself.
+    A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where they
+    are there; masks are compared with the authors' split. Raises ``DamagedInput`` where a file is missing,
+    cannot be read, or does not fit the others.
 
     Returns
     -------
     CityTensors
         Its ``facts``: ``layout`` (``undirected``, or ``directed`` as found), ``split`` (``the authors'``,
         ``another`` or ``none``), ``edges_found``, ``self_loops``.
-
-    Raises
-    ------
-    DamagedInput
-        A file is missing, cannot be read, or does not fit the others.
     """
     features = read_tensor(_there(folder, "node_features_augmented.pt"), "float32", (None, len(FEATURES)))
     n = len(features)
@@ -161,13 +149,7 @@ def read_city_archive(folder: Path) -> CityTensors:
 
 
 def check_published(tensors: CityTensors, manifest: Manifest) -> None:
-    """Compare the counts of a city with the published ones.
-
-    Raises
-    ------
-    DamagedInput
-        They differ: it is another city, or another generation of the file.
-    """
+    """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
     n, expected = tensors.num_nodes, manifest.expected
     sizes = np.bincount(split_codes(n), minlength=3).tolist()
     labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels

@@ -34,7 +34,7 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.formats.edge_text import parse_edges
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column
-from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
+from kmip_data.pipelines.shared.published import check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size
 
 LABEL_ORDERS = {
@@ -80,9 +80,8 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
         """Check that the lists partition the graphs."""
-        with advised(self.manifest.name):
-            lists = read_split_lists(raw.path)
-            _check_lists(raw, lists, self.manifest)
+        lists = read_split_lists(raw.path)
+        _check_lists(raw, lists, self.manifest)
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
@@ -98,17 +97,16 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: MalNetTinyParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the lists."""
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
-        with advised(self.manifest.name):
-            for name in unit.items["graphs"]:
-                file = _file_name(name)
-                edges = read_graph((prepared.path / file).read_bytes(), file)
-                if params.isolated == "drop":
-                    nodes, edges = drop_isolated(edges)
-                else:
-                    nodes = int(edges.max(initial=-1)) + 1
-                kind, _, key = name.split("/")
-                columns = {"graph/y": np.array(label[kind], np.uint8)}
-                yield GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
+        for name in unit.items["graphs"]:
+            file = _file_name(name)
+            edges = read_graph((prepared.path / file).read_bytes(), file)
+            if params.isolated == "drop":
+                nodes, edges = drop_isolated(edges)
+            else:
+                nodes = int(edges.max(initial=-1)) + 1
+            kind, _, key = name.split("/")
+            columns = {"graph/y": np.array(label[kind], np.uint8)}
+            yield GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their order."""
@@ -128,11 +126,8 @@ PIPELINE = MalNetTinyPipeline
 def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     """Return the edges of one file, int32 (2, E), in the order of the lines.
 
-    Raises
-    ------
-    DamagedInput
-        A line is not an edge, there is none, or their number or that of the nodes is not what the comment
-        lines say.
+    Raises ``DamagedInput`` where a line is not an edge, there is none, or the comment lines declare other
+    numbers of nodes and edges.
     """
     header, edges = parse_edges(data, name=name)
     if not edges.size:
@@ -160,13 +155,9 @@ _COUNTS = re.compile(r"# Nodes: (\d{1,9}), Edges: (\d{1,9})\s*")
 def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """Keep nodes with an edge to another node, and number them anew in their order.
 
-    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch
-    Geometric's ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs.
-
-    Returns
-    -------
-    nodes, edges
-        Number of nodes kept; int32 (2, E').
+    Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch Geometric's
+    ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returned are the number of nodes
+    kept and int32 (2, E').
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]
@@ -182,10 +173,8 @@ def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
     """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists.
 
-    Raises
-    ------
-    DamagedInput
-        A list is missing, a line is not the path of a graph, or a graph is listed twice.
+    Raises ``DamagedInput`` where a list is missing, a line is not the path of a graph, or a graph is listed
+    twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -232,9 +221,4 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
             f"{len(there - listed)} graphs that are not listed, such as {example}",
         )
     if not raw.sample and len(listed) == manifest.expected.graphs:
-        contents = [source.content for source in manifest.sources if source.content]
-        check_digests(
-            raw,
-            {name: digest for content in contents for name, digest in content.known_sha256.items()},
-            len(listed),
-        )
+        check_digests(raw, manifest)

@@ -17,10 +17,7 @@ M = TypeVar("M", bound=BaseModel)
 def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     """Return ``values`` as the model; every fault at once, with the nearest name for an unknown one.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown or a value is out of range.
+    Raises ``UsageError`` where a name is unknown or a value is out of range.
     """
     try:
         return model.model_validate(dict(values))
@@ -45,13 +42,7 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
 
 
 def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
-    """Refuse parameters of a sample where no sample is built: they would name a build and change nothing.
-
-    Raises
-    ------
-    UsageError
-        Such a parameter was given.
-    """
+    """Refuse parameters of a sample where no sample is built: they would name a build and change nothing."""
     given = [name for name in params.of_samples if getattr(params, name) is not None]
     if given and not sample:
         raise UsageError(

@@ -24,9 +24,7 @@ from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.formats.torch_files import read_torch_file
 from kmip_data.pipelines.molecules.features import RefusedSmilesError, featurise
-from kmip_data.pipelines.molecules.graphs import MoleculeParams, as_record
-from kmip_data.pipelines.molecules.pipeline import MoleculePipeline
-from kmip_data.pipelines.shared.published import advised
+from kmip_data.pipelines.molecules.pipeline import MoleculeParams, MoleculePipeline, as_record
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}
@@ -48,7 +46,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     """The pipeline of ``manifests/datasets/pcqm-contact.toml``."""
 
     SplitParams: ClassVar[type[PCQMContactSplitParams]] = PCQMContactSplitParams
-    records_per_unit = 8_192  #: about 14 MB a shard
+    records_per_unit = 8_192  #: about 14 MB per shard
     lists = LISTS
 
     def target(self) -> Column:
@@ -64,10 +62,9 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Take the rows used out of the table; check the split lists."""
-        with advised(self.manifest.name):
-            rows = write_rows(workdir, used_rows(raw.path / TABLE))
-            for rule in LISTS:
-                self.read_lists(raw.path, rule, rows)
+        rows = write_rows(workdir, used_rows(raw.path / TABLE))
+        for rule in LISTS:
+            self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
 
     def load_lists(self, path: Path) -> Any:
@@ -101,13 +98,9 @@ def used_rows(path: Path) -> Iterator[str]:
 def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     """Return the record of an extended SMILES.
 
-    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream reads
-    them, without sanitising.
-
-    Raises
-    ------
-    RefusedSmilesError
-        RDKit refuses it, it has more than ``max_nodes`` atoms, or a contact is not between two atoms.
+    Atoms are those of the text, hydrogens among them, and nothing is perceived anew: as upstream reads them,
+    without sanitising. Raises :class:`RefusedSmilesError` where RDKit refuses it, it has more than
+    ``max_nodes`` atoms, or a contact is not between two atoms.
     """
     from rdkit import Chem, rdBase
 

@@ -1,6 +1,6 @@
 """Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
 
-Raw layout: a gzip-compressed CSV with a SMILES a row and ten labels, or eleven properties, beside it;
+Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, beside it;
 and a pickle with the row numbers of train, val and test. Facts and deviations:
 ``docs/datasets/peptides.md``, ``docs/fidelity.md``.
 """
@@ -27,9 +27,7 @@ from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.restricted_pickle import read_pickle
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules.features import read_smiles
-from kmip_data.pipelines.molecules.graphs import MoleculeParams, as_record
-from kmip_data.pipelines.molecules.pipeline import MoleculePipeline
-from kmip_data.pipelines.shared.published import advised
+from kmip_data.pipelines.molecules.pipeline import MoleculeParams, MoleculePipeline, as_record
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
@@ -48,7 +46,7 @@ P = TypeVar("P", bound=MoleculeParams)
 class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     """What both sets share; they differ in the columns of the CSV and in ``y``."""
 
-    records_per_unit = 1024  #: about 3.5 MB a shard, so that several workers have work
+    records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
     table: ClassVar[str]  #: name of the CSV
     columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
 
@@ -69,21 +67,20 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
-        with advised(self.manifest.name):
-            smiles, targets = [], []
-            path = raw.path / self.table
-            for row, (text, *fields) in enumerate(
-                read_columns(path, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES)
-            ):
-                where = f"{self.table}, row {row}"
-                if not text.isascii() or not text.isprintable():
-                    raise DamagedInput(f"{where}: not a SMILES.", expected="ASCII", found=ascii(text)[:200])
-                smiles.append(text)
-                targets.append(self.parse(fields, where))
-            lists = self.read_lists(raw.path, "upstream", len(smiles))
-            y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
-            write_rows(workdir, smiles)
-            np.save(workdir / "y.npy", y)
+        smiles, targets = [], []
+        path = raw.path / self.table
+        for row, (text, *fields) in enumerate(
+            read_columns(path, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES)
+        ):
+            where = f"{self.table}, row {row}"
+            if not text.isascii() or not text.isprintable():
+                raise DamagedInput(f"{where}: not a SMILES.", expected="ASCII", found=ascii(text)[:200])
+            smiles.append(text)
+            targets.append(self.parse(fields, where))
+        lists = self.read_lists(raw.path, "upstream", len(smiles))
+        y, facts = self.finish_targets(np.array(targets, np.float64), lists, params)
+        write_rows(workdir, smiles)
+        np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
 
     def load_lists(self, path: Path) -> Any:

@@ -16,15 +16,15 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.splits import grouped_split
-from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
-from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
+from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
 KEY_LENGTH: Final = 160
@@ -32,7 +32,7 @@ MOST_CLASSES: Final = 65_536
 _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
-class PointSource(Options):
+class PointSource(Strict):
     """What graphs of points are built from."""
 
     path: Path | None = Field(
@@ -147,7 +147,6 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
                 f"--k {params.k} is too large for blocks of {params.block_points} points.",
                 expected=f"at most {params.block_points - 1}",
                 found=str(params.k),
-                left="nothing was built",
             )
         return Prepared(raw.path, {"clouds": sorted(raw.members)})
 
@@ -209,7 +208,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
-        split = random_split(records, params)
+        split = super().split(records, params, raw)
         clouds = {row: _BLOCK.sub("", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
@@ -221,23 +220,16 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def name_parts(self, params: OwnPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
         parts = [*params.edge_name_parts, *([f"block{params.block:g}"] if params.block is not None else [])]
-        return [*parts, *(["skip"] if params.on_error == "skip" else [])]
+        return [*parts, *super().name_parts(params)]
 
 
 PIPELINE = OwnPointPipeline
 
 
 class Cloud:
-    """The columns of a cloud that are used.
+    """The columns of a cloud that are used: ``features`` float64 (N, F), ``y`` int64 (N,), or (0,) without.
 
-    Attributes
-    ----------
-    xyz
-        float64 (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32.
-    features
-        float64 (N, F).
-    y
-        int64 (N,); (0,) without a label column.
+    ``xyz`` is float64 (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32.
     """
 
     def __init__(self, columns: Columns, name: str, params: OwnPointParams) -> None:

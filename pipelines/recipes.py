@@ -15,12 +15,14 @@ from kmip_data.files.changes import remove_empty
 from kmip_data.files.disk import left_in
 from kmip_data.files.locking import build_lock
 from kmip_data.manifest import dataset_names, load_manifest, named
-from kmip_data.pipelines.base import Params, Pipeline, RawFolder, load_pipeline
-from kmip_data.pipelines.build import build_raw, check_options, ensure_split, place_of
+from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.build import build_raw, ensure_split
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.run import remove_unfinished
+from kmip_data.pipelines.engine.folders import remove_unfinished
+from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.finishing.identity import BuildPlan
 from kmip_data.pipelines.parameters import check_params, check_sample
-from kmip_data.pipelines.raw.copies import discard, remove_copy
+from kmip_data.pipelines.raw.copies import remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -76,30 +78,27 @@ def build_own(
         raw = copy.raw_folder()
         try:
             params = pipeline.resolve(params, raw)
-            build = build_raw(pipeline, params, split_params, raw, home, chosen)
+            build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
         except (DamagedInput, UsageError) as error:
             if new:
                 # What cannot be built from must not stay as if it could.
                 remove_copy(raw)
-                discard(home.raw / name)
-                error.parts["on disk"] = _discard_build(pipeline, params, raw, home, chosen)
+                remove_empty(home.raw / name)
+                error.parts["on disk"] = _discard_build(BuildPlan.of(pipeline, params, raw, home, chosen))
             raise
         ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
     return build
 
 
-def _discard_build(
-    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
-) -> str:
+def _discard_build(plan: BuildPlan) -> str:
     """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
-    key, folder = place_of(pipeline, params, raw, home, options)
-    left = [left_in(raw.path)]
-    if folder.exists() and pipeline.one_unit:  # all work is done: a build with another split goes on from it
+    folder, left = plan.folder, [left_in(plan.raw.path)]
+    if folder.exists() and plan.pipeline.one_unit:  # all work is done: another split goes on from it
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):
-            left += [left_in(folder)] if remove_unfinished(folder, key) else []
-            if options.output is None:
+            left += [left_in(folder)] if remove_unfinished(folder, plan.key) else []
+            if plan.options.output is None:
                 remove_empty(folder)
     said = "; ".join(text for text in left if text != "nothing") or "nothing of it"
     return f"{said}; your files are as they were"
@@ -113,13 +112,7 @@ def source_model(recipe: str) -> type[BaseModel]:
 
 
 def check_name(name: str, recipe: str) -> None:
-    """Refuse a name that another dataset has, or that could not be typed or be a folder.
-
-    Raises
-    ------
-    UsageError
-        With what is wrong.
-    """
+    """Refuse a name that another dataset has, or that could not be typed or be a folder."""
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",

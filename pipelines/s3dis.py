@@ -2,7 +2,7 @@
 
 Raw layout (pointnet ``sem_seg/gen_indoor3d_h5.py``): ``all_files.txt`` names the HDF5 files in order,
 each with ``data`` float32 [B, 4096, 9] and ``label`` uint8 [B, 4096]; ``room_filelist.txt`` has the
-room of every block, one a line. Facts and deviations: ``docs/datasets/s3dis.md``, ``docs/fidelity.md``.
+room of every block, one per line. Facts and deviations: ``docs/datasets/s3dis.md``, ``docs/fidelity.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS
 from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import advised
 from kmip_data.pipelines.shared.units import rows_inside
 
 if TYPE_CHECKING:
@@ -88,36 +87,29 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each. Raw scans are cut in blocks."""
-        with advised(self.manifest.name):
-            if s3dis_raw.is_raw(raw.members):
-                rooms = s3dis_raw.cut_rooms(
-                    raw.path,
-                    list(raw.members),
-                    workdir,
-                    class_names=self.manifest.class_names,
-                    patches=self.manifest.patches,
-                )
-                return Prepared(workdir, {"rooms": rooms})
-            names = read_file_list(raw.path / "all_files.txt")
-            room_of_block = read_room_list(raw.path / "room_filelist.txt")
-            files: list[tuple[str, int, int, int]] = []
-            for name in names:
-                with _open(raw.path / name) as (data, _):
-                    blocks, points, _ = map(int, data.shape)
-                    files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
-                if not 1 <= points <= self.manifest.max_nodes:
-                    raise DamagedInput(
-                        f"{name}: wrong number of points per block.",
-                        expected=f"1 to {self.manifest.max_nodes}",
-                        found=f"{points}",
-                    )
-            total = sum(entry[1] for entry in files)
-            if total != len(room_of_block):
+        if s3dis_raw.is_raw(raw.members):
+            rooms = s3dis_raw.cut_rooms(raw, workdir, self.manifest)
+            return Prepared(workdir, {"rooms": rooms})
+        names = read_file_list(raw.path / "all_files.txt")
+        room_of_block = read_room_list(raw.path / "room_filelist.txt")
+        files: list[tuple[str, int, int, int]] = []
+        for name in names:
+            with _open(raw.path / name) as (data, _):
+                blocks, points, _ = map(int, data.shape)
+                files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
+            if not 1 <= points <= self.manifest.max_nodes:
                 raise DamagedInput(
-                    "room_filelist.txt does not have one line per block.",
-                    expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
-                    found=f"{len(room_of_block)} lines",
+                    f"{name}: wrong number of points per block.",
+                    expected=f"1 to {self.manifest.max_nodes}",
+                    found=f"{points}",
                 )
+        total = sum(entry[1] for entry in files)
+        if total != len(room_of_block):
+            raise DamagedInput(
+                "room_filelist.txt does not have one line per block.",
+                expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
+                found=f"{len(room_of_block)} lines",
+            )
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
@@ -142,24 +134,23 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
-        with advised(self.manifest.name):
-            name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
-            index_dtype = self.schema(params).index_dtype
-            if "rooms" in prepared.plan:
-                number = [room for room, _ in prepared.plan["rooms"]].index(name)
-                features, labels = s3dis_raw.read_blocks(prepared.path, number, rows)
-                rooms = dict.fromkeys((first + row for row in rows), name)
-            else:
-                rooms = dict(enumerate(read_room_list(prepared.path / "room_filelist.txt")))
-                with _open(prepared.path / name) as (data, label):
-                    features = read_chosen_rows(data, rows, name=f"{name}, data")
-                    labels = read_chosen_rows(label, rows, name=f"{name}, label")
-            for row, x, y in zip(rows, features, labels, strict=True):
-                key = f"{rooms[first + row]}/{first + row:06d}"
-                _check_block(x, y, f"{name}, block {row} ({key})")
-                record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
-                if record is not None:
-                    yield record
+        name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
+        index_dtype = self.schema(params).index_dtype
+        if "rooms" in prepared.plan:
+            number = [room for room, _ in prepared.plan["rooms"]].index(name)
+            features, labels = s3dis_raw.read_blocks(prepared.path, number, rows)
+            rooms = dict.fromkeys((first + row for row in rows), name)
+        else:
+            rooms = dict(enumerate(read_room_list(prepared.path / "room_filelist.txt")))
+            with _open(prepared.path / name) as (data, label):
+                features = read_chosen_rows(data, rows, name=f"{name}, data")
+                labels = read_chosen_rows(label, rows, name=f"{name}, label")
+        for row, x, y in zip(rows, features, labels, strict=True):
+            key = f"{rooms[first + row]}/{first + row:06d}"
+            _check_block(x, y, f"{name}, block {row} ({key})")
+            record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
+            if record is not None:
+                yield record
 
     def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area; validate on blocks (or rooms) drawn from the others."""
@@ -195,10 +186,8 @@ PIPELINE = S3DISPipeline
 def read_file_list(path: Path) -> list[str]:
     """Return the HDF5 file names of ``all_files.txt`` in order; only the last part of each path counts.
 
-    Raises
-    ------
-    DamagedInput
-        The list is empty, a line is not a file name, a name comes twice, or a file is not there.
+    Raises ``DamagedInput`` where the list is empty, a line is not a file name, a name comes twice, or a file
+    is not there.
     """
     names = []
     for number, line in enumerate(read_lines(path), 1):
@@ -222,10 +211,7 @@ def read_file_list(path: Path) -> list[str]:
 def read_room_list(path: Path) -> list[str]:
     """Return the room of each block from ``room_filelist.txt``.
 
-    Raises
-    ------
-    DamagedInput
-        A line is not ``Area_<1-6>_<room>``.
+    Raises ``DamagedInput`` where a line is not ``Area_<1-6>_<room>``.
     """
     rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):

@@ -1,6 +1,6 @@
 """ShapeNet-Part: shapes with normals and part labels from the ``v0_normal`` release, as k-NN graphs.
 
-Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point a line (``x y z nx
+Raw layout: ``synsetoffset2category.txt``, ``<synset>/<shape>.txt`` with one point per line (``x y z nx
 ny nz label``) and ``train_test_split/shuffled_{train,val,test}_file_list.json``. Facts and
 deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
 """
@@ -36,7 +36,7 @@ from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, 
 from kmip_data.pipelines.formats.point_text import parse_points
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import advised, check_digests, split_by_lists
+from kmip_data.pipelines.shared.published import check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
@@ -127,18 +127,17 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
-        with advised(self.manifest.name):
-            _check_categories(raw.path / "synsetoffset2category.txt")
-            lists = read_split_lists(raw.path)
-            _check_lists(raw, lists, self.manifest)
-            for part, keys in lists.items():
-                for key in keys:
-                    if not (raw.path / _file_name(key)).is_file():
-                        raise DamagedInput(
-                            f"A shape of the {part} list is not there.",
-                            expected=_file_name(key),
-                            found="no such file",
-                        )
+        _check_categories(raw.path / "synsetoffset2category.txt")
+        lists = read_split_lists(raw.path)
+        _check_lists(raw, lists, self.manifest)
+        for part, keys in lists.items():
+            for key in keys:
+                if not (raw.path / _file_name(key)).is_file():
+                    raise DamagedInput(
+                        f"A shape of the {part} list is not there.",
+                        expected=_file_name(key),
+                        found="no such file",
+                    )
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
@@ -158,19 +157,18 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         """Yield the shapes of one unit in the order of the lists."""
         index_dtype = self.schema(params).index_dtype
         position = {category.synset: i for i, category in enumerate(params.categories)}
-        with advised(self.manifest.name):
-            for key in unit.items["shapes"]:
-                name = _file_name(key)
-                category = BY_SYNSET[key[:8]]
-                points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
-                columns = {
-                    "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
-                    "node/y": points[:, 6].astype(np.uint8),
-                    "graph/category": np.array(position[category.synset], np.uint8),
-                }
-                record = connect(key, points[:, :3], columns, params, index_dtype)
-                if record is not None:
-                    yield record
+        for key in unit.items["shapes"]:
+            name = _file_name(key)
+            category = BY_SYNSET[key[:8]]
+            points = read_shape(prepared.path / name, category, name, self.manifest.max_nodes)
+            columns = {
+                "node/x": np.concatenate([points[:, 3:6], points[:, :3]], axis=1),
+                "node/y": points[:, 6].astype(np.uint8),
+                "graph/category": np.array(position[category.synset], np.uint8),
+            }
+            record = connect(key, points[:, :3], columns, params, index_dtype)
+            if record is not None:
+                yield record
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Apply the published lists, in their (shuffled) order."""
@@ -190,13 +188,10 @@ PIPELINE = ShapeNetPartPipeline
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
     """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
 
-    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their
-    second listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``.
-
-    Raises
-    ------
-    DamagedInput
-        A list is missing or is not a list of paths, a category is unknown, or a list has a shape twice.
+    A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their second
+    listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``. Raises
+    ``DamagedInput`` where a list is missing or is not a list of paths, a category is unknown, or a list has a
+    shape twice.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -255,7 +250,7 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
                     found=f"{len(again)} of them, such as {again[0].partition('@')[0]}",
                 )
         return
-    check_digests(raw, manifest.content.known_sha256, total)
+    check_digests(raw, manifest)
 
 
 def _check_categories(path: Path) -> None:
@@ -273,11 +268,8 @@ def _check_categories(path: Path) -> None:
 def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:
     """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label.
 
-    Raises
-    ------
-    DamagedInput
-        The text is damaged (:func:`parse_points`), a label is not a part of the category, or the
-        shape has more points than the manifest allows.
+    Raises ``DamagedInput`` where the text is damaged (:func:`parse_points`), a label is not a part of the
+    category, or the shape has more points than the manifest allows.
     """
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:

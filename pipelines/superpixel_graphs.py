@@ -34,10 +34,10 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
 from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import advised, split_by_keys
+from kmip_data.pipelines.shared.published import split_by_keys
 from kmip_data.pipelines.shared.units import units_of_parts
 
-RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB a shard
+RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
 KEY_LENGTH: Final = 16
 _COLOURS: Final = ("red", "green", "blue")
 FIELDS: Final = (
@@ -98,12 +98,11 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
-        with advised(self.manifest.name):
-            ending = _ending(raw.path)
-            index = index_pickle if ending == ".pickle" else index_torch_file
-            sizes = {
-                part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
-            }
+        ending = _ending(raw.path)
+        index = index_pickle if ending == ".pickle" else index_torch_file
+        sizes = {
+            part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
+        }
         # Relative, so that an unfinished build goes on where its home was moved to.
         return Prepared(
             workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
@@ -118,9 +117,8 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         part, rows, ending = unit.items["part"], unit.items["rows"], prepared.plan["ending"]
         path = prepared.path / prepared.plan["raw"] / f"{part}{ending}"
         table = label_table(len(self.manifest.class_names), coco_ids=self.is_coco and ending == ".pickle")
-        with advised(self.manifest.name):
-            for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
-                yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
+        for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
+            yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
 
     def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
         """Each record's key begins with its part."""
@@ -197,10 +195,8 @@ def _ending(folder: Path) -> str:
 def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) -> GraphRecord:
     """Check the values of one graph and give them their stored types.
 
-    Raises
-    ------
-    DamagedInput
-        A value is not finite or not one of float16, an edge leads out of the graph or a label is not a class.
+    Raises ``DamagedInput`` where a value is not finite or not one of float16, an edge leads out of the graph
+    or a label is not a class.
     """
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)

@@ -17,14 +17,13 @@ from pydantic import Field
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema, View
-from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
-from kmip_data.pipelines.images.segments import superpixels
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below
+from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
 from kmip_data.pipelines.shared.units import units_of_rows
-from kmip_data.pipelines.splits.own import OwnSplitParams, random_split
+from kmip_data.strict import Strict
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
@@ -33,38 +32,27 @@ LARGEST_UNIT: Final = 256  #: pictures in a shard
 UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
 
-class SuperpixelSource(Options):
+class SuperpixelSource(Strict):
     """What superpixels are built from."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
     palette: Path | None = Field(
         default=None,
-        description="text file with the colours of the classes, R G B a line (default: Pascal VOC's)",
+        description="text file with the colours of the classes, one R G B per line (default: Pascal VOC's)",
     )
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy.
 
-        Raises
-        ------
-        UsageError
-            A folder or file is not given or not there, or there is no picture.
+        Raises ``UsageError`` where a folder or file is not given or not there, or there is no picture.
         """
         found: dict[str, Path] = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
             for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
                 found[f"{option}/{name}"] = path
         if self.palette is not None:
-            path = self.palette.expanduser().absolute()
-            if not path.is_file():
-                raise UsageError(
-                    f"There is no file {path}.",
-                    expected="a text file, as --palette names it",
-                    found="nothing at that place",
-                    left="nothing was changed",
-                    next="kmip-data build superpixels --help",
-                )
+            path = given_file(self.palette, "--palette")
             reading.read_palette(path)
             found[PALETTE] = path
         return found
@@ -79,7 +67,7 @@ def _name(path: Path | None) -> str:
     return "" if path is None else path.resolve().name
 
 
-class SuperpixelParams(OwnParams):
+class OwnSuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
     superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels per picture")
@@ -107,16 +95,16 @@ class SuperpixelParams(OwnParams):
     )
 
 
-class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
+class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
     version = 2
     extra = "images"
     background: ClassVar[int | None] = 0
-    Params: ClassVar[type[SuperpixelParams]] = SuperpixelParams
+    Params: ClassVar[type[OwnSuperpixelParams]] = OwnSuperpixelParams
     Source: ClassVar[type[SuperpixelSource]] = SuperpixelSource
 
-    def schema(self, params: SuperpixelParams) -> Schema:
+    def schema(self, params: OwnSuperpixelParams) -> Schema:
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
         fields = {
             "rag-boundary": ("mean edge strength", "boundary [pixels]"),
@@ -142,7 +130,7 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
             key_length=160,
         )
 
-    def prepare(self, raw: RawFolder, params: SuperpixelParams, workdir: Path) -> Prepared:
+    def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
         _check_names(params)
         pairs = pair(raw.members)
@@ -151,14 +139,14 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
                 self.stop_or_skip(key_of(picture), _no_mask(picture), params)
         return Prepared(raw.path, {"pairs": pairs})
 
-    def units(self, prepared: Prepared, params: SuperpixelParams) -> list[Unit]:
+    def units(self, prepared: Prepared, params: OwnSuperpixelParams) -> list[Unit]:
         """Deal pictures in the order of their names."""
         chosen = params.choose(len(prepared.plan["pairs"]))
         size = min(max(-(-len(chosen) // UNITS), 1), LARGEST_UNIT)
         return units_of_rows(chosen, size, "pictures")
 
     def records(
-        self, prepared: Prepared, unit: Unit, params: SuperpixelParams
+        self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the pictures of one unit."""
         palette = palette_of(prepared.path)
@@ -172,7 +160,7 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
                 yield self.stop_or_skip(key_of(picture), error, params)
 
     def picture_record(
-        self, folder: Path, picture: str, mask: str, params: SuperpixelParams, palette: NDArray[np.uint8]
+        self, folder: Path, picture: str, mask: str, params: OwnSuperpixelParams, palette: NDArray[np.uint8]
     ) -> GraphRecord:
         """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
         pixels = reading.read_picture(folder / picture, picture)
@@ -185,7 +173,7 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
                 expected="{1} × {0} pixels".format(*pixels.shape[:2]),
                 found="{1} × {0} pixels".format(*classes.shape),
             )
-        segments = superpixels(pixels, params.superpixels, params.compactness)
+        segments = graph.superpixels(pixels, params.superpixels, params.compactness)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         y, _ = graph.labels(classes, segments, params.label)
         x = graph.features(pixels, segments)
@@ -205,29 +193,22 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 
-    def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
-        """Deal pictures at random."""
-        return random_split(records, params)
-
-    def name_parts(self, params: SuperpixelParams) -> list[str]:
+    def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
         """What deviates from the defaults."""
-        default = SuperpixelParams()
+        default = OwnSuperpixelParams()
         parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
         parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []
         parts += ["majority"] if params.label == "majority" else []
-        return [*parts, *(["skip"] if params.on_error == "skip" else [])]
+        return [*parts, *super().name_parts(params)]
 
 
-PIPELINE = SuperpixelPipeline
+PIPELINE = OwnSuperpixelPipeline
 
 
 def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     """Return each picture with its mask, by the name without suffix, in the order of the names.
 
-    Raises
-    ------
-    DamagedInput
-        Two pictures, or two masks, have one name.
+    Raises ``DamagedInput`` where two pictures, or two masks, have one name.
     """
     sides: dict[str, dict[str, str]] = {IMAGES: {}, MASKS: {}}
     for name in sorted(members):
@@ -240,7 +221,6 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
                 f"Two of the {side} have one name.",
                 expected="another name for each, whatever the suffix",
                 found=f"{other} and {name}",
-                left="nothing was built",
                 next="take one of them away",
             )
     return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
@@ -257,13 +237,12 @@ def palette_of(folder: Path) -> NDArray[np.uint8]:
     return reading.read_palette(path) if path.is_file() else reading.voc_palette()
 
 
-def _check_names(params: SuperpixelParams) -> None:
+def _check_names(params: OwnSuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         raise UsageError(
             "There is not one name per class.",
             expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
             found=f"{len(params.class_name)} names",
-            left="nothing was built",
         )
 
 

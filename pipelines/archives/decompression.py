@@ -29,10 +29,7 @@ class Decompressor(Protocol):
 class Inflater:
     """Bounded zlib decompression with the interface of :class:`bz2.BZ2Decompressor`.
 
-    Parameters
-    ----------
-    window
-        zlib's ``wbits``: −15 for raw deflate, 31 for gzip.
+    ``window`` is zlib's ``wbits``: −15 for raw deflate, 31 for gzip.
     """
 
     def __init__(self, window: int) -> None:
@@ -68,7 +65,7 @@ class DecompressedFile(io.RawIOBase):
     """The decompressed bytes of a file, forward only; several members in a row are joined.
 
     Reading raises ``EOFError`` when the file ends inside a member, and the errors of
-    the decompressor (:data:`ERRORS`) when a check sum is wrong.
+    the decompressor (:data:`ERRORS`) when a checksum is wrong.
     """
 
     def __init__(self, file: BinaryIO, form: str) -> None:
@@ -78,7 +75,7 @@ class DecompressedFile(io.RawIOBase):
         self._ended = False
 
     def readable(self) -> bool:
-        """Return that this can be read."""
+        """True: it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -21,18 +21,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much an archive may hold before it is refused.
+    """How much an archive may hold before it is refused."""
 
-    Attributes
-    ----------
-    entries
-        Files and folders of any name.
-    unpacked
-        Declared sizes of all files of a compressed tar, which is unpacked as a whole to be searched.
-    """
-
-    entries: int
-    unpacked: int
+    entries: int  #: files and folders of any name
+    unpacked: (
+        int  #: declared sizes of all files of a compressed tar: it is unpacked as a whole to be searched
+    )
 
 
 class Archive(ABC):
@@ -57,10 +51,8 @@ class Archive(ABC):
     def files(self, limits: Limits) -> list[Entry]:
         """List the plain files; nothing is written.
 
-        Raises
-        ------
-        DamagedInput
-            The archive is damaged, or a member is hostile (see ``docs/sources.md``).
+        Raises ``DamagedInput`` where the archive is damaged, or a member is hostile (see
+        ``docs/sources.md``).
         """
 
     @abstractmethod
@@ -74,19 +66,11 @@ class Archive(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """What an archive is asked for.
-
-    Attributes
-    ----------
-    root
-        Path inside the archive below which the data lie (``""`` or ending in ``/``).
-    members
-        Path below ``root``, sorted, to the entry of the archive.
-    """
+    """What an archive is asked for."""
 
     archive: Archive
-    root: str
-    members: Mapping[str, Entry]
+    root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
+    members: Mapping[str, Entry]  #: by path below ``root``, sorted
 
     @property
     def bytes(self) -> int:

@@ -28,12 +28,12 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 
 
 def compression_of(first: bytes) -> str | None:
-    """Return the compression that the first bytes of a file name, if any."""
+    """Return the compression that the first bytes of a file indicate, if any."""
     return next((form for magic, form in _COMPRESSED.items() if first.startswith(magic)), None)
 
 
 def is_tar(first: bytes) -> bool:
-    """Whether the first 512 bytes of a file are a tar header with a right check sum."""
+    """Whether the first 512 bytes of a file are a tar header with a correct checksum."""
     if len(first) < HEAD or not first.strip(b"\0"):
         return False
     try:
@@ -46,12 +46,7 @@ def is_tar(first: bytes) -> bool:
 def open_archive(path: Path) -> Archive:
     """Open a zip, a tar (plain, gzip, bzip2, xz), a folder or a bare file, told by content, not by name.
 
-    Raises
-    ------
-    UsageError
-        There is no such file.
-    DamagedInput
-        It cannot be read, or is neither file nor folder.
+    Raises ``UsageError`` where there is no such file, ``DamagedInput`` where it cannot be read.
     """
     if not path.exists():
         raise UsageError(
@@ -98,17 +93,9 @@ def _decompressed_head(file: BinaryIO, form: str) -> bytes:
 def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, str]:
     """Write the members of ``plan`` below the new folder ``target``; all of them or nothing.
 
-    Returns
-    -------
-    dict
-        Member path to SHA-256, sorted.
-
-    Raises
-    ------
-    DamagedInput
-        The archive is hostile or damaged; ``target`` does not exist then.
-    OutOfResources, UsageError
-        The disk is full, or ``target`` is there or cannot be written.
+    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is hostile or damaged:
+    ``target`` does not exist then; ``OutOfResources`` or ``UsageError`` where the disk is full, or ``target``
+    exists or cannot be written.
     """
     with writing(target):
         require_room(target.parent, plan.bytes, f"Unpacking {plan.archive.path.name}")
@@ -154,10 +141,7 @@ def _write_member(
 def fingerprint(plan: Plan) -> tuple[str, int]:
     """Digest and size by which the same input is known again.
 
-    Returns
-    -------
-    (sha256, bytes)
-        Of the file; of a folder, the content digest and total size of its members.
+    SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
     """
     if not isinstance(plan.archive, FolderArchive):
         return sha256_file(plan.archive.path)

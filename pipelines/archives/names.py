@@ -29,12 +29,8 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
 def check_name(archive: Path, name: str) -> str:
     """Return ``name`` as a clean relative path with ``/``; leading ``./`` and a trailing ``/`` are dropped.
 
-    Returns ``""`` for the root folder itself (``./``).
-
-    Raises
-    ------
-    DamagedInput
-        The name is empty, absolute, climbs out, or no file system could hold it safely.
+    Returns ``""`` for the root folder itself (``./``). Raises ``DamagedInput`` where the name is empty,
+    absolute, climbs out, or no file system could hold it safely.
     """
     if not name:
         raise refusal(archive, name, "has an empty name")
@@ -77,11 +73,8 @@ class NameLedger:
     def add(self, name: str, *, folder: bool) -> None:
         """Take in a checked name.
 
-        Raises
-        ------
-        DamagedInput
-            It is there already, differs from another only by case or Unicode form, is at once a
-            file and a folder, or is one too many.
+        Raises ``DamagedInput`` where it is there already, differs from another only by case or Unicode form,
+        is at once a file and a folder, or is one too many.
         """
         if not folder:
             self._enter(name, folder=False)

@@ -65,7 +65,7 @@ class TarArchive(Archive):
                     )
                 if not folder:
                     found.append(entry)
-            # Compressed formats keep their check sum at the very end.
+            # Compressed formats keep their checksum at the very end.
             if stream.skip_rest(_MAX_TRAILER) > _MAX_TRAILER:
                 self.damaged("it goes on after its end mark")
         return found

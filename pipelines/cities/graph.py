@@ -91,37 +91,19 @@ class CityParams(Params):
 class CityTensors:
     """A city as a reader hands it over.
 
-    Attributes
-    ----------
-    features
-        (N, 37) float32, the columns :data:`FEATURES`; neither scaled nor standardised.
-    edge_index
-        (2, E) int64, every street in both directions, sorted by (source, target), no self loops and
-        no pair twice: what :func:`symmetrise` gives.
-    edge_length
-        (E,) float32, metres; the same in both directions.
-    edge_speed
-        (E,) float32, km/h; needed for ``weight="travel_time"`` only.
-    node_ids
-        (N,) int64, OpenStreetMap's numbers of the intersections; published cities have none.
-    eccentricity, labels
-        Published values, (N,) float32 and (N,) integers: taken instead of own ones where the
-        parameters are those they were made with.
-    facts
-        JSON-serialisable, for ``statistics.city`` of the card: counts, vocabularies.
-    warnings
-        Sentences for the notes of the card, shown when the city is built.
+    Published eccentricities and labels are taken instead of own ones where the parameters are those that
+    they were made with.
     """
 
-    features: NDArray[np.float32]
-    edge_index: NDArray[np.int64]
-    edge_length: NDArray[np.float32]
-    edge_speed: NDArray[np.float32] | None = None
-    node_ids: NDArray[np.int64] | None = None
-    eccentricity: NDArray[np.float32] | None = None
-    labels: NDArray[Any] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    features: NDArray[np.float32]  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
+    edge_index: NDArray[np.int64]  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
+    edge_length: NDArray[np.float32]  #: (E,) metres; the same in both directions
+    edge_speed: NDArray[np.float32] | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
+    node_ids: NDArray[np.int64] | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
+    eccentricity: NDArray[np.float32] | None = None  #: (N,) as published
+    labels: NDArray[Any] | None = None  #: (N,) integers, as published
+    facts: Mapping[str, Any] = field(default_factory=dict)  #: JSON, for ``statistics.city`` of the card
+    warnings: tuple[str, ...] = ()  #: sentences for the notes of the card, shown when the city is built
 
     @property
     def num_nodes(self) -> int:
@@ -183,12 +165,8 @@ def mean_over_streets(
 def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.uint8]:
     """Return the quantile chunk of every node: 0 for the smallest eccentricities.
 
-    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``.
-
-    Raises
-    ------
-    DamagedInput
-        There are too few nodes: a class would be empty.
+    Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``. Raises
+    ``DamagedInput`` where there are too few nodes: a class would be empty.
     """
     n = len(eccentricity)
     size = n // classes + 1
@@ -197,7 +175,6 @@ def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.
             f"The graph is too small for {classes} classes.",
             expected=f"enough intersections that none of the {classes} chunks is empty",
             found=f"{n} intersections, chunks of {size}",
-            left="nothing was built",
             next="give a larger area, or fewer --classes",
         )
     labels = np.empty(n, np.uint8)
@@ -206,13 +183,7 @@ def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.
 
 
 def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -> Schema:
-    """Return the columns of a city.
-
-    Parameters
-    ----------
-    node_ids
-        Whether OpenStreetMap's numbers are stored, too.
-    """
+    """Return the columns of a city; ``node_ids``: with OpenStreetMap's numbers of the intersections."""
     unit = "m" if params.weight == "length" else "s"
     columns = [
         feature_column(
@@ -249,17 +220,11 @@ def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -
 
 
 def check_tensors(tensors: CityTensors, where: str) -> None:
-    """Refuse a city whose arrays do not fit together or hold impossible values.
-
-    Raises
-    ------
-    DamagedInput
-        With what is wrong; ``where`` begins the sentence.
-    """
+    """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
     n, e = tensors.num_nodes, tensors.edge_index.shape[1]
 
     def refuse(what: str, expected: str, found: str) -> DamagedInput:
-        return DamagedInput(f"{where}: {what}", expected=expected, found=found, left="nothing was built")
+        return DamagedInput(f"{where}: {what}", expected=expected, found=found)
 
     if tensors.features.shape != (n, len(FEATURES)) or tensors.edge_length.shape != (e,):
         found = f"features {tensors.features.shape}, lengths {tensors.edge_length.shape} of {e} edges"
@@ -292,10 +257,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
 def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
     """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
 
-    Raises
-    ------
-    DamagedInput
-        The travel time is asked for, and a speed is missing or not positive.
+    Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.
     """
     if weight == "length":
         return tensors.edge_length
@@ -305,7 +267,6 @@ def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
             "Travel times need the speed of every street.",
             expected="speeds above 0 km/h",
             found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
-            left="nothing was built",
             next="--weight length",
         )
     seconds: NDArray[np.float32] = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
@@ -326,15 +287,7 @@ def label_city(tensors: CityTensors, params: CityParams) -> tuple[NDArray[np.flo
 def city_record(
     tensors: CityTensors, params: CityParams, *, key: str = "city", index_dtype: str = "uint32"
 ) -> GraphRecord:
-    """Return the record of a city.
-
-    Parameters
-    ----------
-    key
-        Name of the city.
-    index_dtype
-        The schema's.
-    """
+    """Return the record of a city, called ``key``."""
     n = tensors.num_nodes
     eccentricity, labels = label_city(tensors, params)
     lon_lat = tensors.features[:, :2]

@@ -1,26 +1,34 @@
-"""What the pipelines of cities do alike: one unit, one record, splits of its intersections."""
+"""What the pipelines of cities share: tensors kept by ``prepare``, one unit, one record, its splits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.pipelines.base import About, Pipeline, Prepared, Records, Split, Unit
-from kmip_data.pipelines.cities.graph import CityParams, city_record, city_schema
+from kmip_data.pipelines.cities.graph import (
+    CityParams,
+    CityTensors,
+    city_record,
+    city_schema,
+    feature_statistics,
+)
 from kmip_data.pipelines.cities.splits import CitySplitParams, city_split
-from kmip_data.pipelines.cities.storage import about_city, load_city
 
 P = TypeVar("P", bound=CityParams)
 
+_ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
+_FILE: Final = "tensors.npz"
+
 
 class CityPipeline(Pipeline[P, CitySplitParams]):
-    """A dataset of one city; ``prepare`` stores its tensors (:func:`~.storage.store_city`)."""
+    """A dataset of one city; ``prepare`` stores its tensors (:func:`store_city`)."""
 
     version = 1
     one_unit = True
@@ -38,7 +46,8 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
         """Yield the city."""
-        tensors = load_city(prepared)
+        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
+            tensors = CityTensors(**{name: stored[name] for name in stored.files})
         if self.node_ids and tensors.node_ids is None:  # published tensors do not have them
             tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
@@ -46,7 +55,9 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
-        return about_city(prepared)
+        plan = prepared.plan
+        facts = {**plan["facts"], "warnings": plan["warnings"], "features": plan["features"]}
+        return About({"city": facts}, plan["warnings"])
 
     def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
         """Intersections at random, as published, or blocks of the map."""
@@ -55,3 +66,15 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
     def name_parts(self, params: P) -> list[str]:
         """What deviates from the defaults."""
         return params.name_parts
+
+
+def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
+    """Write the arrays into ``workdir``; the plan has what the card says about them."""
+    arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
+    np.savez(workdir / _FILE, **arrays)
+    plan = {
+        "facts": dict(tensors.facts),
+        "warnings": list(tensors.warnings),
+        "features": feature_statistics(tensors),
+    }
+    return Prepared(workdir, plan)

@@ -70,17 +70,14 @@ def split_codes(num_nodes: int, seed: int = 0) -> NDArray[np.uint8]:
 def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) -> NDArray[np.uint8]:
     """Deal whole blocks of a square grid: at random to train until it has a tenth of the nodes, then val.
 
+    Raises ``UsageError`` where a block has more than a tenth of the intersections.
+
     Parameters
     ----------
     lon_lat
         (N, 2) degrees.
     block_size
         Side of a block in metres; a degree of longitude is as long as at the mean latitude.
-
-    Raises
-    ------
-    UsageError
-        A block has more than a tenth of the intersections.
     """
     block, sizes = _blocks(lon_lat, block_size)
     share = len(lon_lat) / 10

@@ -26,18 +26,8 @@ def read_points(path: Path, name: str) -> Columns:
     """Return the columns of a cloud, (N,) each, in file order.
 
     Columns without names are called x, y, z, and then by their place from 0: ``3``, ``4``, …
-
-    Parameters
-    ----------
-    name
-        What messages call the file.
-
-    Raises
-    ------
-    DamagedInput
-        The file is damaged or holds no points.
-    UsageError
-        A package that reads this format is not installed.
+    ``DamagedInput`` where the file is damaged or holds no points, ``UsageError`` where a package that reads
+    this format is not installed.
     """
     try:
         columns = READERS[path.suffix.lower()](path, name)

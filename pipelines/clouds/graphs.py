@@ -69,17 +69,8 @@ def connect(
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped.
 
-    Parameters
-    ----------
-    pos
-        (N, 3) finite positions.
-    index_dtype
-        dtype of the stored indices.
-
-    Raises
-    ------
-    DamagedInput
-        The cloud has fewer than k + 1 points and ``short_graphs`` is not set.
+    ``pos`` (N, 3) is finite. Raises ``DamagedInput`` where the cloud has fewer than k + 1 points and
+    ``short_graphs`` is not set.
     """
     n = len(pos)
     if n <= params.k:

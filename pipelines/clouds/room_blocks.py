@@ -56,10 +56,7 @@ def block_rows(
 def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     """Lower corners of the windows over a floor of ``extent``, by x and then by y.
 
-    Raises
-    ------
-    UsageError
-        There would be more than ten million.
+    Raises ``UsageError`` where there would be more than ten million.
     """
     stride = size / 2
     if math.prod(length / stride + 1 for length in extent) > _MOST_WINDOWS:
@@ -87,10 +84,7 @@ def normalised(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return positions of a block, centred on its floor, and in the room from 0 to 1: (points, 3) each.
 
-    Parameters
-    ----------
-    top
-        Largest position of the room, whose smallest is 0.
+    ``top`` is the largest position of the room, whose smallest is 0.
     """
     room = xyz[rows]
     centred = room.copy()

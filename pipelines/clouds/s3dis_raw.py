@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.disk import require_room
-from kmip_data.manifest import LinePatch
+from kmip_data.manifest import LinePatch, Manifest
+from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.formats.point_text import parse_points
 from kmip_data.runtime import threads
@@ -31,9 +32,7 @@ NOTE: Final = (
 )
 _MEMBER: Final = re.compile(r"(Area_[1-6])/([A-Za-z0-9-]+_[0-9]+)/Annotations/([^/]+)\.txt")
 _POINT: Final = np.dtype([("xyz", "<f4", (3,)), ("rgb", "u1", (3,)), ("y", "u1")])
-_DECIMALS: Final = (
-    4  #: the scans are given in millimetres; differences of float32 numbers are rounded to this
-)
+_DECIMALS: Final = 4  #: to which differences of float32 numbers are rounded: the scans are in millimetres
 
 
 def is_raw(members: Mapping[str, Any]) -> bool:
@@ -41,30 +40,18 @@ def is_raw(members: Mapping[str, Any]) -> bool:
     return any("/Annotations/" in name for name in members)
 
 
-def cut_rooms(
-    folder: Path,
-    members: Sequence[str],
-    workdir: Path,
-    *,
-    class_names: Sequence[str],
-    patches: Sequence[LinePatch],
-) -> list[tuple[str, int]]:
+def cut_rooms(raw: RawFolder, workdir: Path, manifest: Manifest) -> list[tuple[str, int]]:
     """Write the points and the rows of the blocks of each room into ``workdir``.
+
+    Raises ``DamagedInput`` where a file is not an annotation, or a line, which is named, is not a point.
 
     Returns
     -------
     rooms
         Name and number of blocks of each, in the order of the areas and then of the names.
-
-    Raises
-    ------
-    DamagedInput
-        A file is not an annotation, or a line is not a point; the line is named.
-    OutOfResources
-        The disk has no room.
     """
     rooms: dict[str, list[str]] = {}
-    for name in sorted(members):
+    for name in sorted(raw.members):
         found = _MEMBER.fullmatch(name)
         if found is None:
             raise DamagedInput(
@@ -73,12 +60,11 @@ def cut_rooms(
                 found=name,
             )
         rooms.setdefault(f"{found[1]}_{found[2]}", []).append(name)
-    require_room(
-        workdir, sum((folder / name).stat().st_size for name in members) // 2, "The points of the rooms"
-    )
+    size = sum((raw.path / name).stat().st_size for name in raw.members)
+    require_room(workdir, size // 2, "The points of the rooms")
 
     def cut(number: int, room: str) -> int:
-        points = _read_room(folder, rooms[room], class_names, patches)
+        points = _read_room(raw.path, rooms[room], manifest)
         xyz = points["xyz"].astype(np.float64)
         rows = block_rows(xyz[:, :2], size=WINDOW, points=BLOCK_POINTS, room=room, seed=SEED)
         np.save(workdir / f"{number}-points.npy", points)
@@ -105,13 +91,12 @@ def read_blocks(
     return data, points["y"][rows]
 
 
-def _read_room(
-    folder: Path, names: Sequence[str], class_names: Sequence[str], patches: Sequence[LinePatch]
-) -> NDArray[Any]:
+def _read_room(folder: Path, names: Sequence[str], manifest: Manifest) -> NDArray[Any]:
     """Return all points of a room, its lowest corner at 0."""
+    class_names = manifest.class_names
     tables, labels = [], []
     for name in names:
-        data = patched((folder / name).read_bytes(), name, patches)
+        data = patched((folder / name).read_bytes(), name, manifest.patches)
         table = parse_points(data, 6, name=name)
         if (bad := (table[:, 3:] < 0) | (table[:, 3:] > 255)).any():
             raise DamagedInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,35 +30,11 @@ if TYPE_CHECKING:
 _MAX_TRIES = 200  #: requests to one mirror, even when each brings something
 
 
-def unavailable(
-    dataset: str, sources: Sequence[Source], *, anchor: str, command: str = "build"
-) -> SourceUnavailable:
-    """Return the error for sources that are not here while ``offline`` forbids to download them."""
-    named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
-    return SourceUnavailable(
-        f"The raw data of {dataset} are not here, and offline nothing is downloaded.",
-        expected="a copy in the home folder, a local archive"
-        + (f", or without --offline one of{named}" if named else ""),
-        found="none",
-        left="nothing was changed",
-        next=archive_hint(dataset, anchor, command),
-    )
-
-
-def archive_hint(dataset: str, anchor: str | None, command: str) -> str:
-    """Return the command that uses a local copy."""
-    holds = f" that holds {anchor}" if anchor else ""
-    return f"kmip-data {command} {dataset} --archive PATH   (PATH: a zip, a tar or a folder{holds})"
-
-
-def fetch_source(  # noqa: PLR0913 -- to become one object
+def fetch_source(
     source: Source,
     target: Path,
     *,
-    dataset: str | None = None,
-    anchor: str | None = None,
-    command: str = "fetch",
-    offline: bool = False,
+    hint: str,
     quiet: bool = False,
     max_bytes: int | None = None,
     check: Callable[[Path], object] | None = None,
@@ -72,10 +48,8 @@ def fetch_source(  # noqa: PLR0913 -- to become one object
 
     Parameters
     ----------
-    dataset, anchor, command
-        For the command that an error shows; ``dataset`` is the name of the folder by default.
-    offline
-        Open no socket.
+    hint
+        The way on, for the error where no mirror gives the file.
     max_bytes
         Largest file accepted from a mirror without a pinned size.
     check
@@ -90,11 +64,8 @@ def fetch_source(  # noqa: PLR0913 -- to become one object
     OutOfResources, UsageError
         The disk is full or the folder cannot be written. The unfinished part stays.
     """
-    dataset = dataset or target.parent.name
     if receipt := verified_receipt(target):
         return receipt
-    if offline:
-        raise unavailable(dataset, [source], anchor=anchor or source.name, command=command)
     with contextlib.ExitStack() as stack:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +77,7 @@ def fetch_source(  # noqa: PLR0913 -- to become one object
         partial = Partial(target)
         stack.callback(partial.close)
         patience = patience or Patience.from_environment()
-        job = Download(source, target, partial, patience, quiet, max_bytes, check)
-        return _ask_mirrors(job, archive_hint(dataset, anchor, command))
+        return _ask_mirrors(Download(source, target, partial, patience, quiet, max_bytes, check), hint)
 
 
 def _ask_mirrors(job: Download, hint: str) -> Receipt:

@@ -25,39 +25,18 @@ ENVIRONMENT = "KMIP_DATA_STALL_TIMEOUT"
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a server.
+    """How long to wait for a server; times are in seconds."""
 
-    Attributes
-    ----------
-    connect
-        Seconds for a connection to one address.
-    stall
-        Seconds in which ``rate`` bytes per second must come (so a trickle is a stall too), and the longest
-        silence while the headers come.
-    attempts
-        Tries at one mirror that bring nothing.
-    pause
-        Seconds before the second try, doubled for each further one.
-    longest_wait
-        Seconds a server may ask to wait.
-    """
-
-    connect: float = 15.0
-    stall: float = 30.0
-    rate: float = 1024.0
-    attempts: int = 3
-    pause: float = 1.0
-    longest_wait: float = 60.0
+    connect: float = 15.0  #: for a connection to one address
+    stall: float = 30.0  #: in which ``rate`` must come, and the longest silence while the headers come
+    rate: float = 1024.0  #: bytes per second below which even a trickle is a stall
+    attempts: int = 3  #: tries at one mirror that bring nothing
+    pause: float = 1.0  #: before the second try, doubled for each further one
+    longest_wait: float = 60.0  #: that a server may ask for
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return the defaults, with the stall time of ``KMIP_DATA_STALL_TIMEOUT``.
-
-        Raises
-        ------
-        UsageError
-            That is not a number above 0.
-        """
+        """Return the defaults, with the stall time of ``KMIP_DATA_STALL_TIMEOUT``, if that is set."""
         text = os.environ.get(ENVIRONMENT)
         if not text:
             return cls()
@@ -83,12 +62,8 @@ class _Session(requests.Session):
 def open_response(url: str, headers: Mapping[str, str], patience: Patience) -> Iterator[requests.Response]:
     """Ask for ``url`` and give the answer, of whatever status, after at most ten redirects.
 
-    Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does.
-
-    Raises
-    ------
-    MirrorFailed
-        There is no answer, or a redirect that is refused.
+    Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does. Raises
+    :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
     """
     with _Session() as session:
         session.headers["User-Agent"] = f"kmip-data/{__version__}"
@@ -131,13 +106,9 @@ def _follow(
 def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     """Yield the bytes of the answer as they come, as they are (no content coding undone).
 
-    A time-out of the socket starts anew with every byte, so the rate is looked at here: over the time
-    spent waiting for the server, not for whoever takes the bytes.
-
-    Raises
-    ------
-    MirrorFailed
-        The connection was cut, or too little comes.
+    A time-out of the socket starts anew with every byte, so the rate is looked at here: over the time spent
+    waiting for the server, not for whoever takes the bytes. Raises :class:`MirrorFailed` where the connection
+    was cut, or too little comes.
     """
     received, waited = 0, 0.0
     while True:

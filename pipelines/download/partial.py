@@ -8,8 +8,6 @@ import os
 import stat
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import move, remove_file, write_all, write_json
 from kmip_data.files.disk import human_bytes
@@ -39,15 +37,8 @@ class PartialState(Strict):
 class Partial:
     """An unfinished download, kept across runs; never the bytes of two different files.
 
-    Parameters
-    ----------
-    target
-        The finished file's path.
-
-    Raises
-    ------
-    UsageError
-        A link, or something that is not a regular file of its own, lies at ``NAME.partial``.
+    Raises ``UsageError`` where a link, or something that is not a regular file of its own, lies at
+    ``NAME.partial``.
     """
 
     def __init__(self, target: Path) -> None:
@@ -67,7 +58,7 @@ class Partial:
         self.joined = self.size > 0
 
     def _load_state(self) -> PartialState | None:
-        with contextlib.suppress(OSError, ValidationError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             return PartialState.model_validate_json(read_small(self._state_path))
         return None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from kmip_data.files.changes import remove_file
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
@@ -36,7 +34,7 @@ def read_receipt(target: Path) -> Receipt | None:
     """Return the receipt of a finished download; ``None`` without a valid one."""
     try:
         entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
-    except (OSError, ValidationError, ValueError):
+    except (OSError, ValueError):
         return None
     return Receipt(name=entry.name, origin=without_secrets(entry.url), sha256=entry.sha256, bytes=entry.bytes)
 

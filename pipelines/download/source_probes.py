@@ -18,28 +18,16 @@ PATIENCE = Patience(connect=5.0, stall=10.0)
 
 @dataclass(frozen=True)
 class Probe:
-    """What a mirror answered.
-
-    Attributes
-    ----------
-    usable
-        A file of the pinned size, if one is pinned, can be asked for.
-    status
-        Of HTTP; ``None`` without an answer.
-    bytes
-        Size of the file, where the server says it.
-    ranges
-        A download that was cut can go on.
-    """
+    """What a mirror answered."""
 
     dataset: str
     source: str
     address: str
-    usable: bool
+    usable: bool  #: a file of the pinned size, if one is pinned, can be asked for
     detail: str
-    status: int | None = None
-    bytes: int | None = None
-    ranges: bool = False
+    status: int | None = None  #: of HTTP; ``None`` without an answer
+    bytes: int | None = None  #: size of the file, where the server says it
+    ranges: bool = False  #: a download that was cut can go on
 
 
 def probe_sources(manifests: Iterable[Manifest], patience: Patience = PATIENCE) -> list[Probe]:

@@ -45,10 +45,8 @@ class Download:
 def transfer(job: Download, mirror: Mirror) -> None:
     """Make one request and append what comes to ``job.partial``, which is whole when this returns.
 
-    Raises
-    ------
-    MirrorFailed
-        The mirror did not deliver the rest; what came is kept where it can be continued.
+    Raises :class:`MirrorFailed` where the mirror did not deliver the rest; what came is kept where it can be
+    continued.
     """
     from kmip_data.pipelines.download.http_client import body, open_response
 

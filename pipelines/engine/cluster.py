@@ -149,7 +149,7 @@ class DaskWorkers(Executor):
         say(text, quiet=self._quiet)
 
     def _check_workers(self) -> None:
-        """Refuse a cluster of which a worker does not see the folders, or has other versions."""
+        """Refuse a cluster with a worker that does not see the folders or has other versions."""
         try:
             answers: Mapping[str, Any] = self._client.run(look, self._sight, on_error="return")
         except Exception as error:

@@ -20,22 +20,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Sight:
-    """What a worker must see, as this process does.
+    """What a worker must see, as this process does."""
 
-    Attributes
-    ----------
-    token, secret
-        A file and what is in it: another folder at the same path does not pass.
-    folders
-        Folders that must be there; the first must take files.
-    versions
-        Package to version: what has a say in the bytes of a shard.
-    """
-
-    token: str
-    secret: str
-    folders: tuple[str, ...]
-    versions: tuple[tuple[str, str], ...]
+    token: str  #: a file
+    secret: str  #: what is in it: another folder at the same path does not pass
+    folders: tuple[str, ...]  #: must be there; the first must take files
+    versions: tuple[tuple[str, str], ...]  #: of the packages that have a say in the bytes of a shard
 
 
 def own_versions() -> tuple[tuple[str, str], ...]:
@@ -44,13 +34,7 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 
 
 def look(sight: Sight) -> str:
-    """Return the name of this machine.
-
-    Raises
-    ------
-    UsageError
-        It does not see the folders of ``sight``, or has other versions.
-    """
+    """Return the name of this machine; an error where it does not see what ``sight`` says."""
     host = socket.gethostname()
     try:
         seen = Path(sight.token).read_text(encoding="ascii") == sight.secret

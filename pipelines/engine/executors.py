@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar, get_args
+from typing import Any, Final, Protocol, Self, TypeVar
 
-from kmip_data.builds.options import EngineName
-from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.errors import OutOfResources
 from kmip_data.files import changes as files
-from kmip_data.pipelines.raw.extras import require_extra
 
 EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
@@ -52,55 +50,23 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
 
-        Raises
-        ------
-        WorkerDiedError
-            The worker is gone.
+        Raises :class:`WorkerDiedError` where the worker is gone.
         """
 
     def run_all(
         self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
     ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task.
+        """Run ``function`` on every task, ``jobs`` at a time where that is not the cluster's to say.
 
-        Parameters
-        ----------
-        jobs
-            Tasks at a time, where that is not the cluster's to say.
-        done
-            Called in this process with each result, in the order in which they come.
+        ``done`` is called in this process with each result, in the order in which they come; the first
+        exception of a task is raised here.
 
         Returns
         -------
         lost, waiting
             Both empty; or, after a worker died, the tasks that were handed over and not finished, and
-            those not yet handed over. The first exception of a task is raised here.
+            those not yet handed over.
         """
-
-
-def check_engine(engine: str, scheduler: str | None) -> None:
-    """Refuse an unknown engine, a scheduler without Dask, and Dask where it is not installed.
-
-    Raises
-    ------
-    UsageError
-        One of these.
-    """
-    if engine not in get_args(EngineName):
-        raise UsageError(
-            "There is no such engine.", expected=", ".join(get_args(EngineName)), found=repr(engine)
-        )
-    if engine == "processes":
-        if scheduler is not None:
-            raise UsageError(
-                "A scheduler belongs to the engine dask.",
-                expected="--engine dask",
-                found=f"--scheduler {scheduler} with worker processes",
-                left="nothing was changed",
-                next=f"the same command with --engine dask --scheduler {scheduler}",
-            )
-        return
-    require_extra("distributed", "The engine dask")
 
 
 def worker_died(place: str) -> OutOfResources:

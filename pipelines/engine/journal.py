@@ -28,16 +28,8 @@ MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 class Journal:
     """Append-only JSON lines, opened (or begun) for one build key, which is in the first line.
 
-    Attributes
-    ----------
-    entries
-        Every readable line after the first, oldest first.
-
-    Raises
-    ------
-    UsageError
-        The journal is of another build: the folder was given to a build with other parameters. Or
-        the file may not be written to.
+    ``entries`` are the readable lines after the first, oldest first. Raises ``UsageError`` where the journal
+    is of another build, or may not be written to.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -66,13 +58,7 @@ class Journal:
             os.ftruncate(self._fd, len(whole))
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one line and wait until it is on disk.
-
-        Raises
-        ------
-        OutOfResources
-            The disk is full; the torn line is cut off when the journal is opened again.
-        """
+        """Write one line and wait until it is on disk; a torn one is cut off at the next opening."""
         self._write(entry)
         self.entries.append(dict(entry))
 

@@ -21,10 +21,7 @@ def finished_units(
 ) -> dict[int, UnitResult]:
     """Return the units whose file lies there with the digest that the journal gives it.
 
-    Parameters
-    ----------
-    wanted
-        Index to name and file of each unit: a line about another one counts for nothing.
+    ``wanted`` has name and file of each unit by index: a line about another one counts for nothing.
     """
     found = {}
     for entry in journal.entries:
@@ -52,10 +49,7 @@ def run_units(
 ) -> dict[int, UnitResult]:
     """Run ``tasks`` and add what they give to ``results``, those that are finished already.
 
-    Raises
-    ------
-    KmipDataError
-        As a task raised it, with what is on disk said; or a task took its worker down twice.
+    What a task raised says what is on disk; a task that takes its worker down twice is an error, too.
     """
     total = len(results) + len(tasks)
     with Progress(description, total, unit="shards", initial=len(results), quiet=quiet) as progress:

@@ -123,13 +123,10 @@ def prepare(
 ) -> Prepared:
     """Run the pipeline's ``prepare`` with ``count`` threads; wait until what it wrote is on disk.
 
-    Raises
-    ------
-    KmipDataError
-        As the pipeline raised it; any other exception as for :func:`build_unit`.
+    Errors are those of :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with explained(pipeline.manifest.name, "the preparation of the raw files"):
+    with explained(pipeline.manifest.name, "the preparation of the raw files", pipeline.advice()):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)
@@ -156,7 +153,7 @@ def build_unit(task: Task) -> UnitResult:
     place = _Place(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
-    with explained(name, place):
+    with explained(name, place, task.pipeline.advice()):
         shard = writer.encode_shard(
             _watched(task, statistics, place, skipped),
             schema,
@@ -205,7 +202,7 @@ def _watched(
 
 
 @contextlib.contextmanager
-def explained(dataset: str, place: _Place | str) -> Iterator[None]:
+def explained(dataset: str, place: _Place | str, advice: str | None = None) -> Iterator[None]:
     """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
     try:
         yield
@@ -214,6 +211,9 @@ def explained(dataset: str, place: _Place | str) -> Iterator[None]:
     except KmipDataError as error:
         if isinstance(place, _Place):
             error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
+        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
+        if isinstance(error, DamagedInput):
+            error.parts["next"] = error.parts["next"] or advice
         raise
     except Exception as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):

@@ -40,10 +40,10 @@ from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine import signals
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES, check_engine
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
+from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.opening import open_executor
-from kmip_data.pipelines.engine.run import JOURNAL, WORK, count_jobs
+from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
@@ -117,8 +117,7 @@ def encode_build(
         Disk or memory ran out; the next run goes on.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
-    jobs = count_jobs(chosen.jobs)
-    check_engine(chosen.engine, chosen.scheduler)
+    check_options(chosen)
     if build.card.schema_.edges == "none":
         raise UsageError(
             "Encodings are computed from edges.",
@@ -131,12 +130,13 @@ def encode_build(
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
             missing = [one for one in encodings if not _is_there(build, one, thorough=thorough)]
-            _add(build, missing, jobs, chosen)
+            _add(build, missing, chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
-def _add(build: Build, missing: Sequence[Encoding], jobs: int, options: BuildOptions) -> None:
+def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
     """Compute the files that are not there, then write the cards; the caller holds the lock."""
+    jobs = count_jobs(options.jobs)
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
@@ -233,11 +233,8 @@ def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
 def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
     """Compute again what is broken of the added columns ``names``; return the files that were written.
 
-    Raises
-    ------
-    CheckFailed
-        A file came out with another digest than its card has: the versions of the libraries on it are not
-        those installed here.
+    Raises :class:`CheckFailed` where a file came out with another digest than its card has: the versions of
+    the libraries on it are not those installed here.
     """
     encodings = [parse_encoding(name) for name in names]
     before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
@@ -300,12 +297,8 @@ def _edges(shard: Shard) -> NDArray[Any]:
 def encode_shard_columns(task: EncodeTask) -> UnitResult:
     """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
 
-    BLAS has one thread here, whatever the worker was started with: its sums depend on their number.
-
-    Raises
-    ------
-    KmipDataError
-        As for :func:`~kmip_data.pipelines.engine.workers.build_unit`.
+    BLAS has one thread here, whatever the worker was started with: its sums depend on their number. Errors
+    are those of :func:`~kmip_data.pipelines.engine.workers.build_unit`.
     """
     from threadpoolctl import threadpool_limits
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,20 @@ from kmip_data.format.contents import column_faults, refuse_faults
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
-from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
-from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import About, Records, Split, SplitParams
 from kmip_data.pipelines.engine.workers import UnitResult
-from kmip_data.pipelines.finishing.completeness import differing_counts
-from kmip_data.pipelines.finishing.identity import card_parameters, versions_of_bytes
-from kmip_data.pipelines.splits.stratified import apply_split
+from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, versions_of_bytes
+from kmip_data.pipelines.shared.stratified import apply_split
+
+ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
 
 
 def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     """Read keys, sizes and class counts of all records from the shards.
 
-    Raises
-    ------
-    DamagedInput
-        Two records have the same key, or a label is out of range.
+    Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
     """
     label = schema.labels
     keys: list[str] = []
@@ -97,21 +95,9 @@ def write_split(
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
     """Write ``splits/<name>.h5`` and describe it.
 
-    Parameters
-    ----------
-    asked
-        The split parameters that were asked for; kept in the entry beside the rule's own, so that
-        the same question finds the split again.
-
-    Returns
-    -------
-    entry, classes
-        For the card: the split, and how often each class occurs in each part.
-
-    Raises
-    ------
-    DamagedInput
-        A record is in two parts, or the codes of a split of nodes do not fit the graph.
+    Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
+    for are kept beside the rule's own, so that the same question finds the split again. Raises
+    ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
     parameters = {**asked, **split.parameters}
     sizes: dict[str, tuple[int, int, int]] = {}
@@ -143,25 +129,14 @@ def write_split(
     return entry, classes
 
 
-def finish_build(  # noqa: PLR0913 -- to become one object
-    pipeline: Pipeline[Any, Any],
-    params: Params,
-    split_params: Sequence[SplitParams],
-    raw: RawFolder,
-    folder: Path,
-    units: Sequence[UnitResult],
-    *,
-    key: str,
-    compression: Compression,
-    about: About,
+def finish_build(
+    plan: BuildPlan, split_params: Sequence[SplitParams], units: Sequence[UnitResult], about: About
 ) -> Card:
     """Write splits, README and card for the shards of ``units`` (all of them, in order).
 
-    Raises
-    ------
-    DamagedInput
-        Two records have the same key, or a split has a record twice.
+    Raises ``DamagedInput`` where two records have the same key, or a split has a record twice.
     """
+    pipeline, params, raw, folder = plan.pipeline, plan.params, plan.raw, plan.folder
     manifest = pipeline.manifest
     schema = pipeline.schema(params)
     records = read_records(folder, [unit.file for unit in units], schema)
@@ -191,10 +166,10 @@ def finish_build(  # noqa: PLR0913 -- to become one object
         manifest=manifest.file,
         pipeline=manifest.pipeline,
         title=manifest.title,
-        key=key,
+        key=plan.key,
         sample=raw.sample,
         complete=complete,
-        parameters=card_parameters(params, compression),
+        parameters=card_parameters(params, plan.options.compression),
         pipeline_version=pipeline.version,
         license=manifest.license.model_dump(mode="json"),
         citation=manifest.citation.strip(),
@@ -225,3 +200,34 @@ def _notes(
         more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
         notes.append(f"Skipped {len(skipped):,} records that could not be built: {shown}{more}")
     return notes
+
+
+def differing_counts(
+    manifest: Manifest,
+    counts: Mapping[str, int],
+    splits: Mapping[str, SplitEntry],
+    classes: Sequence[int],
+    *,
+    usual: bool,
+) -> Iterator[str]:
+    """Say which of the counts that the manifest knows a build does not have.
+
+    ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
+    others give other nodes and edges.
+    """
+    expected = manifest.expected
+    found: Any = counts["graphs"]
+    if found != expected.graphs:
+        yield f"{found:,} of the {expected.graphs:,} graphs"
+    for what, mean in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
+        found = counts[what] / max(counts["graphs"], 1)
+        if usual and mean is not None and abs(found - mean) > ROUNDED * mean:
+            yield f"{found:,.4f} {what} per graph, published are {mean:,.4f}"
+    if len(classes) == len(manifest.class_names) and (missing := classes.count(0)):
+        yield f"{len(classes) - missing} of the {len(classes)} classes"
+    for name, sizes in expected.splits.items():
+        for part, size in sizes.items() if name in splits else ():
+            entry = splits[name].parts.get(part)
+            found = 0 if entry is None else entry.nodes if expected.graphs == 1 else entry.graphs
+            if found != size:
+                yield f"{found:,} of {size:,} in {part} of the split {name}"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from kmip_data import __version__
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.files.digests import json_digest
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.format.writer import Compression
@@ -67,3 +71,31 @@ def build_folder_name(
     if params.limit is not None:
         parts.append(f"limit{params.limit}")
     return "-".join([*parts, key])
+
+
+def given_folder(output: Path) -> Path:
+    """Return the folder that ``--output`` names, absolute."""
+    return Path(output).expanduser().absolute()
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to be made: what, from which raw files, under which key, into which folder, and how."""
+
+    pipeline: Pipeline[Any, Any]
+    params: Params
+    raw: RawFolder
+    options: BuildOptions
+    key: str
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
+    ) -> Self:
+        """Return the plan with its key, and its folder below ``home`` unless the options name one."""
+        packed = options.compression
+        key = build_key(pipeline, params, raw, packed)
+        name = build_folder_name(pipeline, params, key, sample=raw.sample, compression=packed)
+        folder = home.built / name if options.output is None else given_folder(options.output)
+        return cls(pipeline, params, raw, options, key, folder)

@@ -25,15 +25,17 @@ from kmip_data.format.card_page import PAGE_NAME, render_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import Pipeline, pipeline_of
-from kmip_data.pipelines.engine import run as engine
 from kmip_data.pipelines.engine import signals
+from kmip_data.pipelines.engine.folders import remove_work
+from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.run import rebuild_units, run_build
 from kmip_data.pipelines.finishing.encode import repair_columns
 from kmip_data.pipelines.finishing.finish import read_records, write_split
-from kmip_data.pipelines.finishing.identity import build_key
+from kmip_data.pipelines.finishing.identity import BuildPlan
 from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
-from kmip_data.pipelines.raw.obtain import raw_for
-from kmip_data.pipelines.splits.stratified import apply_split
+from kmip_data.pipelines.raw.obtain import obtain_raw
+from kmip_data.pipelines.shared.stratified import apply_split
 from kmip_data.runtime.progress import say
 
 _STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
@@ -48,7 +50,7 @@ def repair_build(
     """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
 
     Needs the raw files the build was made from. Where the card itself was changed the digests on it
-    prove nothing any more: then everything is built again, into the same folder and to the same bytes.
+    no longer prove anything: then everything is built again, into the same folder and to the same bytes.
     Files beside the shards that are not part of the build are removed.
 
     Returns
@@ -68,6 +70,7 @@ def repair_build(
         The build was not made by a pipeline, or by another version of it.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
+    check_options(chosen)
     report = verify_build(path)
     if any(problem.what == NOT_PART for problem in report.problems):
         _remove_strays(path, quiet=chosen.quiet)
@@ -99,17 +102,17 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
     params = _recorded_params(pipeline.Params, recorded, path)
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
-        raw = raw_for(pipeline, params, home, options, sample=card.sample)
-        key = build_key(pipeline, params, raw, compression)
-        if key != _stored_key(path, card):
+        raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        options = replace(options, compression=compression, output=path)
+        plan = BuildPlan.of(pipeline, params, raw, home, options)
+        if plan.key != _stored_key(path, card):
             raise CheckFailed(
                 f"{path} was not built from these raw files with the parameters on its card.",
                 expected=f"build key {_stored_key(path, card)}",
-                found=f"build key {key}, from {raw.path}",
+                found=f"build key {plan.key}, from {raw.path}",
                 left="the build is as it was",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
-        options = replace(options, compression=compression)
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
             if _is_card_wrong(path, card, report):
@@ -117,11 +120,11 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
                 files.remove_file(path / CARD_NAME)
                 names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
                 asked = [_split_params(pipeline, card.splits[name], path) for name in names]
-                card = engine.run_build(pipeline, params, asked, raw, path, key=key, options=options)
+                card = run_build(plan, asked)
                 return [CARD_NAME, *(shard.file for shard in card.shards)]
             shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
             files.make_folder(path / "shards", root=path)
-            results = engine.rebuild_units(pipeline, params, raw, path, shards, key=key, options=options)
+            results = rebuild_units(plan, shards)
             for i, entry in shards.items():
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)
@@ -129,7 +132,7 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
             splits = [entry for entry in card.splits.values() if not _is_whole(path / entry.file, entry)]
             _repair_splits(pipeline, path, card, splits, raw.path)
             _repair_page(path, card)
-            engine.remove_work(path)
+            remove_work(path)
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
 

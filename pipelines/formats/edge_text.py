@@ -16,16 +16,7 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     """Return the comment lines at the top and the edges, int32 (2, E), in the order of the lines.
 
     Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line break.
-
-    Parameters
-    ----------
-    name
-        What messages call the file.
-
-    Raises
-    ------
-    DamagedInput
-        A line is not two node numbers; it is named.
+    Raises ``DamagedInput`` where a line, which is named, is not two node numbers.
     """
     text = data.replace(b"\r\n", b"\n").removesuffix(b"\n")
     header: list[str] = []

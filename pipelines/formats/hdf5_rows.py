@@ -40,17 +40,8 @@ def read_chosen_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -
 def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDArray[Any]:
     """Return ``dataset[start:stop]``.
 
-    Parameters
-    ----------
-    dataset
-        Contiguous, or chunked with gzip as its only filter or none.
-    name
-        What messages call the dataset, for example ``ply_data_all_0.h5, data``.
-
-    Raises
-    ------
-    DamagedInput
-        A chunk is missing, damaged or not of its declared size, or the dataset has other filters.
+    The dataset is contiguous, or chunked with gzip as its only filter or none. Raises ``DamagedInput`` where
+    a chunk is missing, damaged or not of its declared size, or there are other filters.
     """
     if dataset.chunks is None:
         rows: NDArray[Any] = dataset[start:stop]

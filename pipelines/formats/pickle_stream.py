@@ -44,26 +44,11 @@ _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tuple[list[Any], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
-    Parameters
-    ----------
-    data
-        The mapped file.
-    allowed
-        The globals that may be named; see :mod:`~kmip_data.pipelines.formats.restricted_pickle`. Byte strings
-        of 64 bytes and more reach them as views of ``data``.
-    name
-        What messages call the file.
-
-    Yields
-    ------
-    items, end
-        Some items (up to 1,000, as Python's own pickler writes them), and the position behind them.
-
-    Raises
-    ------
-    DamagedInput
-        The pickle is cut off or broken, is not a list, asks for something that is not allowed, or an item
-        refers to a part of an earlier one.
+    The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
+    behind it. Byte strings of 64 bytes and more reach the globals that are ``allowed``
+    (:mod:`~kmip_data.pipelines.formats.restricted_pickle`) as views of ``data``. Raises ``DamagedInput``
+    where the pickle is cut off or broken, is not a list, asks for something that is not allowed, or an item
+    refers to a part of an earlier one.
     """
     with damaged_if_refused(name, "a pickle of such a list", "a list of plain data and calls of ", allowed):
         yield from _ListReader(data, allowed).batches()

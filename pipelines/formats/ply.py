@@ -24,10 +24,8 @@ _MAX_HEADER: Final = 1_000  #: lines
 def read_ply(path: Path) -> dict[str, NDArray[Any]]:
     """Return the scalar properties of ``element vertex``, (N,) each, in file order.
 
-    Raises
-    ------
-    ValueError
-        The file is not a PLY file, is cut off, or lists come before or in the vertices.
+    Raises ``ValueError`` where the file is not a PLY file, is cut off, or lists come before or in the
+    vertices.
     """
     with path.open("rb") as file:
         order, elements = _header(file)
@@ -44,7 +42,7 @@ def read_ply(path: Path) -> dict[str, NDArray[Any]]:
             if not order:
                 rows = [file.readline().split() for _ in range(count)]
                 if any(len(row) != len(properties) for row in rows):
-                    msg = f"{element}: a line that has not {len(properties)} values, or too few lines"
+                    msg = f"{element}: a line without {len(properties)} values, or too few lines"
                     raise ValueError(msg)
                 if wanted:
                     columns = zip(*rows, strict=True) if rows else [()] * len(properties)

@@ -22,18 +22,8 @@ _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]:
     """Return the numbers in ``data`` as (N, columns) float32.
 
-    Parameters
-    ----------
-    data
-        Decimal numbers separated by blanks or tabs, ``columns`` of them on every line.
-    name
-        What messages call the file.
-
-    Raises
-    ------
-    DamagedInput
-        The file is empty, a line has another number of columns, or a word is not a finite decimal
-        number; the line is named.
+    Numbers are decimal, separated by blanks or tabs, ``columns`` of them on every line. Raises
+    ``DamagedInput`` where the file is empty, or a line, which is named, is something else or not finite.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.count(b"\n") + (not text.endswith(b"\n"))

@@ -82,21 +82,9 @@ def read_pickle(
 ) -> Any:
     """Return what a pickle of protocol 0 to 5 holds.
 
-    Parameters
-    ----------
-    file
-        Read up to the end of the pickle.
-    allowed
-        The globals that may be named.
-    name
-        What messages call the file.
-    persistent
-        What a persistent id stands for (a tensor's storage); without it they are refused.
-
-    Raises
-    ------
-    DamagedInput
-        The pickle is cut off or broken, or asks for something that is not allowed; nothing of it ran.
+    Only the globals that are ``allowed`` may be named; ``persistent`` says what a persistent id stands for (a
+    tensor's storage), and without it they are refused. Raises ``DamagedInput`` where the pickle is cut off or
+    broken, or asks for something that is not allowed; nothing of it ran.
     """
     with damaged_if_refused(name, "a pickle of plain data", "nothing but ", allowed):
         machine = PickleMachine(allowed, persistent)
@@ -109,12 +97,7 @@ def read_pickle(
 def damaged_if_refused(name: str, wanted: str, content: str, allowed: Allowed) -> Iterator[None]:
     """Turn what is found wrong with a pickle into :class:`~kmip_data.errors.DamagedInput`.
 
-    Parameters
-    ----------
-    name
-        What messages call the file.
-    wanted, content
-        What it should be, and what may be in it besides the globals of ``allowed``.
+    ``wanted`` is what it should be, ``content`` what may be in it besides the globals that are ``allowed``.
     """
     try:
         yield

@@ -19,10 +19,7 @@ MAX_FIELD = 64 * 2**20  #: characters of one field
 def read_lines(path: Path) -> list[str]:
     """Return the lines of an ASCII file; LF and CRLF end a line, and the last line needs neither.
 
-    Raises
-    ------
-    DamagedInput
-        The file is not there, is empty, or is not text.
+    Raises ``DamagedInput`` where the file is not there, is empty, or is not text.
     """
     try:
         text = path.read_bytes().decode("ascii")
@@ -34,7 +31,7 @@ def read_lines(path: Path) -> list[str]:
     if lines[-1] == "":
         del lines[-1]
     if not lines:
-        raise DamagedInput(f"{path.name} is empty.", expected="one name a line", found="no line")
+        raise DamagedInput(f"{path.name} is empty.", expected="one name per line", found="no line")
     return lines
 
 
@@ -43,20 +40,9 @@ def read_columns(
 ) -> Iterator[tuple[str, ...]]:
     """Yield some columns of each row of a table with a header.
 
-    Parameters
-    ----------
-    path
-        A gzip-compressed file of UTF-8 text.
-    columns
-        Names of the columns, in the order wanted.
-    max_bytes
-        Most bytes that the file may decompress to.
-
-    Raises
-    ------
-    DamagedInput
-        The file is cut off, is no gzip, no text or too large; a column is missing; a row has another
-        number of fields. The line is named.
+    The file is gzip-compressed UTF-8 of at most ``max_bytes`` decompressed. Raises ``DamagedInput`` where it
+    is cut off or something else, a column is missing, or a row, whose line is named, has another number of
+    fields.
     """
     line = 0
     with path.open("rb") as file, _large_fields():
@@ -97,7 +83,7 @@ class _Bounded(io.RawIOBase):
         self._stream, self._most, self._left, self._name = stream, most, most, name
 
     def readable(self) -> bool:
-        """Return that this can be read."""
+        """True: it can be read."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

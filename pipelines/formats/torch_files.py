@@ -37,9 +37,7 @@ STORAGES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL: Final = 1_001
-_REPEATED: Final = (
-    1 << 20
-)  #: most elements of a tensor that repeats its storage: by a stride of 0, few bytes are any size
+_REPEATED: Final = 1 << 20  #: elements of a tensor that repeats its storage: a stride of 0 makes any size
 
 Storages = dict[str, NDArray[Any]]
 
@@ -49,8 +47,9 @@ def read_torch_file(
 ) -> Any:
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
 
-    What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the
-    tensors did and cannot be written to; the memory needed is about the size of the file.
+    What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the tensors
+    did and cannot be written to; the memory needed is about the size of the file. Raises ``DamagedInput``
+    where the file is cut, damaged, compressed or names anything but data.
 
     Parameters
     ----------
@@ -59,11 +58,6 @@ def read_torch_file(
         :data:`~kmip_data.pipelines.formats.numpy_pickle.NUMPY` where numpy arrays were saved.
     mapping
         The file, mapped by the caller: arrays of a zip are then views of it, and the memory needed is small.
-
-    Raises
-    ------
-    DamagedInput
-        The file is cut, damaged, compressed or names anything but data.
     """
     try:
         with path.open("rb") as file:
@@ -82,17 +76,8 @@ def read_torch_file(
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
     """Return the one tensor of a file.
 
-    Parameters
-    ----------
-    dtype
-        numpy name, such as ``int64``.
-    shape
-        Length of each axis; ``None``: any.
-
-    Raises
-    ------
-    DamagedInput
-        As :func:`read_torch_file`; or the file holds something else.
+    The length of an axis is ``None`` where any will do. Raises ``DamagedInput`` as :func:`read_torch_file`,
+    or where the file holds something else.
     """
     found = read_torch_file(path)
     wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
@@ -144,7 +129,7 @@ def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap |
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
     with archive.open(name) as member:
-        while member.read(1 << 20):  # to the end, where zipfile compares the check sum
+        while member.read(1 << 20):  # to the end, where zipfile compares the checksum
             pass
     info = archive.getinfo(name)
     header = memoryview(mapping)[info.header_offset : info.header_offset + 30]
@@ -268,12 +253,8 @@ _DTYPES: Final = {name.removeprefix("torch.").encode(): np.dtype(code) for name,
 def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
     """Stand in for ``torch.storage._load_from_bytes``: the numbers of one storage, (count,).
 
-    Raises
-    ------
-    RefusedError
-        The argument is not bytes.
-    DamagedInput
-        The bytes are anything but one storage.
+    Raises :class:`RefusedError` or ``DamagedInput`` where the argument is anything but the bytes of one
+    storage.
     """
     if rest or not isinstance(data, bytes | bytearray | memoryview):
         raise RefusedError("a storage that is not given as bytes")

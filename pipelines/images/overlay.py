@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.images.graph import superpixels
 from kmip_data.pipelines.images.reading import read_picture
-from kmip_data.pipelines.images.segments import superpixels
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.superpixels import key_of, pair
 

@@ -27,17 +27,8 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
     """Return a picture as (H, W, 3) red, green, blue.
 
     Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its colours are
-    those that lie under it.
-
-    Parameters
-    ----------
-    name
-        What messages call the file.
-
-    Raises
-    ------
-    DamagedInput
-        It is not a picture, is cut off, or has too many pixels.
+    those that lie under it. Raises ``DamagedInput`` where it is not a picture, is cut off, or has too many
+    pixels.
     """
     with _decoded(path, name) as image:
         if image.mode in _DEEP:
@@ -58,7 +49,8 @@ def read_mask(
     """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
 
     A mask of one channel has the class as its value, one with a palette as its index in the palette; in a
-    colour mask each class is a colour.
+    colour mask each class is a colour. Raises ``DamagedInput`` where it is not a picture, or has a value or a
+    colour without a class.
 
     Parameters
     ----------
@@ -68,11 +60,6 @@ def read_mask(
         The value, or in a colour mask the row of ``palette``, of pixels without a class.
     palette
         (C, 3) colour of each class, for colour masks.
-
-    Raises
-    ------
-    DamagedInput
-        It is not a picture, or has a value or a colour without a class.
     """
     with _decoded(path, name) as image:
         if image.mode in {"RGB", "RGBA"}:
@@ -110,12 +97,9 @@ def voc_palette() -> NDArray[np.uint8]:
 
 
 def read_palette(path: Path) -> NDArray[np.uint8]:
-    """Read the colours of classes from text, one ``R G B`` or ``R,G,B`` a line, by class: (C, 3).
+    """Read the colours of classes from text, one ``R G B`` or ``R,G,B`` per line, by class: (C, 3).
 
-    Raises
-    ------
-    DamagedInput
-        A line is not a colour, or a colour comes twice.
+    Raises ``DamagedInput`` where a line is not a colour, or a colour comes twice.
     """
     colours: list[tuple[int, ...]] = []
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):

@@ -46,32 +46,18 @@ class RefusedSmilesError(ValueError):
 
 @dataclass(frozen=True)
 class Molecule:
-    """One molecule as a graph.
+    """One molecule as a graph of N atoms and B bonds."""
 
-    Attributes
-    ----------
-    x
-        uint8 (N, 9), :data:`ATOM_FIELDS` of each atom.
-    edge_index
-        int32 (2, 2·B): each bond from its first to its second atom, then back.
-    edge_attr
-        uint8 (2·B, 3), :data:`BOND_FIELDS` of each edge.
-    """
-
-    x: NDArray[np.uint8]
-    edge_index: NDArray[np.int32]
-    edge_attr: NDArray[np.uint8]
+    x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
+    edge_index: NDArray[np.int32]  #: (2, 2·B): each bond from its first to its second atom, then back
+    edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
 
 
 def read_smiles(smiles: str) -> Molecule:
     """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
 
-    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them.
-
-    Raises
-    ------
-    RefusedSmilesError
-        RDKit refuses it; the message says why.
+    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError` says why
+    RDKit refuses it.
     """
     from rdkit import Chem, rdBase
 
@@ -85,10 +71,8 @@ def read_smiles(smiles: str) -> Molecule:
 def featurise(mol: Mol) -> Molecule:
     """Return the graph of an RDKit molecule.
 
-    Raises
-    ------
-    RefusedSmilesError
-        It has no atoms, or a bond with a stereo mark that OGB has no index for.
+    Raises :class:`RefusedSmilesError` where it has no atoms, or a bond with a stereo mark that OGB has no
+    index for.
     """
     if mol.GetNumAtoms() == 0:
         raise RefusedSmilesError("it has no atoms")

@@ -22,10 +22,7 @@ _MAX_BYTES: Final = 50_000_000
 def parse_bbox(text: str) -> tuple[float, float, float, float]:
     """Read ``W,S,E,N`` in degrees.
 
-    Raises
-    ------
-    ValueError
-        There are not four numbers, or they are not a box on the map.
+    Raises ``ValueError`` where there are not four numbers, or they are not a box on the map.
 
     Examples
     --------
@@ -45,10 +42,8 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
 def read_polygon(path: Path) -> Geometry:
     """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees).
 
-    Raises
-    ------
-    DamagedInput
-        It is not GeoJSON, has no polygon, or one that is not valid or not on the map.
+    Raises ``DamagedInput`` where it is not GeoJSON, has no polygon, or one that is not valid or not on the
+    map.
     """
     import shapely
 
@@ -107,6 +102,5 @@ def _refused(path: Path, found: str) -> DamagedInput:
         f"{path.name} does not outline an area.",
         expected="GeoJSON with a valid polygon in degrees",
         found=found,
-        left="nothing was built",
         next="draw one at https://geojson.io",
     )

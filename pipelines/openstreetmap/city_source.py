@@ -1,4 +1,4 @@
-"""What a city is built from, as a command line or a call says it; loads nothing that reads maps."""
+"""What a city is built from and with which parameters; loads nothing that reads maps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
+from kmip_data.pipelines.cities.graph import CityParams
+from kmip_data.pipelines.openstreetmap.area import parse_bbox
+from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
 from kmip_data.strict import Strict
 
 #: Raw members beside the map itself.
@@ -36,6 +39,24 @@ class CitySource(Strict):
     )
 
 
+class OpenStreetMapParams(CityParams):
+    """Parameters that change the record."""
+
+    network_type: NetworkType = Field(
+        default="all",
+        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
+    )
+    bbox: str | None = Field(
+        default=None,
+        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
+    )
+
+    @field_validator("bbox")
+    @classmethod
+    def _box(cls, value: str | None) -> str | None:
+        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+
+
 _ONE_OF: Final = {
     "osm_file": "--osm-file",
     "graphml": "--graphml",
@@ -47,15 +68,8 @@ _ONE_OF: Final = {
 def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
     """Return which source it is, after checks that need no file.
 
-    Parameters
-    ----------
-    parameters
-        Those of the records that were given.
-
-    Raises
-    ------
-    UsageError
-        Not exactly one, or an option that means nothing with it.
+    Raises ``UsageError`` where it is not exactly one, or an option, also one of the ``parameters`` that were
+    given, means nothing with it.
     """
     given = [name for name in _ONE_OF if getattr(source, name) is not None]
     if len(given) != 1:

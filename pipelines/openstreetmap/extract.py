@@ -38,32 +38,16 @@ VALUES: Final = ("highway", "lanes", "maxspeed")
 
 @dataclass(frozen=True, kw_only=True)
 class Ways:
-    """The streets of a file, ordered by way number.
+    """The streets of a file, ordered by way number: W ways with R node references."""
 
-    Attributes
-    ----------
-    ptr
-        (W + 1,) int64; way w has the node references ``ptr[w]:ptr[w + 1]``.
-    ref, x, y
-        (R,) int64 node numbers; int32 longitude and latitude in 1e-7 degrees.
-    known
-        (R,) bool, whether the node is in the file.
-    direction
-        (W,) int8, see :func:`~kmip_data.pipelines.openstreetmap.network.streets.direction`.
-    tags
-        Tag of :data:`VALUES` to (W,) int32, position of the way's value in ``values``, -1 without one.
-    values
-        Tag to its values, sorted.
-    """
-
-    ptr: NDArray[np.int64]
-    ref: NDArray[np.int64]
-    x: NDArray[np.int32]
-    y: NDArray[np.int32]
-    known: NDArray[np.bool_]
-    direction: NDArray[np.int8]
-    tags: Mapping[str, NDArray[np.int32]]
-    values: Mapping[str, list[str]]
+    ptr: NDArray[np.int64]  #: (W + 1,); way w has the node references ``ptr[w]:ptr[w + 1]``
+    ref: NDArray[np.int64]  #: (R,) node numbers
+    x: NDArray[np.int32]  #: (R,) longitude in 1e-7 degrees
+    y: NDArray[np.int32]  #: (R,) latitude
+    known: NDArray[np.bool_]  #: (R,) whether the node is in the file
+    direction: NDArray[np.int8]  #: (W,) of :func:`~.network.streets.direction`
+    tags: Mapping[str, NDArray[np.int32]]  #: (W,) position of the way's value in ``values``, -1 without one
+    values: Mapping[str, list[str]]  #: of each tag of :data:`VALUES`, sorted
 
     def __len__(self) -> int:
         return len(self.direction)
@@ -85,13 +69,7 @@ class Extract:
 
 
 def file_format(path: Path) -> str:
-    """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name.
-
-    Raises
-    ------
-    DamagedInput
-        It is none of them.
-    """
+    """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name."""
     with path.open("rb") as file:
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
@@ -113,18 +91,9 @@ def file_format(path: Path) -> str:
 def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    Parameters
-    ----------
-    workdir
-        For a sorted copy of a file in which ways come before their nodes, or elements twice, and for one
-        with numbers for elements that were never uploaded.
-    name
-        What errors call the file, if not by its own name.
-
-    Raises
-    ------
-    DamagedInput
-        It cannot be read to its end, or is not a map of one point in time.
+    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice, and
+    one with numbers for elements that were never uploaded. Raises ``DamagedInput`` where it cannot be read to
+    its end, or is not a map of one point in time.
     """
     name = name or path.name
     with _explained(name):
@@ -226,7 +195,6 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
             f"{name} is a history or change file.",
             expected="a map of one point in time",
             found="several versions of its elements",
-            left="nothing was built",
             next="osmium time-filter makes a map of a history file",
         )
     processor.with_filter(osmium.filter.EntityFilter(osmium.osm.WAY | osmium.osm.RELATION))
@@ -295,7 +263,7 @@ def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
 def _found(locations: osmium.index.LocationTable, node: int) -> tuple[float, float] | None:
     try:
         place = locations.get(node)
-    except (KeyError, TypeError):  # a number below 0 is none that the table could have
+    except (KeyError, TypeError):  # the table has no numbers below 0
         return None
     return (place.x / UNITS_A_DEGREE, place.y / UNITS_A_DEGREE) if place.x != _UNDEFINED else None
 
@@ -339,7 +307,6 @@ def _check_places(ways: Ways, name: str) -> None:
             f"{name}: a node is not on the map.",
             expected="longitude within ±180, latitude within ±90 degrees",
             found=f"node {ways.ref[at]} at {place}",
-            left="nothing was built",
             next="give an undamaged extract",
         )
 
@@ -358,7 +325,6 @@ def _explained(name: str) -> Iterator[None]:
             f"{name} cannot be read to its end.",
             expected="a whole OpenStreetMap file: PBF, or XML without a document type",
             found=_first_line(error),
-            left="nothing was built",
             next="get the extract again; `osmium fileinfo -e FILE` tells whether it is whole",
         ) from error
 

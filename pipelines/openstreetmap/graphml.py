@@ -34,15 +34,8 @@ _LONGEST_LIST: Final = 10_000  #: characters of a list that is read as a literal
 def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
     """Return the largest component of the graph in ``path``, simplified if it is not yet.
 
-    Parameters
-    ----------
-    name
-        What errors call the file, if not by its own name.
-
-    Raises
-    ------
-    DamagedInput
-        It is not well-formed, no GraphML of OSMnx, or its nodes are not in degrees.
+    Raises ``DamagedInput`` where it is not well-formed, not GraphML of OSMnx, or its nodes are not in
+    degrees.
     """
     parsed = _Parser(name or path.name)
     parsed.read(path)
@@ -89,7 +82,6 @@ class _Parser:
             f"{self.name} {what}",
             expected=expected,
             found=found,
-            left="nothing was built",
             next="write it with osmnx.save_graphml, unprojected",
         )
 

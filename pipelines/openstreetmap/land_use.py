@@ -19,24 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LandUse:
-    """Areas in OpenStreetMap's order: closed ways, then relations, each by number.
+    """Areas in OpenStreetMap's order: closed ways, then relations, each by number."""
 
-    Attributes
-    ----------
-    value
-        Value of ``landuse`` of each area.
-    area
-        (A,) polygons and multipolygons in degrees.
-    incomplete
-        Areas that reach over the border of the file and were left out.
-    lines
-        Open ways tagged ``landuse`` (and those with ``area=no``): not areas.
-    """
-
-    value: list[str]
-    area: NDArray[Any]
-    incomplete: int = 0
-    lines: int = 0
+    value: list[str]  #: of ``landuse``, for each area
+    area: NDArray[Any]  #: (A,) polygons and multipolygons in degrees
+    incomplete: int = 0  #: areas that reach over the border of the file and were left out
+    lines: int = 0  #: open ways tagged ``landuse`` (and those with ``area=no``): not areas
 
     def inside(self, polygon: Geometry) -> LandUse:
         """Return the areas that meet ``polygon``, whole."""
@@ -53,16 +41,10 @@ def assemble(
     lines: Mapping[int, NDArray[np.float64]],
     open_ways: int,
 ) -> LandUse:
-    """Make polygons of closed ways and of multipolygon relations.
+    """Make polygons of closed ways and of multipolygon relations, each by its number.
 
-    Parameters
-    ----------
-    closed
-        Way number to land use and ring, (n, 2) degrees, NaN where a node is missing.
-    relations
-        Relation number to land use and the numbers of its member ways.
-    lines
-        Member way to its nodes; missing where the way is not in the file.
+    A way has its land use and its ring, (n, 2) degrees, NaN where a node is missing; a relation its land
+    use and the numbers of its member ways, whose nodes are in ``lines`` unless the file lacks them.
     """
     import shapely
 
@@ -112,13 +94,7 @@ def nearest_land_use(
 
 
 def read_land_use(path: Path) -> LandUse:
-    """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file.
-
-    Raises
-    ------
-    DamagedInput
-        It is something else.
-    """
+    """Read areas from GeoJSON: features with a property ``landuse``, in the order of the file."""
     import shapely
 
     try:
@@ -131,6 +107,5 @@ def read_land_use(path: Path) -> LandUse:
             f"{path.name} has no areas of land use.",
             expected="GeoJSON features with a property landuse",
             found=f"{type(error).__name__}: {str(error)[:200]}",
-            left="nothing was built",
         ) from error
     return LandUse(value=value, area=area)

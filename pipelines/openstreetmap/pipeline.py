@@ -15,10 +15,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import check_tensors, chunk_labels
-from kmip_data.pipelines.cities.pipeline import CityPipeline
-from kmip_data.pipelines.cities.storage import store_city
-from kmip_data.pipelines.openstreetmap.city_source import CitySource, check_source
-from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
+from kmip_data.pipelines.cities.pipeline import CityPipeline, store_city
+from kmip_data.pipelines.openstreetmap.city_source import CitySource, OpenStreetMapParams, check_source
 from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.license import show_license
 
@@ -61,10 +59,12 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
                 f"{self.manifest.name} is too large.",
                 expected=f"at most {self.manifest.max_nodes:,} intersections",
                 found=f"{tensors.num_nodes:,}",
-                left="nothing was built",
                 next="give a part of the map with --bbox",
             )
         return store_city(tensors, workdir)
+
+    def advice(self) -> None:
+        """None: the errors say what to give instead."""
 
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
         """What deviates from the defaults."""

@@ -21,14 +21,8 @@ def origin(place: str, network_type: str) -> str:
 def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
     """Write the simplified street graph of a place and its land use, where it has any, into ``folder``.
 
-    Raises
-    ------
-    SourceUnavailable
-        ``offline``, or the servers of OpenStreetMap do not answer.
-    UsageError
-        No place, or none with an outline, has this name.
-    DamagedInput
-        The place has no streets.
+    Raises ``SourceUnavailable`` where ``offline``, or the servers of OpenStreetMap do not answer;
+    ``UsageError`` where no place with an outline has this name; ``DamagedInput`` where it has no streets.
     """
     if offline:
         raise _unavailable(place, dataset, "offline nothing is downloaded")

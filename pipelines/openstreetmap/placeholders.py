@@ -10,18 +10,10 @@ from numpy.typing import NDArray
 
 
 class Placeholders(NamedTuple):
-    """What became of the elements without a number of OpenStreetMap's.
+    """What became of the elements without a number of OpenStreetMap's."""
 
-    Attributes
-    ----------
-    elements
-        Nodes, ways and relations of the file that had none.
-    first_node
-        Node ``first_node - n`` is the node ``n`` of the file, for n from 0 downwards.
-    """
-
-    elements: int = 0
-    first_node: int = 2**63 - 1
+    elements: int = 0  #: nodes, ways and relations of the file that had none
+    first_node: int = 2**63 - 1  #: node ``first_node - n`` is the node ``n`` of the file, from 0 downwards
 
     def numbers_of_the_file(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Undo the renumbering of nodes."""
@@ -32,11 +24,7 @@ def renumber(path: Path, form: str, copy: Path) -> Placeholders:
     """Copy a map; number n below 1 becomes ``first - n``, beyond all that the file has or speaks of.
 
     The numbers depend on nothing but those in the file, and are in the order in which an editor gave them.
-
-    Parameters
-    ----------
-    form
-        What the file is, whatever its name: ``osm.gz``.
+    ``form`` is what the file is, whatever its name: ``osm.gz``.
     """
     import osmium
 

@@ -10,7 +10,13 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.cities.graph import CityTensors
 from kmip_data.pipelines.openstreetmap import area as areas
-from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, LAND_USE, POLYGON, VOCABULARY
+from kmip_data.pipelines.openstreetmap.city_source import (
+    GRAPHML,
+    LAND_USE,
+    POLYGON,
+    VOCABULARY,
+    OpenStreetMapParams,
+)
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, read_land_use
@@ -22,7 +28,6 @@ from kmip_data.pipelines.openstreetmap.network.construction import (
     largest_component,
     simplify,
 )
-from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.tensors import city_tensors
 from kmip_data.pipelines.openstreetmap.vocabulary import read_vocabulary
 from kmip_data.wording import counted
@@ -34,10 +39,8 @@ if TYPE_CHECKING:
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
     """Return the tensors of the city in ``raw``.
 
-    Raises
-    ------
-    DamagedInput
-        The source is damaged, has no streets, or none in the area that is asked for.
+    Raises ``DamagedInput`` where the source is damaged, has no streets, or none in the area that is asked
+    for.
     """
     extracts = [name for name in raw.members if ".osm" in name]
     if not extracts and GRAPHML not in raw.members:
@@ -125,7 +128,6 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> Street
             expected=f"an area within {lon.min():.4f},{lat.min():.4f},{lon.max():.4f},{lat.max():.4f} "
             "(W,S,E,N of the map)",
             found=f"bounds {west:.4f},{south:.4f},{east:.4f},{north:.4f}",
-            left="nothing was built",
             next="give another --bbox or --polygon; longitude comes before latitude",
         )
     return part
@@ -136,6 +138,5 @@ def _no_streets(name: str, params: OpenStreetMapParams, ways: int) -> DamagedInp
         f"{name} has no connected streets.",
         expected=f"ways of network type {params.network_type!r} between nodes that are in the file",
         found=f"{ways} such ways",
-        left="nothing was built",
         next="give an extract with streets, or another --network-type",
     )

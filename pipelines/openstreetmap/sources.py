@@ -19,7 +19,8 @@ from kmip_data.pipelines.archives.extract import fingerprint, open_archive, writ
 from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
-from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, discard, list_copies, locked, staging, store
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
+from kmip_data.pipelines.raw.own_files import given_file
 from kmip_data.pipelines.raw.recognition import recognise
 
 
@@ -28,44 +29,27 @@ def obtain_city(
 ) -> tuple[RawCopy, bool]:
     """Return the raw copy of a city, brought in where it is missing, and whether it is new.
 
-    Raises
-    ------
-    UsageError
-        A file or a build that is named is not there, or no place has that name.
-    SourceUnavailable
-        A place is not here, and cannot be downloaded.
-    DamagedInput
-        A file is not what it should be.
-    OutOfResources
-        The disk is full.
+    Raises ``UsageError`` where a file or a build that is named is not there, or no place has that name;
+    ``SourceUnavailable``, ``DamagedInput`` and ``OutOfResources`` as for any raw data.
     """
     folder = home.raw / manifest.name
     words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
-    before = list_copies(folder)
-    if source.place is not None and (copy := _downloaded(before, source, network_type)):
+    if source.place is not None and (copy := _downloaded(list_copies(folder), source, network_type)):
         return copy, False
-    try:
-        with locked(folder, quiet=quiet), staging(folder) as stage:
-            target = stage / "0"
-            receipts = _bring(source, manifest, target, network_type, offline=offline, quiet=quiet)
-            if source.polygon is not None:
-                receipts.append(_copy(_file(source.polygon, "--polygon"), target / POLYGON))
-            if words is not None:
-                write_json(target / VOCABULARY, words.model_dump(mode="json"))
-                receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
-            members = {
-                path.relative_to(target).as_posix(): sha256_file(path)[0]
-                for path in sorted(target.rglob("*"))
-                if path.is_file()
-            }
-            stored = [
-                StoredSource(receipt=receipt, downloaded=source.place is not None) for receipt in receipts
-            ]
-            copy = store(folder, target, members, stored, dataset=manifest.name)
-    except BaseException:
-        discard(folder)
-        raise
-    return copy, all(copy.path != known.path for known in before)
+
+    def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+        receipts = _bring(source, manifest, target, network_type, offline=offline, quiet=quiet)
+        if source.polygon is not None:
+            receipts.append(_copy(given_file(source.polygon, "--polygon"), target / POLYGON))
+        if words is not None:
+            write_json(target / VOCABULARY, words.model_dump(mode="json"))
+            receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
+        paths = [path for path in sorted(target.rglob("*")) if path.is_file()]
+        members = {path.relative_to(target).as_posix(): sha256_file(path)[0] for path in paths}
+        downloaded = source.place is not None
+        return members, [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
+
+    return store_own(folder, make, quiet=quiet)
 
 
 def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str) -> RawCopy | None:
@@ -94,28 +78,15 @@ def _bring(
     with writing(target):
         target.mkdir()
     if source.osm_file is not None:
-        path = _file(source.osm_file, "--osm-file")
+        path = given_file(source.osm_file, "--osm-file")
         return [_copy(path, target / f"extract.{file_format(path)}")]
     if source.graphml is not None:
-        return [_copy(_file(source.graphml, "--graphml"), target / GRAPHML)]
+        return [_copy(given_file(source.graphml, "--graphml"), target / GRAPHML)]
     from kmip_data.pipelines.openstreetmap import place
 
     name = str(source.place)
     written = place.download(name, network_type, target, dataset=manifest.name, offline=offline)
     return [_receipt(path, place.origin(name, network_type)) for path in written]
-
-
-def _file(path: Path, option: str) -> Path:
-    path = path.expanduser().absolute()
-    if not path.is_file():
-        raise UsageError(
-            f"{path} is not a file.",
-            expected=f"a file, as {option} names it",
-            found="a folder" if path.is_dir() else "nothing",
-            left="nothing was changed",
-            next="kmip-data build city --help",
-        )
-    return path
 
 
 def _copy(path: Path, target: Path) -> Receipt:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small import first_fault, read_small
@@ -67,21 +67,14 @@ def columns_of(categories: list[str], vocabulary: tuple[str, ...]) -> NDArray[np
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read what :func:`vocabulary_of_card` gave, from a file.
-
-    Raises
-    ------
-    DamagedInput
-        It is something else.
-    """
+    """Read what :func:`vocabulary_of_card` gave, from a file."""
     try:
         return Vocabulary.model_validate_json(read_small(path))
-    except (ValidationError, ValueError, RecursionError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise DamagedInput(
             f"{path.name} is not a vocabulary.",
             expected="landuse, lanes and highway, each with at most nine categories",
             found=first_fault(error),
-            left="nothing was built",
         ) from error
 
 
@@ -90,5 +83,5 @@ def vocabulary_of_card(statistics: Mapping[str, Any]) -> Vocabulary | None:
     found = statistics.get("city", {}).get("vocabulary")
     try:
         return None if found is None else Vocabulary.model_validate_json(json.dumps(found))
-    except ValidationError:
+    except ValueError:
         return None

@@ -11,13 +11,11 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from pydantic import ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
@@ -88,9 +86,7 @@ class RawCopy:
 
     def is_complete(self, manifest: Manifest) -> bool:
         """Whether it has every member whose published digest is known; ``False`` where none is."""
-        known: dict[str, str] = {}
-        for content in (manifest.content, *(s.content for s in manifest.sources if s.content)):
-            known.update(content.known_sha256)
+        known = manifest.known_sha256
         held = {name: member.sha256 for name, member in self.receipt.members.items()}
         return bool(known) and known.items() <= held.items()
 
@@ -124,7 +120,7 @@ def list_copies(folder: Path) -> list[RawCopy]:
     """All finished copies below ``folder``, by name; those without a valid receipt are left out."""
     copies = []
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
-        with contextlib.suppress(OSError, ValidationError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(read_small(path))))
     return copies
 
@@ -204,9 +200,22 @@ def store(
     return RawCopy(target, receipt)
 
 
-def discard(folder: Path) -> None:
-    """Remove the raw folder of a dataset of the user's own if nothing is left in it."""
-    files.remove_empty(folder)
+def store_own(
+    folder: Path, make: Callable[[Path], tuple[dict[str, str], Sequence[StoredSource]]], *, quiet: bool
+) -> tuple[RawCopy, bool]:
+    """Bring the files of a dataset of the user's own into ``folder``; return the copy and whether it is new.
+
+    ``make`` writes them into the new folder that it is given; it returns members with digests, and sources.
+    """
+    before = {copy.path for copy in list_copies(folder)}
+    try:
+        with locked(folder, quiet=quiet), staging(folder) as stage:
+            members, sources = make(stage / "0")
+            copy = store(folder, stage / "0", members, sources, dataset=folder.name)
+    except BaseException:
+        files.remove_empty(folder)
+        raise
+    return copy, copy.path not in before
 
 
 def _make_way(target: Path, members: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Packages that only some pipelines need: asked for before anything is fetched, copied or unpacked."""
+"""Packages that only some pipelines need, checked before anything is fetched, copied or unpacked."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ MODULES: Final = {
 def require_extra(extra: str | None, what: str) -> None:
     """Refuse ``what`` unless the packages of its extra are installed; without an extra there are none.
 
-    Raises
-    ------
-    UsageError
-        With the command that installs them.
+    Raises ``UsageError`` with the command that installs them.
     """
     for module in MODULES[extra] if extra is not None else ():
         try:

@@ -34,10 +34,8 @@ class Pin(Strict):
 def read_pin(folder: Path) -> Pin | None:
     """Return what is pinned for the dataset with the raw folder ``folder``, if anything is.
 
-    Raises
-    ------
-    DamagedInput
-        There is a pin that cannot be read: without it anything would be the first again.
+    Raises ``DamagedInput`` where there is a pin that cannot be read: without it anything would be the first
+    again.
     """
     path = folder / PIN_NAME
     with contextlib.suppress(FileNotFoundError):
@@ -70,13 +68,7 @@ def pin_first(manifest: Manifest, folder: Path, raw: RawFolder, *, quiet: bool) 
 
 
 def compare_with_pin(folder: Path, members: Mapping[str, str], *, command: str) -> None:
-    """Refuse downloaded members that are not those of the first complete download.
-
-    Raises
-    ------
-    DamagedInput
-        They are others.
-    """
+    """Refuse downloaded members that are not those of the first complete download."""
     pin = read_pin(folder)
     found = content_digest(members)
     if pin is None or pin.content_digest == found:

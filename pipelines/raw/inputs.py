@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Manifest, Source
 from kmip_data.pipelines.archives.entries import Archive, Plan
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive
 from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
-from kmip_data.pipelines.download.fetch import fetch_source, unavailable
+from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
 from kmip_data.pipelines.raw.license import require_agreement, show_license
@@ -31,11 +32,13 @@ class Request:
 
     manifest: Manifest
     home: Home
-    archives: tuple[Path, ...]
-    offline: bool
-    accept_license: bool | None
-    quiet: bool
+    options: BuildOptions
     command: str  #: the command that next steps name
+
+    @property
+    def archives(self) -> list[Path]:
+        """The local copies that were given."""
+        return [Path(path) for path in self.options.archives]
 
     @property
     def folder(self) -> Path:
@@ -49,11 +52,16 @@ class Request:
 
     def say(self, text: str) -> None:
         """Print a line on stderr, unless quiet."""
-        say(text, quiet=self.quiet)
+        say(text, quiet=self.options.quiet)
 
     def content_of(self, source: Source) -> Content:
         """What a source holds."""
         return source.content or self.manifest.content
+
+    def archive_hint(self, source: Source) -> str:
+        """Return the command that takes a local copy of a source."""
+        holds = f"a zip, a tar or a folder that holds {self.content_of(source).anchor}"
+        return f"kmip-data {self.command} {self.manifest.name} --archive PATH   (PATH: {holds})"
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,7 @@ def _given(request: Request) -> list[Input]:
 def _by_exclusion(
     refused: Sequence[tuple[Path, KmipDataError]], inputs: Sequence[Input], request: Request
 ) -> Input:
-    """Take the one file that is nothing else for the one source left, if that is a file; else raise."""
+    """Take the only file that was not recognised for the only source left, if that is a file; else raise."""
     path, error = refused[0]
     left = [source for source in request.sources if all(source != entry.source for entry in inputs)]
     if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
@@ -200,11 +208,11 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
     if packaged := find_packaged(source, dataset=manifest.name):
         path, receipt = packaged
         return _downloaded(BareFile(path), receipt, source, request)
-    if request.offline:
+    if request.options.offline:
         raise not_here(request, missing)
-    if request.quiet:
+    if request.options.quiet:
         show_license(manifest)
-    require_agreement(manifest, request.home, request.accept_license)
+    require_agreement(manifest, request.home, request.options.accept_license)
 
     def check(path: Path) -> None:
         if source.container == "archive":
@@ -213,10 +221,8 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
     receipt = fetch_source(
         source,
         target,
-        dataset=manifest.name,
-        anchor=content.anchor,
-        command=request.command,
-        quiet=request.quiet,
+        hint=request.archive_hint(source),
+        quiet=request.options.quiet,
         max_bytes=content.max_total_bytes,
         check=check,
     )
@@ -229,6 +235,13 @@ def _downloaded(archive: Archive, receipt: Receipt, source: Source, request: Req
 
 
 def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
-    """Return the error for sources that are missing while offline."""
-    anchor = request.content_of(sources[0]).anchor
-    return unavailable(request.manifest.name, sources, anchor=anchor, command=request.command)
+    """Return the error for sources that are not here while ``offline`` forbids to download them."""
+    named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
+    return SourceUnavailable(
+        f"The raw data of {request.manifest.name} are not here, and offline nothing is downloaded.",
+        expected="a copy in the home folder, a local archive"
+        + (f", or without --offline one of{named}" if named else ""),
+        found="none",
+        left="nothing was changed",
+        next=request.archive_hint(sources[0]),
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
@@ -24,21 +24,10 @@ from kmip_data.pipelines.raw.samples import obtain_sample
 from kmip_data.wording import counted
 
 
-def obtain_raw(  # noqa: PLR0913 -- to become one object
-    manifest: Manifest,
-    pipeline: Pipeline[Any, Any],
-    home: Home,
-    *,
-    archives: Sequence[Path] = (),
-    offline: bool = False,
-    accept_license: bool | None = None,
-    sample: bool = False,
-    sample_limit: int | None = None,
-    quiet: bool = False,
+def obtain_raw(
+    pipeline: Pipeline[Any, Any], params: Params, home: Home, options: BuildOptions, *, sample: bool
 ) -> RawFolder:
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
-
-    Parameters are those of :func:`kmip_data.pipelines.build.build_dataset`.
 
     Raises
     ------
@@ -54,56 +43,30 @@ def obtain_raw(  # noqa: PLR0913 -- to become one object
         The disk is full.
     """
     if sample:
-        return obtain_sample(home, pipeline, sample_limit, quiet=quiet).raw_folder()
-    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "build")
-    return _obtain(request, whole=False).raw_folder()
+        return obtain_sample(home, pipeline, params.limit, quiet=options.quiet).raw_folder()
+    return _obtain(Request(pipeline.manifest, home, options, "build"), whole=False).raw_folder()
 
 
-def raw_for(
-    pipeline: Pipeline[Any, Any], params: Params, home: Home, options: BuildOptions, *, sample: bool
-) -> RawFolder:
-    """Return :func:`obtain_raw` for a build with these parameters and options."""
-    return obtain_raw(
-        pipeline.manifest,
-        pipeline,
-        home,
-        archives=options.archives,
-        offline=options.offline,
-        accept_license=options.accept_license,
-        sample=sample,
-        sample_limit=params.limit if sample else None,
-        quiet=options.quiet,
-    )
-
-
-def fetch_dataset(
-    manifest: Manifest,
-    home: Home,
-    *,
-    archives: Sequence[Path] = (),
-    offline: bool = False,
-    accept_license: bool | None = None,
-    quiet: bool = False,
-) -> list[Receipt]:
+def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArguments]) -> list[Receipt]:
     """Bring the raw data in and verify them, so that a build needs no network.
 
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
     """
-    request = Request(manifest, home, tuple(map(Path, archives)), offline, accept_license, quiet, "fetch")
+    request = Request(manifest, home, BuildOptions.of(manifest.name, options), "fetch")
     return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
 
 
 def _obtain(request: Request, *, whole: bool) -> RawCopy:
-    if not request.quiet:
+    if not request.options.quiet:
         show_license(request.manifest)
     if not request.archives:
         if copy := _reuse(request, whole=whole):
             return copy
         needed = [source for source in request.sources if not source.packaged]
-        if request.offline and needed and not request.folder.exists():
+        if request.options.offline and needed and not request.folder.exists():
             raise not_here(request, request.sources)
-    with locked(request.folder, quiet=request.quiet):
+    with locked(request.folder, quiet=request.options.quiet):
         # Another process may have brought them in while this one waited.
         if not request.archives and (copy := _reuse(request, whole=whole)):
             return copy
@@ -180,7 +143,7 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
     members: dict[str, str] = {}
     for number, entry in enumerate(inputs):
         try:
-            written = write_members(entry.plan, stage / str(number), quiet=request.quiet)
+            written = write_members(entry.plan, stage / str(number), quiet=request.options.quiet)
         except DamagedInput as error:
             if entry.stored.downloaded:
                 discard_download(request.folder / entry.source.name)

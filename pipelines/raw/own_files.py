@@ -14,20 +14,30 @@ from kmip_data.errors import UsageError
 from kmip_data.files.digests import CHUNK
 from kmip_data.files.disk import require_room
 from kmip_data.files.errors import writing
-from kmip_data.pipelines.raw.copies import RawCopy, discard, list_copies, local_source, locked, staging, store
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, store_own
 
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
+
+
+def given_file(path: Path, option: str) -> Path:
+    """Return the absolute path of the file that an option names; an error where there is none."""
+    path = path.expanduser().absolute()
+    if not path.is_file():
+        raise UsageError(
+            f"{path} is not a regular file.",
+            expected=f"a file, as {option} names it",
+            found="a folder" if path.is_dir() else "nothing",
+            left="nothing was changed",
+            next=f"check the path given to {option}",
+        )
+    return path
 
 
 def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> dict[str, Path]:
     """Return the files of a folder and its sub-folders that end in one of ``suffixes``, by path below it.
 
-    Hidden files and links to folders are left out; one file may be given instead of a folder.
-
-    Raises
-    ------
-    UsageError
-        The folder is not given, not there, or has no such file.
+    Hidden files and links to folders are left out; one file may be given instead of a folder. Raises
+    ``UsageError`` where the folder is not given, not there, or has no such file.
     """
     names = ", ".join(sorted(suffixes))
 
@@ -50,7 +60,7 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
             if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
                 found[path.relative_to(folder).as_posix()] = path
     if not found:
-        raise refused(f"{folder} has no file that can be used.", "none")
+        raise refused(f"{folder} has no usable file.", "none")
     return dict(sorted(found.items()))
 
 
@@ -67,40 +77,24 @@ def copy_in(
 ) -> tuple[RawCopy, bool]:
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
-    A build can so be verified and repaired whatever becomes of the originals.
-
-    Parameters
-    ----------
-    files
-        Name in the copy to the file.
-
-    Raises
-    ------
-    UsageError, OutOfResources
-        A file cannot be read, or the disk is full.
+    A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the name in the
+    copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be read, or the disk is
+    full.
     """
     folder = home.raw / dataset
-    before = list_copies(folder)
-    try:
-        with locked(folder, quiet=quiet), staging(folder) as stage:
-            target = stage / "0"
-            with writing(target):
-                target.mkdir()
-                require_room(
-                    folder, sum(path.stat().st_size for path in files.values()), "A copy of the files"
-                )
-                for place in {(target / name).parent for name in files}:
-                    place.mkdir(parents=True, exist_ok=True)
-                with ThreadPoolExecutor(_THREADS) as pool:
-                    digests = list(pool.map(_copy, files.values(), (target / name for name in files)))
-            members = dict(zip(files, (digest for digest, _ in digests), strict=True))
-            size = sum(size for _, size in digests)
-            copied = local_source(dataset, origin, members, size)
-            copy = store(folder, target, members, [copied], dataset=dataset)
-    except BaseException:
-        discard(folder)
-        raise
-    return copy, all(copy.path != known.path for known in before)
+
+    def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
+        with writing(target):
+            target.mkdir()
+            require_room(folder, sum(path.stat().st_size for path in files.values()), "A copy of the files")
+            for place in {(target / name).parent for name in files}:
+                place.mkdir(parents=True, exist_ok=True)
+            with ThreadPoolExecutor(_THREADS) as pool:
+                copied = list(pool.map(_copy, files.values(), (target / name for name in files)))
+        members = dict(zip(files, (digest for digest, _ in copied), strict=True))
+        return members, [local_source(dataset, origin, members, sum(size for _, size in copied))]
+
+    return store_own(folder, make, quiet=quiet)
 
 
 def _copy(path: Path, target: Path) -> tuple[str, int]:

@@ -15,12 +15,8 @@ from kmip_data.manifest import PACKAGE, Source
 def find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | None:
     """Return the file of a source that a package ships and where it came from; ``None`` for other sources.
 
-    The package is found, not imported.
-
-    Raises
-    ------
-    SourceUnavailable
-        The package is not installed, or its version ships another file.
+    The package is found, not imported. Raises :class:`SourceUnavailable` where it is not installed, or its
+    version ships another file.
     """
     mirrors = [mirror for mirror in source.mirrors if mirror.url.startswith(PACKAGE)]
     if not mirrors:

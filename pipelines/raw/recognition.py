@@ -21,12 +21,8 @@ _MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
 def recognise(archive: Archive, content: Content) -> Plan:
     """Find the data in an archive: the one folder that holds the anchor and the members beside it.
 
-    Raises
-    ------
-    DamagedInput
-        The archive is hostile, damaged or incomplete, or holds something else.
-    UsageError
-        It holds the data more than once.
+    Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
+    ``UsageError`` where it holds the data more than once.
     """
     wanted = sum(member.max_count for member in content.members)
     # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.

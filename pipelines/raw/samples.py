@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import move
-from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
-from kmip_data.pipelines.archives.entries import Plan
+from kmip_data.pipelines.archives.extract import write_members
 from kmip_data.pipelines.archives.folder import FolderArchive
 from kmip_data.pipelines.base import Pipeline
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
@@ -23,10 +20,8 @@ MOST = 1_000_000  #: records of the largest sample
 def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
     """Return a generated miniature; the same one when it was generated before.
 
-    Raises
-    ------
-    UsageError
-        This many records are not a miniature, and would fill the disk before anything is built.
+    Raises ``UsageError`` where so many records are not a miniature, and would fill the disk before anything
+    is built.
     """
     if limit is not None and limit > MOST:
         raise UsageError(
@@ -53,19 +48,7 @@ def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *
             with writing(generated):
                 generated.mkdir()
                 pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
-            members, size = _move_members(recognise(FolderArchive(generated), manifest.content), stage)
-            made_here = local_source(folder.name, "generated sample", members, size)
+            plan = recognise(FolderArchive(generated), manifest.content)
+            members = write_members(plan, stage / "0")
+            made_here = local_source(folder.name, "generated sample", members, plan.bytes)
             return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
-
-
-def _move_members(plan: Plan, stage: Path) -> tuple[dict[str, str], int]:
-    """Move generated files to ``stage/0`` and return their digests and total size."""
-    members, total = {}, 0
-    for name, entry in plan.members.items():
-        target = stage / "0" / name
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            move(plan.archive.path / entry.name, target)
-        members[name], size = sha256_file(target)
-        total += size
-    return members, total

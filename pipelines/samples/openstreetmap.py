@@ -26,13 +26,7 @@ KINDS = (
 
 
 def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write a PBF file with about ``limit`` crossings (at least 25); equal seeds give equal maps.
-
-    Parameters
-    ----------
-    path
-        Its name ends in ``.osm.pbf``.
-    """
+    """Write a PBF file with about ``limit`` crossings (at least 25); equal seeds give equal maps."""
     import osmium
 
     side = max(5, round(math.sqrt(limit or DEFAULT_INTERSECTIONS)))

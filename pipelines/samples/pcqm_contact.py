@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
 from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
+from kmip_data.pipelines.samples.parts import deal
 from kmip_data.pipelines.samples.torch_writer import write_archive
 
 DEFAULT_MOLECULES = 96
@@ -36,21 +36,12 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     text = "\n".join(lines) + "\n"
     (folder / TABLE).write_bytes(gzip.compress(text.encode(), mtime=0))
     by_size = np.argsort(sizes, kind="stable")
-    cut = count - 2 * _held_out(count)
-    by_size[cut:] = rng.permutation(by_size[cut:])
+    held = max(1, count // 20) if count > 2 else 0  # molecules of val, and of test: a twentieth
+    parts = {"train": count - 2 * held, "val": held, "test": held}
+    by_size[parts["train"] :] = rng.permutation(by_size[parts["train"] :])
     for rule, order in (("shuffle", rng.permutation(count)), ("num-atoms", by_size)):
-        write_archive(folder / LISTS[rule], pickle.dumps(_lists(order), protocol=2))
-
-
-def _held_out(count: int) -> int:
-    """Molecules of val, and of test: a twentieth."""
-    return max(1, count // 20) if count > 2 else 0
-
-
-def _lists(order: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    held = _held_out(len(order))
-    parts = np.split(order, [len(order) - 2 * held, len(order) - held])
-    return dict(zip(("train", "val", "test"), (part.astype(np.int64) for part in parts), strict=True))
+        lists = {part: rows.astype(np.int64) for part, rows in deal(order, parts).items()}
+        write_archive(folder / LISTS[rule], pickle.dumps(lists, protocol=2))
 
 
 def _molecule(rng: Generator) -> tuple[str, int, int]:

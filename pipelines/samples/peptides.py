@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kmip_data.files.changes import csv_bytes
 from kmip_data.pipelines.peptides import LABELS
-from kmip_data.pipelines.samples.parts import part_sizes
+from kmip_data.pipelines.samples.parts import deal, part_sizes
 
 DEFAULT_PEPTIDES = 64
 PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}
@@ -103,6 +103,5 @@ def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> ND
 
 def _lists(count: int, rng: Generator) -> dict[str, NDArray[np.int64]]:
     """Deal the rows at random, about as the published split has them; no part is empty if there are three."""
-    order, sizes = rng.permutation(count), part_sizes(count, PUBLISHED)
-    cuts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
-    return {part: np.sort(rows) for part, rows in zip(sizes, cuts, strict=True)}
+    dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
+    return {part: np.sort(rows) for part, rows in dealt.items()}

@@ -37,12 +37,7 @@ COLORS = np.array(
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
     """Write ``limit`` blocks in all six areas (their published shares) into ``folder``.
 
-    Parameters
-    ----------
-    limit
-        Number of blocks, 48 by default; 23,585 gives the sizes of the published set.
-    seed
-        Seed of every room.
+    There are 48 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
     """
     folder.mkdir(parents=True, exist_ok=True)
     total = DEFAULT_BLOCKS if limit is None else limit

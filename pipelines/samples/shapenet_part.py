@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.samples.parts import part_sizes
+from kmip_data.pipelines.samples.parts import deal, part_sizes
 from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 DEFAULT_SHAPES = 48
@@ -112,15 +112,7 @@ SHAPES: dict[str, list[Piece]] = {
 
 
 def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
-    """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``.
-
-    Parameters
-    ----------
-    limit
-        Number of shapes, 48 by default.
-    seed
-        Seed of all shapes and of the order of the lists.
-    """
+    """Write ``limit`` shapes, the categories in turn, with their split lists into ``folder``."""
     total = DEFAULT_SHAPES if limit is None else limit
     for category in CATEGORIES:
         (folder / category.synset).mkdir(parents=True, exist_ok=True)
@@ -137,11 +129,9 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         (folder / f"{path}.txt").write_bytes(text.encode())
         paths.append(path)
     order = Generator(PCG64([seed, total, 1])).permutation(total)
-    start = 0
-    for part, size in part_sizes(total, PUBLISHED).items():
-        listed = [f"shape_data/{paths[i]}" for i in order[start : start + size]]
+    for part, rows in deal(order, part_sizes(total, PUBLISHED)).items():
+        listed = [f"shape_data/{paths[i]}" for i in rows]
         (folder / list_name(part)).write_bytes(json.dumps(listed).encode())
-        start += size
 
 
 def _shape(pieces: list[Piece], first_label: int, rng: Generator) -> NDArray[np.float64]:

@@ -53,10 +53,7 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
 def make_picture(number: int, classes: int, rng: Generator, *, side: tuple[int, int]) -> Picture:
     """Return features, edge features, edges and classes of one picture; number 1 is a single superpixel.
 
-    Parameters
-    ----------
-    side
-        Least and largest number of cells along a side of the grid.
+    ``side`` is the least and the largest number of cells along a side of the grid.
     """
     columns, rows = (1, 1) if number == 1 else (int(n) for n in rng.integers(*side, 2, endpoint=True))
     cells = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1).reshape(-1, 2)

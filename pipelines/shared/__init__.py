@@ -1,1 +1,1 @@
-"""What the families do alike: columns of a schema, units, published lists, files of one's own."""
+"""What dataset families share: columns of a schema, units, splits, published lists, a user's own files."""

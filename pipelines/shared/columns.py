@@ -10,13 +10,7 @@ _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
 def feature_column(key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32") -> Column:
-    """Return the column of real features, a row of ``fields`` for each, presented as float32.
-
-    Parameters
-    ----------
-    key
-        ``node/x`` or ``edge/attr``.
-    """
+    """Return the column of real features, a row of ``fields`` for each, presented as float32."""
     return Column(
         key=key,
         attribute=_ATTRIBUTES[key],
@@ -29,7 +23,7 @@ def feature_column(key: str, fields: tuple[str, ...], doc: str, *, stored: str =
 
 
 def index_column(key: str, fields: tuple[str, ...], largest: int, doc: str) -> Column:
-    """Return the column of features that are indices from 0 to ``largest``, a byte each."""
+    """Return the column of features that are indices from 0 to ``largest``, one byte each."""
     return Column(
         key=key,
         attribute=_ATTRIBUTES[key],

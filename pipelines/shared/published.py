@@ -1,50 +1,27 @@
-"""Data that are published in parts: advice where raw files are damaged, lists and what they become."""
+"""Data that are published in parts: the lists that say so, and the split that they become."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder, Split
 
 Name = TypeVar("Name", str, int)
 
 
-@contextmanager
-def advised(dataset: str) -> Iterator[None]:
-    """Give errors about raw files the parts that are the same for all: what is left, what to do next."""
-    try:
-        yield
-    except DamagedInput as error:
-        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
-        advice = f"use an undamaged copy: kmip-data build {dataset} --archive PATH"
-        error.parts["next"] = error.parts["next"] or advice
-        raise
-
-
-def check_digests(raw: RawFolder, known: Mapping[str, str], graphs: int) -> None:
-    """Refuse lists of the complete set of ``graphs`` graphs that are not the published ones.
-
-    Parameters
-    ----------
-    known
-        Member of the raw folder to the SHA-256 that it must have.
-
-    Raises
-    ------
-    DamagedInput
-        One is another file.
-    """
-    for name, expected in known.items():
+def check_digests(raw: RawFolder, manifest: Manifest) -> None:
+    """Refuse lists of the complete set that have other digests than the manifest knows."""
+    for name, expected in manifest.known_sha256.items():
         found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
         if found != expected:
             raise DamagedInput(
                 f"{name} is not the published list.",
-                expected=f"SHA-256 {expected}, as the complete set of {graphs:,} graphs has",
+                expected=f"SHA-256 {expected}, as the complete {manifest.expected.graphs:,} graphs have",
                 found=f"SHA-256 {found}",
             )
 
@@ -54,14 +31,8 @@ def split_by_lists(
 ) -> Split:
     """Return the published split: positions of the records of each part, in the order of its list.
 
-    Parameters
-    ----------
-    lists
-        Part to the names of its records; what was not built is left out.
-    names
-        Name of each record of the build.
-    what
-        What the lists are, for the note.
+    Names of a list that are none of ``names``, those of the build's records, are left out; ``what`` the
+    lists are, the note says.
     """
     position = {name: i for i, name in enumerate(names)}
     parts = {part: [position[name] for name in listed if name in position] for part, listed in lists.items()}

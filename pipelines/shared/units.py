@@ -32,12 +32,9 @@ def units_by_size(names: Iterable[str], size: Callable[[str], int], most: int, w
 
 
 def rows_inside(sizes: Sequence[tuple[str, int]], params: Params) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield of each file, or part, its name, the records before it and the chosen rows inside it.
+    """Yield the name of each file or part, how many records come before it, and the rows chosen in it.
 
-    Parameters
-    ----------
-    sizes
-        Name and number of records of each, in source order.
+    ``sizes`` has name and number of records of each, in source order.
     """
     chosen = params.choose(sum(size for _, size in sizes))
     first = 0

@@ -17,6 +17,7 @@ from kmip_data.cli.benchmarks import Row, _seconds
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.finishing.identity import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ HOPS = 16
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
-    from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
+    from kmip_data.pipelines.openstreetmap.city_source import OpenStreetMapParams
 
     pipeline = load_pipeline(load_manifest("helsinki"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        raw = obtain_raw(pipeline.manifest, pipeline, Home(folder / "home"), quiet=True)
+        params, quiet = OpenStreetMapParams(), BuildOptions(quiet=True)
+        raw = obtain_raw(pipeline, params, Home(folder / "home"), quiet, sample=False)
         source = raw.path / pipeline.manifest.content.anchor
         write_streets(source, folder / "streets.osm")
         write_areas(source, folder / "areas.osm")
@@ -43,16 +45,10 @@ def rows(*, quick: bool = False) -> list[Row]:
         def ours() -> None:
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 build_raw(
-                    pipeline,
-                    OpenStreetMapParams(),
-                    pipeline.SplitParams(),
-                    raw,
-                    Home(Path(work)),
-                    BuildOptions(quiet=True),
+                    BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet), pipeline.SplitParams()
                 )
 
         def warm() -> None:
-            params = OpenStreetMapParams()
             prepared = pipeline.prepare(raw, params, folder)
             list(pipeline.records(prepared, pipeline.units(prepared, params)[0], params))
 

@@ -30,7 +30,8 @@ from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
-from kmip_data.pipelines.finishing.identity import build_folder_name, build_key
+from kmip_data.pipelines.finishing import repair as repair_module
+from kmip_data.pipelines.finishing.identity import BuildPlan, build_folder_name, build_key
 from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.raw import obtain as raw_module
 
@@ -42,12 +43,12 @@ class Toy:
         self.folder = folder
         self.home = Home(folder)
         self.pipeline = toy_pipeline()
-        self.raw_calls: list[dict[str, Any]] = []
+        self.raw_calls: list[tuple[Any, BuildOptions]] = []
         write_raw(folder / "raw", 20)
 
-    def obtain_raw(self, *_: Any, **options: Any) -> Any:
-        self.raw_calls.append(options)
-        return raw_folder(self.folder / "raw", sample=options["sample"])
+    def obtain_raw(self, _: Any, params: Any, __: Home, options: BuildOptions, *, sample: bool) -> Any:
+        self.raw_calls.append((params, options))
+        return raw_folder(self.folder / "raw", sample=sample)
 
     def build(self, **options: Any) -> Build:
         return build_dataset("toy", home=self.home, jobs=1, **options)
@@ -60,7 +61,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     for module in (build_module, base_module):
         monkeypatch.setattr(module, "load_manifest", lambda name: toy.pipeline.manifest)
         monkeypatch.setattr(module, "load_pipeline", type(toy.pipeline))
-    monkeypatch.setattr(raw_module, "obtain_raw", toy.obtain_raw)
+    for module in (raw_module, repair_module):
+        monkeypatch.setattr(module, "obtain_raw", toy.obtain_raw)
     return toy
 
 
@@ -98,7 +100,7 @@ def test_other_parameters_other_folder(toy: Toy) -> None:
     ):
         assert toy.build(**options).path == path
     assert len(toy.raw_calls) == calls
-    assert toy.raw_calls[-1]["sample_limit"] == 4
+    assert toy.raw_calls[-1][0].limit == 4
 
 
 def test_the_key_follows_content_not_container(toy: Toy) -> None:
@@ -226,7 +228,7 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     assert build.path == first.path
     assert set(build.card.splits) == {"graph-fold0", "graph-fold0-raw"}
     assert len(toy.raw_calls) == 2
-    assert toy.raw_calls[-1]["offline"]
+    assert toy.raw_calls[-1][1].offline
     assert sorted(built_units(toy.folder)) == list(range(7))  # no shard was built again
     assert verify_build(build.path).ok
     write_raw(toy.folder / "raw", 21)
@@ -274,7 +276,7 @@ def test_repair_rebuilds_exactly_what_is_broken(toy: Toy) -> None:
     assert sorted(built_units(toy.folder)[begun:]) == [2, 5]
     assert (build.path / "shards/00001.h5").stat() == untouched
     assert digests(build.path) == before
-    assert toy.raw_calls[-1]["archives"] == [Path("given")]
+    assert toy.raw_calls[-1][1].archives == [Path("given")]
 
 
 def test_repair_of_a_changed_card_builds_everything_again(toy: Toy) -> None:
@@ -473,7 +475,8 @@ def test_a_build_under_another_name_knows_its_pipeline(toy: Toy) -> None:
     """One pipeline and manifest may make builds of any name; the name is not what tells them."""
     named = toy_pipeline(name="berlin")
     raw = raw_folder(toy.folder / "raw")
-    build = build_raw(named, ToyParams(), ToySplitParams(), raw, toy.home, BuildOptions(jobs=2))
+    plan = BuildPlan.of(named, ToyParams(), raw, toy.home, BuildOptions(jobs=2))
+    build = build_raw(plan, ToySplitParams())
     assert (build.card.dataset, build.card.manifest, build.card.pipeline) == ("berlin", "toy", "toy")
     assert ensure_split(build, {"fold": 2}) == "graph-fold2"
     before = digests(build.path)

@@ -21,6 +21,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
+from kmip_data.pipelines.engine.workers import explained
 
 PIPELINE = load_pipeline(load_manifest("s3dis"))
 
@@ -311,7 +312,7 @@ def copy(sample, tmp_path):
 
 def fails(folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
-    with pytest.raises(DamagedInput) as error:
+    with pytest.raises(DamagedInput) as error, explained("s3dis", "here", PIPELINE.advice()):
         pipeline_records("s3dis", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)

@@ -22,6 +22,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, RawNeededError, load_pipeline
+from kmip_data.pipelines.engine.workers import explained
 from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
 
 MANIFEST = load_manifest("shapenet-part")
@@ -253,7 +254,7 @@ def copy(sample, tmp_path):
 
 
 def fails(folder: Path, *patterns: str, **parameters) -> None:
-    with pytest.raises(DamagedInput) as error:
+    with pytest.raises(DamagedInput) as error, explained("shapenet-part", "here", PIPELINE.advice()):
         pipeline_records("shapenet-part", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)

@@ -182,7 +182,6 @@ def test_bad_graphs_are_named(name, raw, tmp_path, fault, found):
     with pytest.raises(DamagedInput, match=r"val\.pickle, graph 1") as caught:
         records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "work")
     assert found in str(caught.value)
-    assert "archive PATH" in str(caught.value)
 
 
 def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
@@ -202,6 +201,7 @@ def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
         done = kmip("build", name, "--archive", folder, "--jobs", 1, "--quiet", "--home", home)
         assert done.code == 4, done.err
         assert "train" in done.err
+        assert fault == "mixed" or "--archive PATH" in done.err
         assert not list((home / "built").glob("*")) if (home / "built").exists() else True
     assert kmip("build", name, "--archive", raw, "--jobs", 1, "--quiet", "--home", home).code == 0
 

@@ -23,7 +23,7 @@ from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.images import graph as ours
 from kmip_data.pipelines.images import reading
-from kmip_data.pipelines.images.segments import superpixels
+from kmip_data.pipelines.images.graph import superpixels
 from kmip_data.pipelines.recipes import build_own
 from kmip_data.pipelines.superpixels import SuperpixelSource
 
@@ -363,10 +363,10 @@ def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
         ([], "--images is missing"),
         (["--images", "IMAGES"], "--masks is missing"),
         (["--images", "nowhere", "--masks", "MASKS"], "There is no folder"),
-        (["--images", "EMPTY", "--masks", "MASKS"], "no file that can be used"),
+        (["--images", "EMPTY", "--masks", "MASKS"], "has no usable file"),
         (["--images", "IMAGES", "--masks", "MASKS", "--class-name", "sky"], "not one name per class"),
         (["--images", "IMAGES", "--masks", "MASKS", "--archive", "x"], "a name of its own"),
-        (["--images", "IMAGES", "--masks", "MASKS", "--palette", "nowhere"], "There is no file"),
+        (["--images", "IMAGES", "--masks", "MASKS", "--palette", "nowhere"], "is not a regular file"),
     ],
 )
 def test_wrong_options_change_nothing(pictures, home, tmp_path, options, message):

@@ -249,12 +249,14 @@ def build_toy(
 ) -> Build:
     """Build the toy dataset from ``folder/raw`` into ``folder/built``."""
     from kmip_data.pipelines.build import build_raw
+    from kmip_data.pipelines.finishing.identity import BuildPlan
 
     pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
-    return build_raw(pipeline, params, split, raw, Home(home or folder), BuildOptions(jobs=jobs, **options))
+    plan = BuildPlan.of(pipeline, params, raw, Home(home or folder), BuildOptions(jobs=jobs, **options))
+    return build_raw(plan, split)
 
 
 def main(**options: Any) -> None:

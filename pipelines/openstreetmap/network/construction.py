@@ -30,35 +30,19 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class StreetGraph:
-    """A directed multigraph of streets, nodes by OpenStreetMap's number.
+    """A directed multigraph of streets, nodes by OpenStreetMap's number; edges may be parallel."""
 
-    Attributes
-    ----------
-    node_id, lon, lat
-        (N,) int64 ascending; float64 degrees.
-    source, target, length
-        (E,) int64 nodes; float64 metres. Of parallel edges the first given counts as the first.
-    oneway, reversed
-        (E,) int8: 0 no, 1 yes, :data:`BOTH`.
-    tags
-        ``highway``, ``lanes`` and ``maxspeed`` to (E,) int32, position in ``values``, -1 without one.
-    values
-        Tag to its distinct values; several on one street are one sorted tuple.
-    street_count
-        (N,) int64, once it is known.
-    """
-
-    node_id: NDArray[np.int64]
-    lon: NDArray[np.float64]
+    node_id: NDArray[np.int64]  #: (N,) ascending
+    lon: NDArray[np.float64]  #: (N,) degrees
     lat: NDArray[np.float64]
-    source: NDArray[np.int64]
+    source: NDArray[np.int64]  #: (E,) positions of nodes
     target: NDArray[np.int64]
-    length: NDArray[np.float64]
-    oneway: NDArray[np.int8]
+    length: NDArray[np.float64]  #: (E,) metres
+    oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
     reversed: NDArray[np.int8]
-    tags: Mapping[str, NDArray[np.int32]]
-    values: Mapping[str, list[Values]]
-    street_count: NDArray[np.int64] | None = None
+    tags: Mapping[str, NDArray[np.int32]]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
+    values: Mapping[str, list[Values]]  #: distinct values of a tag; several on one street are a sorted tuple
+    street_count: NDArray[np.int64] | None = None  #: (N,) once it is known
 
     @property
     def num_nodes(self) -> int:

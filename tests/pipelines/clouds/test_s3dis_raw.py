@@ -147,9 +147,8 @@ def test_a_patched_room_is_the_sound_room_and_an_unknown_fault_is_named(scans, t
     words = lines[6].split(b" ")
     lines[6] = b" ".join(words[:3]) + b" " + words[3] + b"\x10" + b" ".join(words[4:])
     (folder / CEILING).write_bytes(b"\n".join(lines))
-    with pytest.raises(DamagedInput, match=r"ceiling_1\.txt, line 7") as caught:
+    with pytest.raises(DamagedInput, match=r"ceiling_1\.txt, line 7"):
         blocks(folder, tmp_path / "x")
-    assert caught.value.parts["next"]
     patch = LinePatch(file=CEILING, line=7, old="[\x00-\x08\x0e-\x1f]", new=" ")
     monkeypatch.setattr(PIPELINE, "manifest", MANIFEST.model_copy(update={"patches": (patch,)}))
     found = blocks(folder, tmp_path / "y")

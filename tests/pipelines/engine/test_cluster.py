@@ -16,10 +16,12 @@ from types import SimpleNamespace
 import pytest
 from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines.engine import cluster_worker
 from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
+from kmip_data.pipelines.engine.opening import check_options
 from kmip_data.pipelines.finishing.encode import encode_build
 
 pytest.importorskip("distributed")
@@ -217,15 +219,12 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
             build_toy(tmp_path, engine="dask", scheduler=address)
 
 
-def test_dask_that_is_not_installed_and_options_that_do_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_raw(tmp_path / "raw", 3)
+def test_dask_that_is_not_installed_and_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="belongs to the engine dask"):
-        build_toy(tmp_path, scheduler="tcp://127.0.0.1:9")
+        check_options(BuildOptions(scheduler="tcp://127.0.0.1:9"))
     with pytest.raises(UsageError, match="no such engine"):
-        build_toy(tmp_path, engine="threads")
+        check_options(BuildOptions(engine="threads"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:
-        build_toy(tmp_path, engine="dask")
+        check_options(BuildOptions(engine="dask"))
     assert "kmip-data[distributed]" in str(caught.value)

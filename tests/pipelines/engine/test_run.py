@@ -35,6 +35,7 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.build import build_raw
+from kmip_data.pipelines.finishing.identity import BuildPlan
 
 
 def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UsageError, match="does not exist any more"):
+    with pytest.raises(UsageError, match="no longer exists"):
         build_toy(tmp_path)
 
 
@@ -305,6 +306,7 @@ def test_a_dataset_of_no_known_size_is_neither_complete_nor_partial(tmp_path: Pa
     values = toy_manifest().model_dump(exclude={"expected"})
     pipeline = ToyPipeline(Manifest.model_validate(values))
     raw = raw_folder(tmp_path / "raw")
-    card = build_raw(pipeline, ToyParams(), ToySplitParams(), raw, Home(tmp_path), BuildOptions(jobs=1)).card
+    plan = BuildPlan.of(pipeline, ToyParams(), raw, Home(tmp_path), BuildOptions(jobs=1))
+    card = build_raw(plan, ToySplitParams()).card
     assert not card.complete
     assert card.notes == ["A toy."]

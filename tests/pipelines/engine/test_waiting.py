@@ -102,7 +102,7 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.chmod(0o644)
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
-    monkeypatch.setattr("kmip_data.pipelines.raw.obtain.obtain_raw", lambda *_, **__: raw)
+    monkeypatch.setattr("kmip_data.pipelines.finishing.repair.obtain_raw", lambda *_, **__: raw)
     monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
     _wait_for(monkeypatch, repair_module, _replace(tmp_path))
     with pytest.raises(UsageError, match="another build than"):

@@ -21,6 +21,7 @@ from support.ordinary_user import ordinary_user
 from support.shared import shared_data
 
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import (
     DamagedInput,
     LicenseNotAccepted,
@@ -30,7 +31,7 @@ from kmip_data.errors import (
 )
 from kmip_data.files.digests import sha256_file
 from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mirror, Source, load_manifest
-from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
 
@@ -95,7 +96,12 @@ class ToySamples:
 
 
 def obtain(manifest: Manifest, home: Home, **options):
-    return obtain_raw(manifest, ToySamples(manifest), home, quiet=True, **options)
+    return obtain_by(ToySamples(manifest), home, **options)
+
+
+def obtain_by(pipeline: Pipeline, home: Home, *, sample: bool = False, limit: int | None = None, **options):
+    chosen = BuildOptions(**{"quiet": True, **options})
+    return obtain_raw(pipeline, Params(limit=limit), home, chosen, sample=sample)
 
 
 def assert_right(raw, origin: str = "given.zip") -> None:
@@ -159,7 +165,7 @@ def test_a_folder_that_holds_the_archive(home, archive, tmp_path, capsys):
         unrelated.writestr("x", "y")
     archive.rename(tmp_path / "downloads" / "given.zip")
     manifest = toy()
-    raw = obtain_raw(manifest, ToySamples(manifest), home, archives=[tmp_path / "downloads"])
+    raw = obtain(manifest, home, archives=[tmp_path / "downloads"], quiet=False)
     assert_right(raw)
     assert f"using {tmp_path}/downloads/given.zip" in capsys.readouterr().err
     other_archive(tmp_path / "downloads" / "second.zip")
@@ -246,9 +252,9 @@ def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
 )
 def test_real_archives(home, dataset, file):
     manifest = load_manifest(dataset)
-    raw = obtain_raw(manifest, load_pipeline(manifest), home, archives=[shared_data(file)], quiet=True)
+    raw = obtain_by(load_pipeline(manifest), home, archives=[shared_data(file)])
     assert raw.receipts[0].origin == file
-    assert obtain_raw(manifest, load_pipeline(manifest), home, offline=True, quiet=True) == raw
+    assert obtain_by(load_pipeline(manifest), home, offline=True) == raw
 
 
 # --- which copy -------------------------------------------------------------------------------------
@@ -442,7 +448,7 @@ def test_offline_with_an_empty_home_names_every_source(tmp_path):
         manifest = load_manifest(dataset)
         home = Home(tmp_path / "new")
         with pytest.raises(SourceUnavailable) as caught:
-            obtain_raw(manifest, load_pipeline(manifest), home, offline=True, quiet=True)
+            obtain_by(load_pipeline(manifest), home, offline=True)
         text = str(caught.value)
         assert caught.value.exit_code == 3
         for mirror in manifest.sources[0].mirrors:
@@ -469,7 +475,7 @@ def test_agreement_is_needed_only_to_download(home, archive, server):
 
 def test_the_licence_is_shown(home, archive, server, capsys):
     manifest = toy(server.route("/toy.zip", File(archive.read_bytes())))
-    obtain_raw(manifest, ToySamples(manifest), home, archives=[archive])
+    obtain(manifest, home, archives=[archive], quiet=False)
     assert "Toy licence. (https://l.example)" in capsys.readouterr().err
     fetch_dataset(manifest, home, quiet=True)
     assert "Toy licence." in capsys.readouterr().err  # even when quiet: it is a download
@@ -480,21 +486,19 @@ def test_the_licence_is_shown(home, archive, server, capsys):
 
 def test_samples_are_generated_once_and_apart(home):
     pipeline = ToySamples(toy())
-    raw = obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True)
+    raw = obtain_by(pipeline, home, sample=True, limit=3)
     assert raw.sample
     assert raw.path.parent == home.raw / "toy-sample"
     assert list(raw.members) == sorted(WANTED)
     assert (raw.path / "index.txt").read_bytes().endswith(b"limit 3")
     assert raw.receipts[0].origin == "generated sample"
-    again = obtain_raw(
-        pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True, offline=True
-    )
+    again = obtain_by(pipeline, home, sample=True, limit=3, offline=True)
     assert again == raw
     assert pipeline.calls == 1
-    other = obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=4, quiet=True)
+    other = obtain_by(pipeline, home, sample=True, limit=4)
     assert other.path != raw.path
     pipeline.version = 2
-    obtain_raw(pipeline.manifest, pipeline, home, sample=True, sample_limit=3, quiet=True)
+    obtain_by(pipeline, home, sample=True, limit=3)
     assert pipeline.calls == 3
     with pytest.raises(SourceUnavailable):
         obtain(toy(), home, offline=True)
@@ -502,16 +506,16 @@ def test_samples_are_generated_once_and_apart(home):
 
 def test_a_damaged_sample_is_generated_again(home):
     pipeline = ToySamples(toy())
-    raw = obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True)
+    raw = obtain_by(pipeline, home, sample=True)
     (raw.path / "index.txt").write_bytes(b"other")
-    assert obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True) == raw
+    assert obtain_by(pipeline, home, sample=True) == raw
     assert pipeline.calls == 2
 
 
 def test_a_generator_must_keep_to_the_layout(home):
     pipeline = ToySamples(toy(), {"toy/wrong.txt": b"x"})
     with pytest.raises(DamagedInput):
-        obtain_raw(pipeline.manifest, pipeline, home, sample=True, quiet=True)
+        obtain_by(pipeline, home, sample=True)
 
 
 # --- several sources --------------------------------------------------------------------------------
@@ -654,6 +658,7 @@ def counted(*args, **options):
     return original(*args, **options)
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildOptions
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.obtain import fetch_dataset
 setattr(os, call, counted)

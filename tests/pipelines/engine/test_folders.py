@@ -18,7 +18,8 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.run import remove_work
+from kmip_data.pipelines.engine.folders import remove_work
+from kmip_data.pipelines.finishing.identity import BuildPlan
 
 GRAPHS = 12
 MINE = "years of work"
@@ -30,7 +31,7 @@ def _build(folder: Path, output: Path, *, pipeline: Any = None, **parameters: An
     raw = raw_folder(folder / "raw")
     split = pipeline.SplitParams()
     options = BuildOptions(output=output, jobs=1, quiet=True)
-    return build_raw(pipeline, params, split, raw, Home(folder), options)
+    return build_raw(BuildPlan.of(pipeline, params, raw, Home(folder), options), split)
 
 
 class _Failing(type(toy_pipeline())):  # type: ignore[misc]

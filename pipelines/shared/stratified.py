@@ -31,13 +31,6 @@ def _stratified_split(
     Graphs are told apart by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
-
-    Parameters
-    ----------
-    params
-        With ``split="stratified"``; the others are those of the default rule.
-    raw
-        The raw folder, where the default rule reads it.
     """
     default = type(params).model_fields["split"].default
     own = pipeline.split(records, params.model_copy(update={"split": default}), raw)

@@ -1,0 +1,142 @@
+"""What lies in a build folder: finished, unfinished or something else, and what of it may be removed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.reader import Shard
+from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
+from kmip_data.pipelines.engine.journal import journal_entries, planned_units
+from kmip_data.pipelines.engine.workers import SHARD_FILE
+
+WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
+JOURNAL = "journal.jsonl"
+PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
+BEGUN = ".begun"  #: ends the name of an empty file beside that folder while it is being written
+
+
+@dataclass(frozen=True)
+class UnfinishedBuild:
+    """A build folder without a card; the same ``build`` command goes on with it."""
+
+    path: Path
+    finished: int  #: shards that are there
+    shards: int | None  #: shards that it will have; ``None`` where it was stopped before that was known
+
+
+def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
+    """Return all unfinished builds under ``home``, by folder name."""
+    return [
+        UnfinishedBuild(folder, len(list(folder.glob("shards/*.h5"))), planned_units(folder / WORK / JOURNAL))
+        for folder in sorted(home.built.glob("*"))
+        if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file()
+    ]
+
+
+def finished_card(folder: Path) -> Card | None:
+    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+
+    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a build there
+    begins anew, to the same bytes. Raises ``UsageError`` where a newer kmip-data wrote the build.
+    """
+    if not (folder / CARD_NAME).is_file():
+        return None
+    try:
+        return read_card(folder)
+    except DamagedInput:
+        return None
+
+
+def check_output(folder: Path, key: str) -> None:
+    """Refuse a folder that holds anything but the build of this key, finished or not."""
+    if (card := finished_card(folder)) is not None:
+        if card.key != key:
+            raise other_build(folder, f"build key {key}", f"build key {card.key}")
+        return
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise other_build(folder, "a folder", "a file")
+    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    journal = folder / WORK / JOURNAL
+    if names and journal_entries(journal, key) is None and not _is_of(folder, key):
+        # Nothing but the empty folders of a build: it was stopped before its journal was begun.
+        if {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*")):
+            return
+        if journal_entries(journal) is not None:
+            raise other_build(folder, f"build key {key}", "an unfinished build with other parameters")
+        raise other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+
+
+def _is_of(folder: Path, key: str) -> bool:
+    """Whether a shard of a folder whose card is damaged carries this build key."""
+    for path in (folder / "shards").glob("*.h5"):
+        with contextlib.suppress(DamagedInput):
+            return Shard(path).build_key == key
+    return False
+
+
+def other_build(folder: Path, expected: str, found: str) -> UsageError:
+    """Return the error for a folder that is not this build's."""
+    return UsageError(
+        f"{folder} holds something else.",
+        expected=expected,
+        found=found,
+        left="that folder is as it was",
+        next="give another --output folder",
+    )
+
+
+def remove_work(folder: Path) -> None:
+    """Remove what a build keeps in its work folder, by the journal there, which goes last."""
+    work = folder / WORK
+    entries = journal_entries(work / JOURNAL)
+    if entries is not None:
+        remove_begun(work, entries)
+        for entry in entries:
+            if "prepared" in entry and "folder" in entry["prepared"]:
+                inside = entry["prepared"]["folder"]
+                names = [f"{WORK}/{inside}/{name}" for name in entry["prepared"]["files"]]
+                files.remove_files(folder, names, folders=[f"{WORK}/{inside}"])
+        files.remove_files(folder, [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
+    files.remove_empty(work, root=folder)
+
+
+def remove_unfinished(folder: Path, key: str) -> bool:
+    """Remove what the build of this key made in ``folder``, by its journal; return whether it was one.
+
+    The folder stays, and so does a finished build.
+    """
+    journal = folder / WORK / JOURNAL
+    if journal_entries(journal, key) is None or (folder / CARD_NAME).exists():
+        return False
+    remove_partials(folder)
+    units = planned_units(journal, key) or 0
+    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
+    names = [f"shards/{number}.h5" for number in numbers if int(number) < units]
+    files.remove_files(folder, names, folders=("shards", "splits"))
+    remove_work(folder)
+    return True
+
+
+def remove_begun(work: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Remove what a ``prepare`` that did not end has written into a folder of its own."""
+    ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
+    for mark in work.glob(f"{PREPARED}*{BEGUN}"):
+        if mark.stem not in ended:
+            files.remove_scratch(work / mark.stem)
+        files.remove_file(mark, root=work)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove half-written files of writers that are gone."""
+    for place in (folder, folder / "shards", folder / "splits"):
+        files.remove_partials(place, root=folder)

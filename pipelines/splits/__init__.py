@@ -1,1 +1,0 @@
-"""Split rules that several pipelines share."""
