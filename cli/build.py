@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.list import build_facts
 from kmip_data.cli.shared.dataset_command import (
     DatasetCommand,
-    check_dataset,
     complete_dataset,
     recipe_sources,
     record_parameters,
@@ -18,13 +18,11 @@ from kmip_data.cli.shared.dataset_command import (
 from kmip_data.cli.shared.options import (
     compression_option,
     engine_options,
-    home_option,
     jobs_option,
-    json_option,
     output_option,
-    quiet_option,
     raw_options,
     sample_option,
+    work_options,
 )
 from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
 from kmip_data.files.disk import human_bytes
@@ -57,9 +55,7 @@ if TYPE_CHECKING:
 @engine_options
 @output_option
 @compression_option
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(
     name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
 ) -> None:
@@ -69,7 +65,6 @@ def command(
     it stopped; a finished one is found at once. The dataset's own parameters are options too:
     `kmip-data build s3dis --help` shows them.
     """
-    check_dataset(name)
     from kmip_data.builds.find import obtain, split_name
     from kmip_data.manifest import load_manifest
 
@@ -136,13 +131,7 @@ _SOURCES = {
 def result(build: Build, split: str) -> dict[str, Any]:
     """Return the object of ``build --json``."""
     card = build.card
-    return {
-        "path": str(build.path),
-        "dataset": card.dataset,
-        "key": card.key,
-        "sample": card.sample,
-        "complete": card.complete,
-        "parameters": card.parameters,
+    return build_facts(build) | {
         "split": split,
         "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
         "shards": {shard.file: shard.sha256 for shard in card.shards},

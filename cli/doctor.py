@@ -130,7 +130,7 @@ def _packages(*, extras: bool = False) -> Iterator[Found]:
     except importlib.metadata.PackageNotFoundError:
         if not extras:
             yield "kmip-data", "no", "runs from a checkout without being installed"
-        needed = ["torch>=0", "torch-geometric>=0", "numpy>=0", "h5py>=0", "numba>=0", "lightning>=0"]
+        needed = []
     for match in filter(None, map(REQUIREMENT.fullmatch, needed)):
         name, least, extra = match["name"], match["least"], match["extra"]
         if extra in {"dev", "all"} or (extra is not None) != extras:

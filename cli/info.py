@@ -98,7 +98,7 @@ def _build(build: Build, *, as_json: bool) -> None:
 
     card = build.card
     if as_json:
-        print_json({"path": str(build.path), **card.model_dump(), "added_columns": added_facts(build)})
+        print_json({"path": build.path, **card.model_dump(), "added_columns": added_facts(build)})
         return
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]

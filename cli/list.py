@@ -42,7 +42,7 @@ def command(home: Home, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "home": str(home.root),
+                "home": home.root,
                 "datasets": [
                     {
                         "name": m.name,
@@ -54,7 +54,7 @@ def command(home: Home, as_json: bool) -> None:
                     for m in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],
-                "unreadable": [str(path) for path in unreadable],
+                "unreadable": unreadable,
                 "unfinished": [asdict(entry) for entry in unfinished],
             }
         )
@@ -77,7 +77,7 @@ def build_facts(build: Build) -> dict[str, Any]:
     """Return the facts about a build that lists and scripts want."""
     card = build.card
     return {
-        "path": str(build.path),
+        "path": build.path,
         "dataset": card.dataset,
         "key": card.key,
         "sample": card.sample,

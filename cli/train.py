@@ -14,14 +14,7 @@ from kmip_data.cli.shared.dataset_command import (
     record_parameters,
     split_parameters,
 )
-from kmip_data.cli.shared.options import (
-    home_option,
-    jobs_option,
-    json_option,
-    quiet_option,
-    raw_options,
-    sample_option,
-)
+from kmip_data.cli.shared.options import jobs_option, number_list, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
@@ -136,9 +129,7 @@ class TrainCommand(DatasetCommand):
 @jobs_option
 @sample_option
 @raw_options
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(
     dataset: str | None,
     resume: str | None,
@@ -167,16 +158,12 @@ def command(
             left="nothing was changed",
             next="kmip-data train --help",
         )
-    if name is not None and not name.strip():
-        raise UsageError(
-            "--name is empty.", expected="a name for the run's folder", left="nothing was changed"
-        )
     if resume is not None:
         _refuse_changes()
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
         config = configuration(str(dataset), record_parameters(), split_parameters(), home=home, **chosen)
-        numbers = seed_list(seeds) if seeds is not None else None
+        numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
@@ -266,46 +253,6 @@ def configuration(
     if options["epochs"] is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options["overrides"])
-
-
-def number_list(option: str, text: str) -> list[int]:
-    """Read ``5`` and ``5,10,20``.
-
-    >>> number_list("--neighbor-sampling", "15,10,5")
-    [15, 10, 5]
-    """
-    items = text.split(",")
-    if not all(item.strip().isdecimal() and 0 < int(item) < 10**6 for item in items):
-        raise _unreadable(option, text, f"whole numbers above 0, such as {option} 5 or {option} 5,10")
-    return [int(item) for item in items]
-
-
-def seed_list(text: str) -> list[int]:
-    """Read ``0..3`` and ``0,5``.
-
-    >>> seed_list("0..2,7")
-    [0, 1, 2, 7]
-    """
-    found: list[int] = []
-    for item in text.split(","):
-        first, _, last = item.partition("..")
-        if not first.isdecimal() or not (last or first).isdecimal() or len(text) > 200:
-            found = []
-            break
-        found += range(int(first), min(int(last or first), int(first) + 1000) + 1)
-    if not found:
-        raise _unreadable("--seeds", text, "numbers, such as 0..3 or 0,5")
-    return list(dict.fromkeys(found))
-
-
-def _unreadable(option: str, text: str, expected: str) -> UsageError:
-    return UsageError(
-        f"{option} {text} cannot be read.",
-        expected=expected,
-        found=text,
-        left="nothing was changed",
-        next="kmip-data train --help",
-    )
 
 
 def report(summary: Summary) -> str:

@@ -6,7 +6,8 @@ where colour masks have other colours than Pascal VOC's. Facts and deviations: `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final, Literal
 
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.card import Card
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema, View
 from kmip_data.pipelines.base import Options, Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.images import graph, reading
-from kmip_data.pipelines.images.segments import superpixels
+from kmip_data.pipelines.images.segments import superpixels, with_borders
+from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
@@ -204,6 +207,22 @@ class SuperpixelPipeline(OwnPipeline[SuperpixelParams]):
             },
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
+
+    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
+        """Return each picture with the borders of its superpixels."""
+        copy = next((copy for copy in list_copies(raw) if copy.content_digest == card.content_digest), None)
+        found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
+        if copy is None:
+            return found
+        names = {key_of(picture): picture for picture, _ in pair(copy.receipt.members)}
+        for key in names.keys() & keys:
+            with contextlib.suppress(DamagedInput):
+                picture = reading.read_picture(copy.path / names[key], names[key])
+                segments = superpixels(
+                    picture, card.parameters["superpixels"], card.parameters["compactness"]
+                )
+                found[key] = with_borders(picture, segments)
+        return found
 
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal pictures at random."""

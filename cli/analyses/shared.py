@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kmip_data.cli.shared.options import home_option, json_option, number_option, quiet_option
-from kmip_data.cli.shared.output import print_json, table
-from kmip_data.cli.shared.saving import check_prefix
+from kmip_data.cli.shared.options import number_list, number_option, work_options
+from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MOST_NUMBERS = 10_000  #: of one range
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("run", required=False),
     click.option(
@@ -59,9 +56,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="PREFIX",
         help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
     ),
-    home_option,
-    json_option,
-    quiet_option,
+    work_options,
 )
 
 
@@ -99,7 +94,7 @@ def analyse(
     prefix, layers, ks = _prefix(name, options), options["layers"], options["ks"]
     most = options["max_nodes"]
     choice = Choice(
-        layers=None if layers is None else number_list("--layers", layers),
+        layers=None if layers is None else tuple(number_list("--layers", layers)),
         graphs=options["graphs"] or 50,
         min_nodes=options["min_nodes"],
         max_nodes=max(most, options["n"] or 2500) if options["gaussian"] else most,
@@ -199,20 +194,3 @@ def describe(about: dict[str, Any]) -> str:
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     extent = remark(bool(about.get("sample")), about.get("complete"))
     return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {about.get('run')}"
-
-
-def number_list(option: str, text: str) -> tuple[int, ...]:
-    """``0..3`` or ``1,5,7`` as numbers; raises :class:`UsageError` where it is neither."""
-    numbers: list[int] = []
-    for item in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
-        if match is None or int(match[2] or 0) - int(match[1]) >= _MOST_NUMBERS:
-            raise UsageError(
-                f"{option} is not a list of numbers.",
-                expected=f"such as 1,10,100 or 1..7, at most {_MOST_NUMBERS:,}",
-                found=text,
-                left="nothing was written",
-                next=f"{option} 1,2",
-            )
-        numbers.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return tuple(numbers)

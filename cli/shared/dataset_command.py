@@ -78,7 +78,9 @@ class DatasetCommand(Command):
         except click.NoSuchOption:
             # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
             if name is None and target is not None and os.sep not in target and not Path(target).exists():
-                check_dataset(target)
+                from kmip_data.manifest import load_manifest
+
+                load_manifest(target)
             raise
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
@@ -163,15 +165,6 @@ def _keep_name(ctx: click.Context, param: click.Parameter, value: str | None) ->
 def recipe_sources() -> dict[str, Any]:
     """Return ``name`` and what a recipe builds from, as given on the line."""
     return dict(click.get_current_context().meta.get(SOURCES, {}))
-
-
-def check_dataset(name: str) -> None:
-    """Raise the error for an unknown dataset, with the nearest name."""
-    from kmip_data.manifest import dataset_names, unknown_name
-
-    names = dataset_names()
-    if name not in names:
-        raise unknown_name("dataset", name, names)
 
 
 def record_parameters() -> dict[str, Any]:

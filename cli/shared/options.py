@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kmip_data.errors import UsageError
+
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_NUMBERS = 10_000  #: of one range
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -44,6 +48,8 @@ def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: What every command has that takes its time.
+work_options = _several(home_option, json_option, quiet_option)
 #: Where raw files come from.
 raw_options = _several(
     click.option(
@@ -69,8 +75,6 @@ jobs_option = click.option(
     metavar="N",
     help="Worker processes of a build.  [default: the cores this process may use]",
 )
-
-
 output_option = click.option(
     "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not into the home."
 )
@@ -81,20 +85,17 @@ compression_option = click.option(
 )
 
 
-AT_LEAST_1 = click.IntRange(min=1)
-
-
 def number_option(
     flag: str,
     help: str | None = None,  # noqa: A002 -- click's word
     default: int | None = None,
     *,
-    type: click.ParamType[Any] = AT_LEAST_1,  # noqa: A002
+    type: click.ParamType[Any] | None = None,  # noqa: A002
     metavar: str = "N",
 ) -> Callable[[F], F]:
     """Make an option that takes a number; its default, if it has one, is shown."""
-    shown = default is not None
-    return click.option(flag, type=type, default=default, show_default=shown, metavar=metavar, help=help)
+    kind, shown = type or click.IntRange(min=1), default is not None
+    return click.option(flag, type=kind, default=default, show_default=shown, metavar=metavar, help=help)
 
 
 #: What runs the shards.
@@ -112,3 +113,21 @@ engine_options = _several(
         help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
     ),
 )
+
+
+def number_list(option: str, text: str) -> list[int]:
+    """Read ``0..3`` and ``5,10,10``, in the order given; raise UsageError for anything else."""
+    numbers: list[int] = []
+    for item in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not 0 <= last - first < MOST_NUMBERS:
+            raise UsageError(
+                f"{option} is not a list of numbers.",
+                expected=f"such as 1,10,100 or 0..3, with at most {MOST_NUMBERS:,} in a range",
+                found=text,
+                left="nothing was changed",
+                next=f"{option} 1,2",
+            )
+        numbers += range(first, last + 1)
+    return numbers

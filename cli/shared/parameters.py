@@ -62,10 +62,8 @@ def _click_type(kind: Any, field: FieldInfo) -> click.ParamType[Any]:
     for bound in field.metadata:
         low, low_open = getattr(bound, "ge", getattr(bound, "gt", low)), hasattr(bound, "gt") or low_open
         high, high_open = getattr(bound, "le", getattr(bound, "lt", high)), hasattr(bound, "lt") or high_open
-    if kind is int:
-        return click.IntRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.INT
-    if kind is float:
-        return (
-            click.FloatRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.FLOAT
-        )
-    return click.STRING
+    if kind not in {int, float}:
+        return click.STRING
+    if low is None and high is None:
+        return click.INT if kind is int else click.FLOAT
+    return (click.IntRange if kind is int else click.FloatRange)(low, high, low_open, high_open)

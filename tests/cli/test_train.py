@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.train import configuration, seed_list
-from kmip_data.errors import UsageError
+from kmip_data.cli.train import configuration
 
 QUICK = [
     "--epochs",
@@ -76,7 +75,7 @@ def test_resume_of_a_finished_run_returns_it(make_build):
         ([], "--dataset"),
         (["--dataset", "s3dis", "--resume", "x"], "one of the two"),
         (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "--epochs, --set"),
-        (["--dataset", "s3dis", "--name", " "], "--name is empty"),
+        (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
         (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
         (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
         (["--dataset", "s3dis", "--set", "optimiser.lr=fast"], "optimiser.lr"),
@@ -125,17 +124,3 @@ def test_options_reach_the_configuration():
     assert config.optimiser.lr == 1e-3
     assert (config.system.device, config.system.devices, config.system.compile) == ("cpu", 2, True)
     assert config.training.precision == "bf16-mixed"
-
-
-@pytest.mark.parametrize(("text", "numbers"), [("0", [0]), ("0..3", [0, 1, 2, 3]), ("5,0..1,5", [5, 0, 1])])
-def test_seed_list(text, numbers):
-    assert seed_list(text) == numbers
-
-
-@pytest.mark.parametrize("text", ["", "x", "1..", "..1", "3..1", "-1", "1,,2"])
-def test_seed_list_of_something_else(text):
-    if text == "1..":
-        assert seed_list(text) == [1]
-        return
-    with pytest.raises(UsageError):
-        seed_list(text)

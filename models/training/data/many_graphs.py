@@ -56,16 +56,6 @@ class ManyGraphs(RunData):
         return len(self._datasets.get(part, ()))
 
     @property
-    def in_channels(self) -> int:
-        """Columns of ``x``."""
-        return int(self._whole.num_node_features)
-
-    @property
-    def edge_channels(self) -> int | None:
-        """Columns of ``edge_attr``, ``None`` without."""
-        return int(self._whole.num_edge_features) or None
-
-    @property
     def largest_batch(self) -> Size:
         """Upper bound of a train batch: the largest graphs together."""
         dataset, count = self._datasets["train"], self.config.training.batch_size

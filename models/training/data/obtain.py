@@ -54,6 +54,3 @@ def open_data(
     split = read_split(found.path / found.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(found, name, config, required)
-
-
-__all__ = ["RunData", "open_data"]

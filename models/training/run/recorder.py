@@ -14,7 +14,6 @@ from torch import Tensor
 from kmip_data.errors import CheckFailed
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.schedules import step_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import is_main_process
@@ -48,33 +47,17 @@ class Recorder(Checkpoint):
     """Keep the history of a run, its best weights and a checkpoint to resume from.
 
     Everything that a resumed run needs lies in the checkpoint, so ``metrics.csv`` and the best
-    weights are written anew from it and never disagree with it.
-
-    Parameters
-    ----------
-    module
-        What is trained.
-    folder
-        The run folder; ``None`` where another process of the run made it.
-    data
-        Where evaluation batches come from.
-    config
-        The run.
+    weights are written anew from it and never disagree with it. ``folder`` is ``None`` where another
+    process of the run made it.
     """
 
     def __init__(
-        self,
-        module: TrainingModule,
-        folder: Path | None,
-        data: RunData,
-        config: RunConfig,
-        *,
-        quiet: bool = False,
+        self, module: TrainingModule, folder: Path | None, data: RunData, *, quiet: bool = False
     ) -> None:
         self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
         self.writes = folder is not None and is_main_process()
-        self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
-        self.metric = str(config.training.metric)
+        training = module.config.training
+        self.epochs, self.eval_every, self.metric = training.epochs, training.eval_every, str(training.metric)
         self.history: list[Row] = []
         self.saved = 0  #: epochs that the checkpoint on disk has
         self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
@@ -133,17 +116,11 @@ class Recorder(Checkpoint):
         """Go on with the generators where a resumed run stood."""
         if self._random is not None:
             set_random_state(self._random)
-            self._random = None
             self._write()  # of an epoch that was not saved a line, and weights, may be there
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
-            self._progress = Progress(
-                "train",
-                batches,
-                unit="batches",
-                initial=len(self.history) * batches // self.epochs,
-                quiet=self.quiet,
-            )
+            done = len(self.history) * batches // self.epochs
+            self._progress = Progress("train", batches, unit="batches", initial=done, quiet=self.quiet)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
@@ -208,16 +185,11 @@ class Recorder(Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Remember why the run ended."""
         self.interrupted = isinstance(exception, KeyboardInterrupt)
-        self._close()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Close the bar."""
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the bar, however the run ended."""
         if self._progress is not None:
             self._progress.close()
-            self._progress = None
 
     def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}

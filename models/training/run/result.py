@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.small import read_model
 from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.data.run_data import RunData
@@ -30,13 +30,8 @@ class SplitUsed(Section):
     @classmethod
     def of(cls, data: RunData) -> SplitUsed:
         """Describe the split of ``data``."""
-        split = data.split
-        return cls(
-            name=data.split_name,
-            rule=split.rule,
-            parameters=split.parameters,
-            digests=data.identity["split"],
-        )
+        rule, parameters = data.split.rule, data.split.parameters
+        return cls(name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"])
 
 
 class Seconds(Section):
@@ -110,9 +105,14 @@ def read_result(run: Path) -> RunResult:
     DamagedInput
         There is none (the run is unfinished), or it is not a result of version 1.
     """
-    path = run / RESULT_NAME
     try:
-        return RunResult.model_validate_json(read_small(path))
+        return read_model(
+            run / RESULT_NAME,
+            RunResult,
+            "cannot be read as a result",
+            expected="JSON of version 1",
+            next=f"kmip-data train --resume {run} writes it anew from the run's last checkpoint",
+        )
     except FileNotFoundError as error:
         raise DamagedInput(
             f"{run} is not a finished run.",
@@ -120,14 +120,6 @@ def read_result(run: Path) -> RunResult:
             found="no such file",
             left="the folder is as it was",
             next=f"kmip-data train --resume {run}",
-        ) from error
-    except (ValidationError, ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(
-            f"{path} cannot be read as a result.",
-            expected="JSON of version 1",
-            found=first_fault(error),
-            left="the file is as it was",
-            next=f"kmip-data train --resume {run} writes it anew from the run's last checkpoint",
         ) from error
 
 

@@ -65,7 +65,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
 def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypatch):
     data = open_data(config_of(build), home=Home(tmp_path))
     torch.manual_seed(1)
-    module = TrainingModule(data.config, task=data.task, in_channels=data.in_channels)
+    module = TrainingModule(data.config, data)
     passes = []
     forward = TrainingModule.forward
 

@@ -187,7 +187,7 @@ def test_evaluate_on_other_data(done, home, tmp_path):
     other = learnable_build(tmp_path / "other", seed=5, graphs=6)
     found = evaluate(done.runs[0], target=str(other.path), home=home)
     assert found.same is None
-    assert not found.sample
+    assert not found.build.card.sample
     assert found.metrics["test"] != done.results[0].metrics["test"]
 
 
