@@ -9,11 +9,12 @@ import click
 
 from kmip_data.cli.list import build_facts
 from kmip_data.cli.shared.dataset_command import (
+    RECORDS,
+    SOURCES,
+    SPLITS,
     DatasetCommand,
     complete_dataset,
-    recipe_sources,
-    record_parameters,
-    split_parameters,
+    given,
 )
 from kmip_data.cli.shared.options import (
     compression_option,
@@ -71,16 +72,9 @@ def command(
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        build = obtain(
-            name,
-            record_parameters(),
-            split_parameters(),
-            home=home,
-            sample=sample,
-            archives=archives,
-            **options,
-        )
-    split = split_name(build, split_parameters())
+        options |= {"home": home, "sample": sample, "archives": archives}
+        build = obtain(name, given(RECORDS), given(SPLITS), **options)
+    split = split_name(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     if as_json:
@@ -96,8 +90,8 @@ def _build_recipe(
     from kmip_data.errors import UsageError
     from kmip_data.pipelines.recipes import build_own, source_model
 
-    given = recipe_sources()
-    name = given.pop("name", None)
+    sources = given(SOURCES)
+    name = sources.pop("name", None)
     takes_archive = "archive" in source_model(recipe).model_fields
     if name is None or sample or len(archives) > takes_archive:
         raise UsageError(
@@ -109,16 +103,9 @@ def _build_recipe(
             else f"kmip-data build {recipe} --help",
         )  # fmt: skip
     if archives:
-        given["archive"] = archives[0]
-    return build_own(
-        recipe,
-        name,
-        given,
-        parameters=record_parameters(),
-        split_parameters=split_parameters(),
-        home=home,
-        **options,
-    )
+        sources["archive"] = archives[0]
+    parameters = {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    return build_own(recipe, name, sources, home=home, **parameters, **options)
 
 
 _SOURCES = {

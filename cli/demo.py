@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
 
-DEFAULT_HOME = "demo-home"
-
 
 @dataclass(frozen=True)
 class Demo:
@@ -97,7 +95,7 @@ DEMOS = {
 @click.option(
     "--home",
     "folder",
-    default=DEFAULT_HOME,
+    default="demo-home",
     show_default=True,
     metavar="DIR",
     help="Everything is written below DIR.",

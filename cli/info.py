@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, record_parameters, resolve
+from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
 from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
 from kmip_data.files.disk import human_bytes
@@ -32,7 +32,7 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
     """
     from kmip_data.manifest import dataset_names
 
-    if target in dataset_names() and not sample and not record_parameters():
+    if target in dataset_names() and not sample and not given(RECORDS):
         _dataset(target, home, as_json=as_json)
     else:
         _build(resolve(target, home, sample=sample), as_json=as_json)

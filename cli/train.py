@@ -9,10 +9,11 @@ import click
 from click.core import ParameterSource
 
 from kmip_data.cli.shared.dataset_command import (
+    RECORDS,
+    SPLITS,
     DatasetCommand,
     complete_dataset,
-    record_parameters,
-    split_parameters,
+    given,
 )
 from kmip_data.cli.shared.options import jobs_option, number_list, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
@@ -162,7 +163,7 @@ def command(
         _refuse_changes()
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
-        config = configuration(str(dataset), record_parameters(), split_parameters(), home=home, **chosen)
+        config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
@@ -177,17 +178,17 @@ def _refuse_changes() -> None:
     """Raise UsageError for an option that would make a resumed run another one."""
     context = click.get_current_context()
     kept = {"resume", "home", "as_json", "quiet", *BUILD_OPTIONS}
-    given = [
+    changes = [
         parameter.opts[-1]
         for parameter in context.command.params
         if parameter.name not in kept
         and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
     ]
-    if given:
+    if changes:
         raise UsageError(
             "A resumed run goes on as it began.",
             expected="--resume RUN alone: the run's config.toml says the rest",
-            found=", ".join(given),
+            found=", ".join(changes),
             left="nothing was changed",
             next="leave them out, or begin another run with --dataset",
         )
@@ -248,8 +249,8 @@ def configuration(
         if (text := options.get(name)) is not None:
             numbers = number_list(option, text)
             options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
-    given = [(key, options.get(name)) for name, key in KEYS.items()]
-    config = apply_overrides(config, [f"{key}={value}" for key, value in given if value not in (None, False)])
+    pairs = [(key, options.get(name)) for name, key in KEYS.items()]
+    config = apply_overrides(config, [f"{key}={value}" for key, value in pairs if value not in (None, False)])
     if options["epochs"] is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options["overrides"])

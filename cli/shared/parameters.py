@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
@@ -25,11 +27,6 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
     kind, multiple = _item_type(field.annotation)
     option = f"--{name.replace('_', '-')}"
     flag = kind is bool
-
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value is not None and value != ():
-            ctx.meta.setdefault(store, {})[name] = value
-
     default = field.default
     return click.Option(
         [f"{option}/--no-{name.replace('_', '-')}" if flag else option, name],
@@ -37,12 +34,22 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
         default=None,
         multiple=multiple,
         expose_value=False,
-        callback=keep,
+        callback=keep_in(store, name),
         metavar={int: "N", float: "X"}.get(kind),
         help=" ".join(
             filter(None, [field.description, f"(default: {default})" if default not in (None, ()) else None])
         ),
     )
+
+
+def keep_in(store: str, name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return a callback that keeps a given value in ``ctx.meta[store]``."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None and value != ():
+            ctx.meta.setdefault(store, {})[name] = value
+
+    return keep
 
 
 def _item_type(annotation: Any) -> tuple[Any, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.wording import nearest
 
 HELP = "docs/training.md lists every key"
 
@@ -198,9 +198,8 @@ def _unknown(path: str) -> str:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
     # Right key, wrong or missing section: the last parts are compared alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
-    close = difflib.get_close_matches(path, [key.name for key in keys], n=1)
-    close = close or [known[last] for last in difflib.get_close_matches(name, known, n=1)]
-    return f"There is no configuration key {path!r}.{f' Did you mean {close[0]!r}?' if close else ''}"
+    close = nearest(path, [key.name for key in keys]) or known.get(nearest(name, known) or "")
+    return f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}"
 
 
 def _fault(entry: ErrorDetails) -> str:

@@ -101,8 +101,3 @@ def out_of_memory(
         left=left,
         next="\n    ".join(["one or more of", *tips, "or a machine with more memory"]),
     )
-
-
-def peak_device_memory(device: torch.device) -> int | None:
-    """Peak bytes that PyTorch had allocated on a GPU; ``None`` on a CPU."""
-    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None

@@ -22,11 +22,7 @@ from kmip_data.models.budget import count_parameters
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
-from kmip_data.models.training.memory.machine import (
-    Device,
-    out_of_memory,
-    peak_device_memory,
-)
+from kmip_data.models.training.memory.machine import Device, out_of_memory
 from kmip_data.models.training.run.checkpoint import (
     LAST,
     WEIGHTS,
@@ -228,6 +224,7 @@ def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
     module.to(device)
     metrics = evaluate_parts(module, data, data.parts, device)
     history, card = recorder.history, data.build.card
+    peak = int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
     result = RunResult(
         name=folder.name if folder is not None else "",
         dataset=card.dataset,
@@ -256,7 +253,7 @@ def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),
             total=sum(row["seconds"] for row in history),
         ),
-        memory=Memory(device=peak_device_memory(device), host=peak_host_memory()),
+        memory=Memory(device=peak, host=peak_host_memory()),
     )
     if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)

@@ -44,15 +44,7 @@ def read_history(run: Path) -> list[Row]:
 
 
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:
-    """Draw loss and the chosen metric of every part over the epochs into a PNG.
-
-    Parameters
-    ----------
-    history
-        Rows of ``metrics.csv``; epochs without an evaluation have no point.
-    best_epoch
-        Marked by a line, with its test value.
-    """
+    """Draw loss and the chosen metric of every part over the epochs into a PNG; mark the best epoch."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -83,13 +83,7 @@ class Recorder(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a checkpoint.
-
-        Raises
-        ------
-        CheckFailed
-            It was made with other data.
-        """
+        """Take up a checkpoint; raise CheckFailed for one that was made with other data."""
         if state_dict["data"] != self.data.identity:
             raise CheckFailed(
                 "The data are not those that the run began with.",
