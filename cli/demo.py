@@ -32,7 +32,7 @@ class Demo:
     draw: str
     train: str
     epochs: int
-    settings: tuple[str, ...]  #: a network and steps that learn something within a minute on two cores
+    settings: tuple[str, ...]  #: a network and training that learns something within a minute on two cores
     after: str  #: what to do next
     map: bool = False  #: whether the run is drawn too
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="Other data with the same features and classes.  [default: what the run learned from]",
 )
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where.  [default: as the run was trained]"
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
 )
 @click.option(
     "--dump-qk",
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     type=click.Choice(PARTS),
     default="test",
     show_default=True,
-    help="With --dump-qk: of which part.",
+    help="With --dump-qk: which part of the split.",
 )
 @click.option(
     "--dump-graphs",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="With --dump-qk: of its first N graphs.",
+    help="With --dump-qk: how many of its graphs, from the first.",
 )
 @sample_option
 @home_option

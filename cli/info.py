@@ -74,7 +74,7 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     ]
     click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n\n{facts(pairs)}")
     if manifest.recipe:
-        click.echo(f"\nBuilt from a source of yours\n  {command} … (kmip-data build {name} --help)")
+        click.echo(f"\nBuilt from your own source\n  {command} … (kmip-data build {name} --help)")
     else:
         click.echo("\nSources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):

@@ -44,13 +44,8 @@ def command(home: Home, as_json: bool) -> None:
             {
                 "home": home.root,
                 "datasets": [
-                    {
-                        "name": m.name,
-                        "title": m.title,
-                        "task": m.task,
-                        "graphs": m.expected.graphs,
-                        "license": m.license.name,
-                    }
+                    m.model_dump(include={"name", "title", "task"})
+                    | {"graphs": m.expected.graphs, "license": m.license.name}
                     for m in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.summary import Summary
+    from kmip_data.models.training.run.result import Summary
 
 
 BUILD_OPTIONS = ("archives", "offline", "accept_license", "jobs")  #: of what is built first
@@ -75,7 +75,7 @@ class TrainCommand(DatasetCommand):
     "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
 )
 @click.option(
-    "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: a run each, and their mean and deviation."
+    "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: one run per seed, with mean and deviation."
 )
 @click.option(
     "--precision",
@@ -225,7 +225,7 @@ def configuration(
     records, split
         Parameters of records and of the split that were given.
     home
-        Where a build of one's own is looked for by name.
+        Where the user's own builds are looked for by name.
     options
         ``model``, ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and
         by the names of :data:`KEYS` what ``None`` and ``False`` leave as the preset has it. Unset, the
@@ -250,7 +250,9 @@ def configuration(
             numbers = number_list(option, text)
             options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
     pairs = [(key, options.get(name)) for name, key in KEYS.items()]
-    config = apply_overrides(config, [f"{key}={value}" for key, value in pairs if value not in (None, False)])
+    config = apply_overrides(
+        config, [f"{key}={value}" for key, value in pairs if value is not None and value is not False]
+    )
     if options["epochs"] is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options["overrides"])

@@ -60,7 +60,9 @@ raw_options = _several(
         type=click.Path(path_type=Path),
         help="A local archive or folder instead of the download; may be repeated.",
     ),
-    click.option("--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."),
+    click.option(
+        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+    ),
     click.option(
         "--accept-license",
         is_flag=True,
@@ -76,7 +78,10 @@ jobs_option = click.option(
     help="Worker processes of a build.  [default: the cores this process may use]",
 )
 output_option = click.option(
-    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not into the home."
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Build into DIR instead of the home folder.",
 )
 compression_option = click.option(
     "--compression",

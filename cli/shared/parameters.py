@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
-    """One option a field of ``model``; values given are kept in ``ctx.meta[store]``.
+    """One option per field of ``model``; values given are kept in ``ctx.meta[store]``.
 
     ``val_fraction`` becomes ``--val-fraction``, a ``Literal`` a choice, a tuple may be repeated.
     Bounds are checked by click, so that help shows them; the model has the last word.

@@ -14,7 +14,7 @@ from kmip_data.reading.loader import GraphLoader
 
 
 class EpochBatches:
-    """The train batches of the epoch at hand, in an order that depends on the seed and that epoch alone.
+    """The train batches of the current epoch, in an order that depends on the seed and that epoch alone.
 
     Lightning counts the epochs of a loader by how often it was iterated, resumed or not, and would
     keep its position too; here ``epoch()``, the number of finished ones, decides and nothing else.

@@ -33,7 +33,7 @@ class OneGraph(RunData):
             )
         if config.system.devices * config.system.nodes > 1:
             raise UsageError(
-                "One graph cannot be shared out among processes.",
+                "One graph cannot be split among processes.",
                 expected="one device: each step is a pass over the whole graph",
                 found=f"{config.system.devices * config.system.nodes} processes",
                 left="nothing was started",

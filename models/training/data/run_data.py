@@ -181,7 +181,7 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     missing = [what for what, there in found.items() if not there]
     if missing or labels is None or len(labels.shape) > 1:
         raise UsageError(
-            f"{card.dataset} is not data to train on.",
+            f"{card.dataset} cannot be trained on.",
             expected="node features, edges, one row of targets for each node or graph, and a split",
             found=f"missing: {'; '.join(missing)}" if missing else "targets with several rows",
             left="nothing was started",

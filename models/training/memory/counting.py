@@ -114,12 +114,12 @@ class _Counter:
         return tensor
 
 
-def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
-    """Return a graph of ``nodes`` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
+def cut_of(batch: Any, size: Size) -> Data:
+    """Return a graph of :data:`CUT` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
 
     Rows are repeated where the batch has fewer; who is connected to whom means nothing.
     """
-    n = min(nodes, max(1, size.nodes))
+    n = min(CUT, max(1, size.nodes))
     rows = torch.arange(n) % batch.num_nodes
     values: dict[str, Any] = {}
     neighbor = getattr(batch, "neighbor", None)

@@ -12,6 +12,7 @@ import torch
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
+from kmip_data.wording import counted
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
         return Device("cpu", "cpu", "asked for" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"{devices} GPU{'s are' if devices > 1 else ' is'} asked for.",
+            f"{counted(devices, 'GPU')} cannot be had.",
             expected=f"at most {count} (torch {torch.__version__})" if count else "a GPU that PyTorch sees",
-            found=f"{count} GPUs",
+            found=counted(count, "GPU"),
             left="nothing was started",
             next="kmip-data doctor, or --device cpu",
         )
@@ -58,7 +59,7 @@ def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
     if precision == "16-mixed" and device.kind == "cpu":
         raise UsageError(
-            "A CPU does not train in 16-mixed.",
+            "A CPU cannot train in 16-mixed.",
             expected="32 or bf16-mixed",
             found="16-mixed",
             left="nothing was started",
@@ -73,7 +74,7 @@ def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
 
 
 def half_a_batch(training: TrainingConfig) -> str:
-    """Options for batches half as large, of which as many more make a step."""
+    """Options for batches half as large, twice as many per step."""
     smaller = -(-training.batch_size // 2)
     times = -(-training.batch_size // smaller) * training.accumulate
     return f"--set training.batch_size={smaller} --set training.accumulate={times}"

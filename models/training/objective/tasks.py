@@ -50,7 +50,7 @@ def target_column(schema: Schema) -> Column | None:
 
 
 def is_class(column: Column) -> bool:
-    """Whether targets are classes: one whole number a row."""
+    """Whether targets are classes: one whole number per row."""
     return column.shape == () and _is_whole(column)
 
 
@@ -61,7 +61,7 @@ def _is_whole(column: Column) -> bool:
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
 
-    Whole numbers, one a row, are classes; whole numbers, several a row, are labels; other numbers are
+    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
     values, or labels where the loss says so; bits of pairs are links.
 
     Raises

@@ -32,8 +32,7 @@ from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
-from kmip_data.models.training.run.summary import metrics_table
+from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
@@ -125,43 +124,23 @@ def evaluate(
 
 
 def predict_nodes(
-    run: str | os.PathLike[str], build: Build, *, home: Home | None = None, device: str | None = None
+    run: str | os.PathLike[str], build: Build, *, home: Home | None = None
 ) -> tuple[NDArray[np.int64], RunResult, Path]:
-    """Return the class that the best weights of ``run`` give each node of ``build``.
+    """Return the class of each node by the best weights of ``run``, (N,) int64, its result and its folder.
 
-    Parameters
-    ----------
-    run
-        A run folder, or its path below ``runs/``.
-    build
-        A build of one graph with the run's features and classes: its own, or another city's.
-    device
-        ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
-
-    Returns
-    -------
-    classes
-        (N,) int64.
-    result
-        What the run wrote about itself.
-    folder
-        The run folder.
+    ``build`` is of one graph with the run's features and classes: its own, or another city's.
 
     Raises
     ------
     UsageError
-        There is no such run, its weights do not fit, or it predicts no classes of nodes.
-    DamagedInput
-        The run is unfinished, or one of its files is damaged.
-    OutOfResources
-        The graph does not fit.
+        As :func:`evaluate`, or the run predicts no classes of nodes.
     """
-    opened = open_run(run, target=str(build.path), home=home, device=device)
+    opened = open_run(run, target=str(build.path), home=home)
     data, config = opened.data, opened.config
     labels = build.card.schema_.labels
     if data.unit != "nodes" or labels is None or not is_class(labels):
         raise UsageError(
-            f"{opened.folder} predicts no classes of the nodes of one graph.",
+            f"{opened.folder} does not classify the nodes of one graph.",
             expected="a run on a city",
             found=f"a run on {build.card.dataset}",
             left="nothing was changed",

@@ -80,7 +80,7 @@ def _refuse_taken(folder: Path) -> None:
     own = folder.is_dir() and not folder.is_symlink()
     if not own or any(not re.search(_LEFT, entry.name) for entry in folder.iterdir()):
         raise UsageError(
-            f"There is a run called {folder.name!r} already.",
+            f"A run called {folder.name!r} already exists.",
             expected="a new name",
             found=str(folder),
             left="nothing was changed",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 LABELS = {"train": "train (while learning)", "val": "val", "test": "test"}
@@ -35,12 +34,6 @@ def history_csv(history: list[Row]) -> bytes:
     writer.writeheader()
     writer.writerows(history)
     return text.getvalue().encode()
-
-
-def read_history(run: Path) -> list[Row]:
-    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:

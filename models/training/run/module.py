@@ -29,7 +29,6 @@ class TrainingModule(LightningModule):
     """A network for ``data``, with new weights from the global generator, in training."""
 
     schedule: LRScheduler
-    _optimiser: AdamW
 
     def __init__(self, config: RunConfig, data: RunData, *, recompute: bool = False) -> None:
         super().__init__()
@@ -89,22 +88,17 @@ class TrainingModule(LightningModule):
             next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
         )
 
-    @property
-    def learning_rate(self) -> float:
-        """The present learning rate."""
-        return float(self._optimiser.param_groups[0]["lr"])
-
     def configure_optimizers(self) -> Optimizer:
         """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
-        self._optimiser = AdamW(
+        optimiser = AdamW(
             self.model.parameters(),
             lr=self.config.optimiser.lr,
             weight_decay=self.config.optimiser.weight_decay,
         )
-        self.schedule = build_schedule(self._optimiser, self.config.schedule, self.config.training.epochs)
+        self.schedule = build_schedule(optimiser, self.config.schedule, self.config.training.epochs)
         if self._schedule_state is not None:
             self.schedule.load_state_dict(self._schedule_state)
-        return self._optimiser
+        return optimiser
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the schedule; Lightning adds weights, optimiser and loops."""

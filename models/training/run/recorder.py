@@ -110,7 +110,7 @@ class Recorder(Checkpoint):
         """Go on with the generators where a resumed run stood."""
         if self._random is not None:
             set_random_state(self._random)
-            self._write()  # of an epoch that was not saved a line, and weights, may be there
+            self._write()  # a line and weights of an epoch that was not saved may be there
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
             done = len(self.history) * batches // self.epochs
@@ -133,7 +133,8 @@ class Recorder(Checkpoint):
         train = self.module.metrics.compute()
         seconds = time.perf_counter() - self._started
         share_buffers(self.module.model)
-        row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
+        rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
         if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
             row |= self._evaluate(epoch, trainer.strategy.root_device)

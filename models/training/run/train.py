@@ -28,8 +28,7 @@ from kmip_data.models.training.run.folders import (
     run_name,
 )
 from kmip_data.models.training.run.logs import check_logger, teller
-from kmip_data.models.training.run.result import RESULT_NAME, read_result
-from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.result import RESULT_NAME, Summary, read_result
 from kmip_data.wording import counted
 
 
@@ -116,7 +115,7 @@ def resume(
     Raises
     ------
     UsageError
-        There is no such run, or another process is at it.
+        There is no such run, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
