@@ -104,8 +104,8 @@ def _build_recipe(
         )  # fmt: skip
     if archives:
         sources["archive"] = archives[0]
-    parameters = {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
-    return build_own(recipe, name, sources, home=home, **parameters, **options)
+    options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    return build_own(recipe, name, sources, home=home, **options)
 
 
 _SOURCES = {

@@ -249,10 +249,9 @@ def configuration(
         if (text := options.get(name)) is not None:
             numbers = number_list(option, text)
             options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
-    pairs = [(key, options.get(name)) for name, key in KEYS.items()]
-    config = apply_overrides(
-        config, [f"{key}={value}" for key, value in pairs if value is not None and value is not False]
-    )
+    chosen = {KEYS[name]: value for name, value in options.items() if name in KEYS}
+    settings = [f"{key}={value}" for key, value in chosen.items() if value is not None and value is not False]
+    config = apply_overrides(config, settings)
     if options["epochs"] is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options["overrides"])

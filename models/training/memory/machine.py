@@ -83,7 +83,7 @@ def half_a_batch(training: TrainingConfig) -> str:
 def out_of_memory(
     error: BaseException, *, size: Size | None, doing: str, config: RunConfig, left: str
 ) -> OutOfResources:
-    """Explain an allocation that failed while ``doing`` something with a batch of ``size``."""
+    """Return the error for an allocation that failed while ``doing`` something with a batch of ``size``."""
     training = config.training
     tips = []
     if training.batch_size > 1:

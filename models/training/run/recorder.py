@@ -174,7 +174,7 @@ class Recorder(Checkpoint):
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
                 f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
-                f" {left:,} epochs left take about {duration(seconds)}"
+                f" {left:,} epochs left take about {rough_time(seconds)}"
             )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -207,10 +207,10 @@ class Recorder(Checkpoint):
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
 
 
-def duration(seconds: float) -> str:
+def rough_time(seconds: float) -> str:
     """Write a time for people.
 
-    >>> duration(95), duration(5000), duration(400_000)
+    >>> rough_time(95), rough_time(5000), rough_time(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
     """
     minutes, hours = round(seconds / 60), round(seconds / 3600)
