@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.lazy import LazyGroup
+from kmip_data.cli.shared.command import Command, LazyGroup
 from kmip_data.cli.shared.options import json_option, quiet_option
 from kmip_data.cli.shared.output import print_json, table
 

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.list import build_facts
 from kmip_data.cli.shared.dataset_command import (
+    RECORDS,
+    SOURCES,
+    SPLITS,
     DatasetCommand,
-    check_dataset,
     complete_dataset,
-    recipe_sources,
-    record_parameters,
-    split_parameters,
+    given,
 )
 from kmip_data.cli.shared.options import (
     compression_option,
     engine_options,
-    home_option,
     jobs_option,
-    json_option,
     output_option,
-    quiet_option,
     raw_options,
     sample_option,
+    work_options,
 )
 from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
 from kmip_data.files.disk import human_bytes
@@ -57,9 +56,7 @@ if TYPE_CHECKING:
 @engine_options
 @output_option
 @compression_option
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(
     name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
 ) -> None:
@@ -69,23 +66,15 @@ def command(
     it stopped; a finished one is found at once. The dataset's own parameters are options too:
     `kmip-data build s3dis --help` shows them.
     """
-    check_dataset(name)
     from kmip_data.builds.find import obtain, split_name
     from kmip_data.manifest import load_manifest
 
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        build = obtain(
-            name,
-            record_parameters(),
-            split_parameters(),
-            home=home,
-            sample=sample,
-            archives=archives,
-            **options,
-        )
-    split = split_name(build, split_parameters())
+        options |= {"home": home, "sample": sample, "archives": archives}
+        build = obtain(name, given(RECORDS), given(SPLITS), **options)
+    split = split_name(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     if as_json:
@@ -101,8 +90,8 @@ def _build_recipe(
     from kmip_data.errors import UsageError
     from kmip_data.pipelines.recipes import build_own, source_model
 
-    given = recipe_sources()
-    name = given.pop("name", None)
+    sources = given(SOURCES)
+    name = sources.pop("name", None)
     takes_archive = "archive" in source_model(recipe).model_fields
     if name is None or sample or len(archives) > takes_archive:
         raise UsageError(
@@ -114,16 +103,9 @@ def _build_recipe(
             else f"kmip-data build {recipe} --help",
         )  # fmt: skip
     if archives:
-        given["archive"] = archives[0]
-    return build_own(
-        recipe,
-        name,
-        given,
-        parameters=record_parameters(),
-        split_parameters=split_parameters(),
-        home=home,
-        **options,
-    )
+        sources["archive"] = archives[0]
+    options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    return build_own(recipe, name, sources, home=home, **options)
 
 
 _SOURCES = {
@@ -136,13 +118,7 @@ _SOURCES = {
 def result(build: Build, split: str) -> dict[str, Any]:
     """Return the object of ``build --json``."""
     card = build.card
-    return {
-        "path": str(build.path),
-        "dataset": card.dataset,
-        "key": card.key,
-        "sample": card.sample,
-        "complete": card.complete,
-        "parameters": card.parameters,
+    return build_facts(build) | {
         "split": split,
         "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
         "shards": {shard.file: shard.sha256 for shard in card.shards},

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
 
-DEFAULT_HOME = "demo-home"
-
 
 @dataclass(frozen=True)
 class Demo:
@@ -34,7 +32,7 @@ class Demo:
     draw: str
     train: str
     epochs: int
-    settings: tuple[str, ...]  #: a network and steps that learn something within a minute on two cores
+    settings: tuple[str, ...]  #: a network and training that learns something within a minute on two cores
     after: str  #: what to do next
     map: bool = False  #: whether the run is drawn too
 
@@ -97,7 +95,7 @@ DEMOS = {
 @click.option(
     "--home",
     "folder",
-    default=DEFAULT_HOME,
+    default="demo-home",
     show_default=True,
     metavar="DIR",
     help="Everything is written below DIR.",

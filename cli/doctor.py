@@ -33,8 +33,6 @@ REQUIREMENT = re.compile(
 )
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 LOW_DISK = 10 * 10**9  #: bytes; the largest raw archive and its build need less
-
-
 Found = tuple[str, str, str]  #: name, status and detail of a :class:`Finding`
 
 
@@ -92,14 +90,14 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
                 click.echo(f"  {MARKS[finding.status]}  {finding.name:{width}}  {finding.detail}".rstrip())
     if problems:
         raise CheckFailed(
-            f"{len(problems)} of the mirrors are all that their sources have, and do not answer."
+            f"{len(problems)} mirrors do not answer, and their sources have no other."
             if sources
-            else f"{len(problems)} of what is needed does not work here.",
+            else f"{len(problems)} things that are needed do not work here.",
             found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
             left="nothing was changed",
             next="kmip-data build NAME --archive PATH (a local copy), or the same command later"
             if sources
-            else "python -m pip install --upgrade kmip-data, or mend what is named above",
+            else "python -m pip install --upgrade kmip-data, or fix what is named above",
         )
 
 
@@ -130,7 +128,7 @@ def _packages(*, extras: bool = False) -> Iterator[Found]:
     except importlib.metadata.PackageNotFoundError:
         if not extras:
             yield "kmip-data", "no", "runs from a checkout without being installed"
-        needed = ["torch>=0", "torch-geometric>=0", "numpy>=0", "h5py>=0", "numba>=0", "lightning>=0"]
+        needed = []
     for match in filter(None, map(REQUIREMENT.fullmatch, needed)):
         name, least, extra = match["name"], match["least"], match["extra"]
         if extra in {"dev", "all"} or (extra is not None) != extras:

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.shared.options import (
-    engine_options,
-    home_option,
-    jobs_option,
-    json_option,
-    quiet_option,
-    sample_option,
-)
+from kmip_data.cli.shared.options import engine_options, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
@@ -54,9 +47,7 @@ def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
 @sample_option
 @jobs_option
 @engine_options
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(target: str, sample: bool, home: Home, as_json: bool, **options: Any) -> None:
     """Add positional encodings to a build.
 

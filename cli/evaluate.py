@@ -10,8 +10,7 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import complete_dataset
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
-from kmip_data.cli.shared.output import print_json
-from kmip_data.errors import UsageError
+from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     help="Other data with the same features and classes.  [default: what the run learned from]",
 )
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where.  [default: as the run was trained]"
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
 )
 @click.option(
     "--dump-qk",
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     type=click.Choice(PARTS),
     default="test",
     show_default=True,
-    help="With --dump-qk: of which part.",
+    help="With --dump-qk: which part of the split.",
 )
 @click.option(
     "--dump-graphs",
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="With --dump-qk: of its first N graphs.",
+    help="With --dump-qk: how many of its graphs, from the first.",
 )
 @sample_option
 @home_option
@@ -81,14 +80,8 @@ def command(
     """
     from kmip_data.models.training.run.evaluate import evaluate
 
-    if dump is not None and not dump.absolute().parent.is_dir():
-        raise UsageError(
-            "The file of --dump-qk cannot be written there.",
-            expected="a folder that exists",
-            found=str(dump.absolute().parent),
-            left="nothing was changed",
-            next="another --dump-qk",
-        )
+    if dump is not None:
+        check_prefix(dump, "--dump-qk")
     found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
     dumped: dict[str, Any] = {}
     if dump is not None:

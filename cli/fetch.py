@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import complete_dataset
-from kmip_data.cli.shared.options import home_option, json_option, quiet_option, raw_options
+from kmip_data.cli.shared.options import raw_options, work_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.files.disk import human_bytes
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 )
 @click.argument("name", shell_complete=complete_dataset)
 @raw_options
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     """Bring the raw files of a dataset in, verified.
 

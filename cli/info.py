@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, record_parameters, resolve
+from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
 from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
 from kmip_data.files.disk import human_bytes
@@ -32,7 +32,7 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
     """
     from kmip_data.manifest import dataset_names
 
-    if target in dataset_names() and not sample and not record_parameters():
+    if target in dataset_names() and not sample and not given(RECORDS):
         _dataset(target, home, as_json=as_json)
     else:
         _build(resolve(target, home, sample=sample), as_json=as_json)
@@ -74,7 +74,7 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     ]
     click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n\n{facts(pairs)}")
     if manifest.recipe:
-        click.echo(f"\nBuilt from a source of yours\n  {command} … (kmip-data build {name} --help)")
+        click.echo(f"\nBuilt from your own source\n  {command} … (kmip-data build {name} --help)")
     else:
         click.echo("\nSources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
@@ -98,7 +98,7 @@ def _build(build: Build, *, as_json: bool) -> None:
 
     card = build.card
     if as_json:
-        print_json({"path": str(build.path), **card.model_dump(), "added_columns": added_facts(build)})
+        print_json({"path": build.path, **card.model_dump(), "added_columns": added_facts(build)})
         return
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]

@@ -42,19 +42,14 @@ def command(home: Home, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "home": str(home.root),
+                "home": home.root,
                 "datasets": [
-                    {
-                        "name": m.name,
-                        "title": m.title,
-                        "task": m.task,
-                        "graphs": m.expected.graphs,
-                        "license": m.license.name,
-                    }
+                    m.model_dump(include={"name", "title", "task"})
+                    | {"graphs": m.expected.graphs, "license": m.license.name}
                     for m in manifests
                 ],
                 "builds": [build_facts(build) for build in builds],
-                "unreadable": [str(path) for path in unreadable],
+                "unreadable": unreadable,
                 "unfinished": [asdict(entry) for entry in unfinished],
             }
         )
@@ -77,7 +72,7 @@ def build_facts(build: Build) -> dict[str, Any]:
     """Return the facts about a build that lists and scripts want."""
     card = build.card
     return {
-        "path": str(build.path),
+        "path": build.path,
         "dataset": card.dataset,
         "key": card.key,
         "sample": card.sample,

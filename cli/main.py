@@ -10,12 +10,13 @@ import re
 import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 import kmip_data
-from kmip_data.cli.shared.lazy import LazyGroup
+from kmip_data.cli.shared.command import LazyGroup
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     INTERRUPTED,
@@ -26,7 +27,7 @@ from kmip_data.errors import (
     PartialBuildWarning,
     UsageError,
 )
-from kmip_data.files.errors import FULL
+from kmip_data.files.errors import FULL, disk_error
 from kmip_data.runtime.interrupts import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
@@ -153,12 +154,7 @@ def explain(error: Exception) -> KmipDataError | None:
             next="the same command with --jobs 1, or smaller batches",
         )
     if isinstance(error, OSError) and error.errno in FULL:
-        return OutOfResources(
-            "The disk or its quota is full.",
-            found=str(error),
-            left="what was finished before is kept",
-            next="free space or take another --home, then the same command",
-        )
+        return disk_error(error, Path(error.filename or "."), left="what was finished before is kept")
     if isinstance(error, OSError) and error.filename is not None:
         return UsageError(
             f"A file or folder cannot be used: {error.filename}",

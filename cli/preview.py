@@ -83,7 +83,7 @@ def command(
         records=records,
         part=part,
         predict=None if run is None else partial(_prediction, run, build, home),
-        pictures=partial(_pictures, build, home) if card.pipeline == "superpixels" else None,
+        pictures=partial(_pictures, build, home),
     )
     picture = output or _place(build, view.folder, f"{view.stem}.{'html' if html else 'png'}")
     view.draw(picture, html=html)
@@ -97,7 +97,7 @@ def command(
 def _prediction(run: str, build: Build, home: Home) -> Prediction:
     """Return what the run says about the city."""
     from kmip_data.drawing.maps.layers import Prediction
-    from kmip_data.models.training.run.predict import predict_nodes
+    from kmip_data.models.training.run.evaluate import predict_nodes
 
     classes, result, folder = predict_nodes(run, build, home=home)
     entry = build.card.splits.get(result.split.name) if result.build_key == build.card.key else None
@@ -106,13 +106,16 @@ def _prediction(run: str, build: Build, home: Home) -> Prediction:
 
 
 def _pictures(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
-    """Return the pictures that superpixels were made from, where they are still here."""
-    from kmip_data.pipelines.images.overlay import pictures_of
+    """Return the pictures that the records were made from, where they are still here."""
+    from kmip_data.manifest import dataset_names
+    from kmip_data.pipelines.base import pipeline_of
 
-    found = pictures_of(build, home, list(keys))
-    if missing := [key for key in keys if key not in found]:
+    card = build.card
+    pipeline = pipeline_of(card) if card.manifest in dataset_names() else None
+    found = {} if pipeline is None else pipeline.pictures(card, home.raw / card.dataset, keys)
+    if missing := [key for key, picture in found.items() if picture is None]:
         click.echo(f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True)
-    return found
+    return {key: picture for key, picture in found.items() if picture is not None}
 
 
 def _place(build: Build, folder: Path, name: str) -> Path:

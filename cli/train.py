@@ -9,20 +9,13 @@ import click
 from click.core import ParameterSource
 
 from kmip_data.cli.shared.dataset_command import (
+    RECORDS,
+    SPLITS,
     DatasetCommand,
     complete_dataset,
-    record_parameters,
-    split_parameters,
+    given,
 )
-from kmip_data.cli.shared.options import (
-    home_option,
-    jobs_option,
-    json_option,
-    number_list,
-    quiet_option,
-    raw_options,
-    sample_option,
-)
+from kmip_data.cli.shared.options import jobs_option, number_list, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.summary import Summary
+    from kmip_data.models.training.run.result import Summary
 
 
 BUILD_OPTIONS = ("archives", "offline", "accept_license", "jobs")  #: of what is built first
@@ -82,7 +75,7 @@ class TrainCommand(DatasetCommand):
     "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
 )
 @click.option(
-    "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: a run each, and their mean and deviation."
+    "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: one run per seed, with mean and deviation."
 )
 @click.option(
     "--precision",
@@ -137,9 +130,7 @@ class TrainCommand(DatasetCommand):
 @jobs_option
 @sample_option
 @raw_options
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(
     dataset: str | None,
     resume: str | None,
@@ -168,16 +159,12 @@ def command(
             left="nothing was changed",
             next="kmip-data train --help",
         )
-    if name is not None and not name.strip():
-        raise UsageError(
-            "--name is empty.", expected="a name for the run's folder", left="nothing was changed"
-        )
     if resume is not None:
         _refuse_changes()
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
-        config = configuration(str(dataset), record_parameters(), split_parameters(), home=home, **chosen)
-        numbers = list(dict.fromkeys(number_list("--seeds", seeds))) if seeds is not None else None
+        config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
+        numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
@@ -191,17 +178,17 @@ def _refuse_changes() -> None:
     """Raise UsageError for an option that would make a resumed run another one."""
     context = click.get_current_context()
     kept = {"resume", "home", "as_json", "quiet", *BUILD_OPTIONS}
-    given = [
+    changes = [
         parameter.opts[-1]
         for parameter in context.command.params
         if parameter.name not in kept
         and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
     ]
-    if given:
+    if changes:
         raise UsageError(
             "A resumed run goes on as it began.",
             expected="--resume RUN alone: the run's config.toml says the rest",
-            found=", ".join(given),
+            found=", ".join(changes),
             left="nothing was changed",
             next="leave them out, or begin another run with --dataset",
         )
@@ -238,7 +225,7 @@ def configuration(
     records, split
         Parameters of records and of the split that were given.
     home
-        Where a build of one's own is looked for by name.
+        Where the user's own builds are looked for by name.
     options
         ``model``, ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and
         by the names of :data:`KEYS` what ``None`` and ``False`` leave as the preset has it. Unset, the
@@ -262,8 +249,9 @@ def configuration(
         if (text := options.get(name)) is not None:
             numbers = number_list(option, text, least=1)
             options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
-    given = [(key, options.get(name)) for name, key in KEYS.items()]
-    config = apply_overrides(config, [f"{key}={value}" for key, value in given if value not in (None, False)])
+    chosen = {KEYS[name]: value for name, value in options.items() if name in KEYS}
+    settings = [f"{key}={value}" for key, value in chosen.items() if value is not None and value is not False]
+    config = apply_overrides(config, settings)
     if options["epochs"] is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options["overrides"])

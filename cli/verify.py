@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.shared.options import (
-    home_option,
-    jobs_option,
-    json_option,
-    quiet_option,
-    raw_options,
-    sample_option,
-)
+from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.wording import counted
@@ -35,9 +28,7 @@ if TYPE_CHECKING:
 @sample_option
 @raw_options
 @jobs_option
-@home_option
-@json_option
-@quiet_option
+@work_options
 def command(
     target: str,
     repair: bool,

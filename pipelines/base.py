@@ -230,6 +230,13 @@ class Pipeline(ABC, Generic[P, S]):
         """Return what to do about damaged raw files, where the error does not say."""
         return f"use an undamaged copy: kmip-data build {self.manifest.name} --archive PATH"
 
+    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
+        """Return the picture that each record of a build was made from, (H, W, 3); nothing by default.
+
+        ``raw`` holds the dataset's raw copies; ``None`` stands for a picture that is not there any more.
+        """
+        return {}
+
     def raw_lists(self, raw: Path | None, rule: str = "") -> Path:
         """Return the raw folder, whose lists a published split is read from.
 

@@ -6,7 +6,8 @@ where colour masks have other colours than Pascal VOC's. Facts and deviations: `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final, Literal
 
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.format.card import Card
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema, View
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
+from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
@@ -192,6 +195,20 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             },
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
+
+    def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
+        """Return each picture with the borders of its superpixels."""
+        copy = next((copy for copy in list_copies(raw) if copy.content_digest == card.content_digest), None)
+        found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
+        if copy is None:
+            return found
+        names = {key_of(picture): picture for picture, _ in pair(copy.receipt.members)}
+        most, compactness = card.parameters["superpixels"], card.parameters["compactness"]
+        for key in names.keys() & keys:
+            with contextlib.suppress(DamagedInput):
+                picture = reading.read_picture(copy.path / names[key], names[key])
+                found[key] = graph.with_borders(picture, graph.superpixels(picture, most, compactness))
+        return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
         """What deviates from the defaults."""

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import (
-    home_option,
-    json_option,
-    number_list,
-    number_option,
-    quiet_option,
-    several,
-)
-from kmip_data.cli.shared.output import print_json, table
-from kmip_data.cli.shared.saving import check_prefix
+from kmip_data.cli.shared.options import number_list, number_option, several, work_options
+from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -63,9 +55,7 @@ analysis_options = several(
         metavar="PREFIX",
         help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
     ),
-    home_option,
-    json_option,
-    quiet_option,
+    work_options,
 )
 
 

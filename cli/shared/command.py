@@ -1,13 +1,14 @@
-"""What every command shares: examples at the end of its help."""
+"""What every command shares: examples at the end of its help, and an import only when it is used."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class Command(click.Command):
@@ -23,3 +24,60 @@ class Command(click.Command):
             for line in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
+
+
+class LazyGroup(Command, click.Group):
+    """A click group whose commands are named by module, with their one-line help at hand.
+
+    Parameters
+    ----------
+    commands_in
+        Command name to its module under ``kmip_data.cli`` and its one-line help, in the order
+        in which help lists them. The module exports the command as ``command``.
+    """
+
+    def __init__(self, *args: Any, commands_in: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_in = commands_in
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of use, not of the alphabet."""
+        return list(self.commands_in)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of ``cmd_name`` and return its command."""
+        if cmd_name not in self.commands_in:
+            return None
+        module = importlib.import_module(f"kmip_data.cli.{self.commands_in[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or raise an error that names the nearest one."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands_in:
+            from kmip_data.manifest import unknown_name
+
+            raise unknown_name(
+                "command", args[0], list(self.commands_in), command=f"{ctx.command_path} --help"
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.commands_in.items()])
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Complete names from the list, options as every command does; a Tab imports no command."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in self.commands_in.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -78,7 +78,9 @@ class DatasetCommand(Command):
         except click.NoSuchOption:
             # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
             if name is None and target is not None and os.sep not in target and not Path(target).exists():
-                check_dataset(target)
+                from kmip_data.manifest import load_manifest
+
+                load_manifest(target)
             raise
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
@@ -144,51 +146,27 @@ def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
 
 def _recipe_options(recipe: str) -> list[click.Option]:
     """Return ``--name`` and what a recipe can build from; ``--archive`` all commands have."""
-    from kmip_data.cli.shared.parameters import options_of
+    from kmip_data.cli.shared.parameters import keep_in, options_of
     from kmip_data.pipelines.recipes import source_model
 
     name = click.Option(
-        ["--name", "recipe_name"], metavar="NAME", expose_value=False, callback=_keep_name,
+        ["--name", "recipe_name"], metavar="NAME", expose_value=False, callback=keep_in(SOURCES, "name"),
         help="name of the dataset that is built: what other commands call it",
     )  # fmt: skip
     sources = options_of(source_model(recipe), SOURCES)
     return [name, *(option for option in sources if option.name != "archive")]
 
 
-def _keep_name(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta.setdefault(SOURCES, {})["name"] = value
-
-
-def recipe_sources() -> dict[str, Any]:
-    """Return ``name`` and what a recipe builds from, as given on the line."""
-    return dict(click.get_current_context().meta.get(SOURCES, {}))
-
-
-def check_dataset(name: str) -> None:
-    """Raise the error for an unknown dataset, with the nearest name."""
-    from kmip_data.manifest import dataset_names, unknown_name
-
-    names = dataset_names()
-    if name not in names:
-        raise unknown_name("dataset", name, names)
-
-
-def record_parameters() -> dict[str, Any]:
-    """Return the parameters of records given on the line (``k``, ``limit``, …)."""
-    return dict(click.get_current_context().meta.get(RECORDS, {}))
-
-
-def split_parameters() -> dict[str, Any]:
-    """Return the parameters of the split given on the line (``test_area``, ``split_seed``, …)."""
-    return dict(click.get_current_context().meta.get(SPLITS, {}))
+def given(kind: str) -> dict[str, Any]:
+    """Return what was given on the line of :data:`RECORDS`, :data:`SPLITS` or :data:`SOURCES`."""
+    return dict(click.get_current_context().meta.get(kind, {}))
 
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options on the line mean."""
     from kmip_data.builds.find import find
 
-    return find(target, record_parameters(), home=home, sample=sample)
+    return find(target, given(RECORDS), home=home, sample=sample)
 
 
 def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_NUMBERS = 10_000  #: of one range
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -47,6 +48,8 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: What every command has that takes its time.
+work_options = several(home_option, json_option, quiet_option)
 #: Where raw files come from.
 raw_options = several(
     click.option(
@@ -57,7 +60,9 @@ raw_options = several(
         type=click.Path(path_type=Path),
         help="A local archive or folder instead of the download; may be repeated.",
     ),
-    click.option("--offline", is_flag=True, help="Use no network: what is built or fetched must be enough."),
+    click.option(
+        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+    ),
     click.option(
         "--accept-license",
         is_flag=True,
@@ -72,10 +77,11 @@ jobs_option = click.option(
     metavar="N",
     help="Worker processes of a build.  [default: the cores this process may use]",
 )
-
-
 output_option = click.option(
-    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Build into DIR, not into the home."
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Build into DIR instead of the home folder.",
 )
 compression_option = click.option(
     "--compression",
@@ -84,20 +90,17 @@ compression_option = click.option(
 )
 
 
-AT_LEAST_1 = click.IntRange(min=1)
-
-
 def number_option(
     flag: str,
     help: str | None = None,  # noqa: A002 -- click's word
     default: int | None = None,
     *,
-    type: click.ParamType[Any] = AT_LEAST_1,  # noqa: A002
+    type: click.ParamType[Any] | None = None,  # noqa: A002
     metavar: str = "N",
 ) -> Callable[[F], F]:
     """Make an option that takes a number; its default, if it has one, is shown."""
-    shown = default is not None
-    return click.option(flag, type=type, default=default, show_default=shown, metavar=metavar, help=help)
+    kind, shown = type or click.IntRange(min=1), default is not None
+    return click.option(flag, type=kind, default=default, show_default=shown, metavar=metavar, help=help)
 
 
 #: What runs the shards.
@@ -125,7 +128,7 @@ def number_list(option: str, text: str, least: int = 0) -> list[int]:
     """
     numbers: list[int] = []
     for item in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", item)
+        match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not least <= first <= last < first + 10_000:
             raise UsageError(

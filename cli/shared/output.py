@@ -1,10 +1,11 @@
-"""What commands print on stdout: one JSON object, or plain tables that read well and cut well."""
+"""What commands print on stdout, as one JSON object or plain tables, and where they may save results."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.errors import UsageError
 from kmip_data.format.parts import in_order
 from kmip_data.wording import without_controls
 
@@ -53,27 +55,22 @@ def print_json(value: Mapping[str, Any]) -> None:
 
     JSON has no word for NaN and infinity: they become ``null``.
     """
-    click.echo(json.dumps(_finite(value), indent=2, default=_path_as_text, allow_nan=False))
+    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[JSON_PRINTED] = True
 
 
-def _finite(value: object) -> object:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_plain(item) for item in value]
     if not isinstance(value, str | bytes) and hasattr(value, "item"):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _path_as_text(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    msg = f"{type(value).__name__} cannot be written as JSON"
-    raise TypeError(msg)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
@@ -133,3 +130,15 @@ def _cell(value: object) -> str:
 def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
     """Return train, val, test, in the order of use."""
     return [(part, split.parts[part]) for part in in_order(split.parts)]
+
+
+def check_prefix(prefix: Path, option: str = "--save") -> None:
+    """Raise UsageError now, not after the work, where files beginning with ``prefix`` cannot be written."""
+    if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
+        raise UsageError(
+            "Results cannot be saved there.",
+            expected=f"{option} FOLDER/NAME in a folder that exists and may be written to",
+            found=str(prefix),
+            left="nothing was written",
+            next=f"another {option}",
+        )

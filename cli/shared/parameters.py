@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
 
 def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
-    """One option a field of ``model``; values given are kept in ``ctx.meta[store]``.
+    """One option per field of ``model``; values given are kept in ``ctx.meta[store]``.
 
     ``val_fraction`` becomes ``--val-fraction``, a ``Literal`` a choice, a tuple may be repeated.
     Bounds are checked by click, so that help shows them; the model has the last word.
@@ -25,11 +27,6 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
     kind, multiple = _item_type(field.annotation)
     option = f"--{name.replace('_', '-')}"
     flag = kind is bool
-
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value is not None and value != ():
-            ctx.meta.setdefault(store, {})[name] = value
-
     default = field.default
     return click.Option(
         [f"{option}/--no-{name.replace('_', '-')}" if flag else option, name],
@@ -37,12 +34,22 @@ def _option(name: str, field: FieldInfo, store: str) -> click.Option:
         default=None,
         multiple=multiple,
         expose_value=False,
-        callback=keep,
+        callback=keep_in(store, name),
         metavar={int: "N", float: "X"}.get(kind),
         help=" ".join(
             filter(None, [field.description, f"(default: {default})" if default not in (None, ()) else None])
         ),
     )
+
+
+def keep_in(store: str, name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return a callback that keeps a given value in ``ctx.meta[store]``."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None and value != ():
+            ctx.meta.setdefault(store, {})[name] = value
+
+    return keep
 
 
 def _item_type(annotation: Any) -> tuple[Any, bool]:
@@ -62,10 +69,8 @@ def _click_type(kind: Any, field: FieldInfo) -> click.ParamType[Any]:
     for bound in field.metadata:
         low, low_open = getattr(bound, "ge", getattr(bound, "gt", low)), hasattr(bound, "gt") or low_open
         high, high_open = getattr(bound, "le", getattr(bound, "lt", high)), hasattr(bound, "lt") or high_open
-    if kind is int:
-        return click.IntRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.INT
-    if kind is float:
-        return (
-            click.FloatRange(low, high, low_open, high_open) if (low, high) != (None, None) else click.FLOAT
-        )
-    return click.STRING
+    if kind not in {int, float}:
+        return click.STRING
+    if low is None and high is None:
+        return click.INT if kind is int else click.FLOAT
+    return (click.IntRange if kind is int else click.FloatRange)(low, high, low_open, high_open)

@@ -155,14 +155,14 @@ def record_run(
             left="nothing was written",
             next="name another part",
         )
-    module = opened.module()
-    module.to(where).eval()
     with (
-        recording(module.model, sizes=sizes) as recorder,
+        opened.working() as module,
+        recording(module.eval().model, sizes=sizes) as recorder,
         torch.compiler.set_stance("force_eager"),  # compiled code would pass by the hooks
         torch.inference_mode(),
         autocast(config.training.precision, where.type),
     ):
+        module.doing = "recording"
         for _, batches in data.passes((part,)):
             for batch in batches:
                 module.model(batch.to(where))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ FIELDS = (
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
 EXTRA: Final = 50  #: segments asked for at first above those that are wanted; LRGB's 550 for 500
+BORDER: Final = (255, 230, 60)  #: red, green, blue
 
 
 def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> NDArray[np.int64]:
@@ -42,6 +43,16 @@ def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> ND
             return numbers.reshape(found.shape).astype(np.int64)
     # Small pieces are merged into others, so one segment asked for is one that is found.
     raise AssertionError("SLIC gave more than one segment where one was asked for")
+
+
+def with_borders(picture: NDArray[np.uint8], segments: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the picture with the last pixel before each border painted."""
+    border = np.zeros(segments.shape, bool)
+    border[:-1] |= segments[:-1] != segments[1:]
+    border[:, :-1] |= segments[:, :-1] != segments[:, 1:]
+    painted = picture.copy()
+    painted[border] = (painted[border] * 0.35 + np.array(BORDER) * 0.65).astype(np.uint8)
+    return painted
 
 
 def features(picture: NDArray[np.uint8], segments: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -90,7 +90,7 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
     """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
     from kmip_data.models.training.memory.estimate import plan_memory
     from kmip_data.models.training.memory.machine import Device
-    from kmip_data.models.training.run.fitting import module_for
+    from kmip_data.models.training.run.module import TrainingModule
     from kmip_data.runtime.peak_memory import peak_host_memory
 
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +98,7 @@ def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
         data, config = _open(build, Path(folder), list(overrides))
         estimate = plan_memory(config, data, Device("cpu", "cpu", "asked for"))
         click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
-        module = module_for(config, data, recompute=estimate.recompute)
+        module = TrainingModule(config, data, recompute=estimate.recompute)
         started = time.perf_counter()
         _step(module, data)
         seconds = time.perf_counter() - started
@@ -165,10 +165,9 @@ def _epoch(data: RunData, config: RunConfig, *, together: bool) -> None:
     """One step, then all parts measured in one pass, or (upstream) val and test in a pass each."""
     import torch
 
-    from kmip_data.models.training.run.fitting import module_for
-    from kmip_data.models.training.run.module import evaluate_parts
+    from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 
-    module = module_for(config, data)
+    module = TrainingModule(config, data)
     _step(module, data)
     for parts in [("train", "val", "test")] if together else [("val",), ("test",)]:
         evaluate_parts(module, data, parts, torch.device("cpu"))

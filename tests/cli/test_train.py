@@ -75,7 +75,7 @@ def test_resume_of_a_finished_run_returns_it(make_build):
         ([], "--dataset"),
         (["--dataset", "s3dis", "--resume", "x"], "one of the two"),
         (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "--epochs, --set"),
-        (["--dataset", "s3dis", "--name", " "], "--name is empty"),
+        (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
         (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
         (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
         (["--dataset", "s3dis", "--set", "optimiser.lr=fast"], "optimiser.lr"),

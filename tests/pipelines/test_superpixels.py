@@ -273,8 +273,14 @@ def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path)
     assert done.code == 0, done.err
     folder = done.json["path"]
     assert kmip("verify", folder).code == 0
-    assert kmip("preview", "photos", "--output", tmp_path / "p.png", "--records", "0,1").code == 0
+    preview = ("preview", "photos", "--output", tmp_path / "p.png", "--records", "0,1")
+    drawn = kmip(*preview)
+    assert (drawn.code, drawn.err) == (0, "")
     assert Image.open(tmp_path / "p.png").size[0] > 1000
+    (home.raw / "photos").rename(tmp_path / "away")
+    without = kmip(*preview)
+    assert without.code == 0
+    assert "are not here: drawn without them" in without.err
 
 
 # --- bad input -----------------------------------------------------------------------------------

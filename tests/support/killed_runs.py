@@ -195,7 +195,7 @@ def _difference(home: Path, whole: Path) -> str:
 
 
 def _rows(run: Path) -> list[dict[str, float]]:
-    from kmip_data.models.training.run.history import read_history
+    from support.training_data import read_history
 
     return [{name: row[name] for name in row if "seconds" not in name} for row in read_history(run)]
 

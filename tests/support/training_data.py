@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,12 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
+
+
+def read_history(run: Path) -> list[dict[str, float]]:
+    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def learnable_build(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.bench import machine_line
-from kmip_data.cli.shared.saving import check_prefix
+from kmip_data.cli.shared.output import check_prefix
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import default_methods, method_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.kinds import Section
@@ -44,12 +44,6 @@ class OptimiserConfig(Section):
 
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
-
-
-def _k_schedule(text: str) -> str:
-    if text:
-        KSchedule.parse(text)
-    return text
 
 
 class TrainingConfig(Section):
@@ -92,7 +86,7 @@ class TrainingConfig(Section):
         description="one large graph: train on batch_size nodes at a time, with at most this many sampled"
         " neighbours per node in each hop, such as [10, 10] for two hops; empty: on the whole graph",
     )
-    k_schedule: Annotated[str, AfterValidator(_k_schedule)] = Field(
+    k_schedule: str = Field(
         default="",
         description="how k moves in training, such as cosine:50:5 or linear:50:5, from the first epoch to the"
         " last; evaluations take model.attention.k, where it ends",

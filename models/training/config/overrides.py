@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.wording import nearest
 
 HELP = "docs/training.md lists every key"
 
@@ -30,7 +30,7 @@ class Key:
 
     name: str  #: dotted, ``optimiser.lr``
     type: str
-    default: str  #: as TOML; empty where the key must be given
+    default: Any  #: ``...`` where the key must be given
     doc: str
     kind: str = ""  #: of the section, where it has the key for one kind only
     field: FieldInfo | None = None  #: none where it is the kind of a section
@@ -41,18 +41,17 @@ def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> lis
     found: list[Key] = []
     for name, field in model.model_fields.items():
         path, doc = f"{prefix}{name}", field.description or name
-        default: Any = None if field.is_required() else field.get_default(call_default_factory=True)
+        default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             found += documented_keys(field.annotation, f"{path}.")
         elif field.discriminator is not None:
             parts = {part.model_fields["kind"].default: part for part in get_args(field.annotation)}
-            found.append(Key(f"{path}.kind", " | ".join(parts), _shown(default.kind), doc))
+            found.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
             for kind, part in parts.items():
                 keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
                 found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
         else:
-            shown = "" if field.is_required() else _shown(default)
-            found.append(Key(path, _type_name(field), shown, doc, field=field))
+            found.append(Key(path, _type_name(field), default, doc, field=field))
     return found
 
 
@@ -198,9 +197,8 @@ def _unknown(path: str) -> str:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
     # Right key, wrong or missing section: the last parts are compared alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
-    close = difflib.get_close_matches(path, [key.name for key in keys], n=1)
-    close = close or [known[last] for last in difflib.get_close_matches(name, known, n=1)]
-    return f"There is no configuration key {path!r}.{f' Did you mean {close[0]!r}?' if close else ''}"
+    close = nearest(path, [key.name for key in keys]) or known.get(nearest(name, known) or "")
+    return f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}"
 
 
 def _fault(entry: ErrorDetails) -> str:
@@ -223,14 +221,6 @@ def _type_name(field: FieldInfo) -> str:
         else:
             names.append(kind.__name__ if isinstance(kind, type) else str(kind))
     return " | ".join(names)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(list(value) if isinstance(value, tuple) else value).replace("'", '"')
 
 
 def key_value(config: RunConfig, path: str) -> Any:

@@ -181,7 +181,7 @@ def config_for(
     Parameters
     ----------
     home
-        Where builds of one's own are looked for by name.
+        Where the user's own builds are looked for by name.
 
     Raises
     ------

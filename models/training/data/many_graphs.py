@@ -14,15 +14,10 @@ from kmip_data.reading.loader import GraphLoader
 
 
 class EpochBatches:
-    """The train batches of the epoch at hand, in an order that depends on the seed and that epoch alone.
+    """The train batches of the current epoch, in an order that depends on the seed and that epoch alone.
 
     Lightning counts the epochs of a loader by how often it was iterated, resumed or not, and would
-    keep its position too; here an epoch is what has been trained before, and nothing else.
-
-    Parameters
-    ----------
-    epoch
-        Gives the number of finished epochs.
+    keep its position too; here ``epoch()``, the number of finished ones, decides and nothing else.
     """
 
     def __init__(self, loader: GraphLoader, epoch: Callable[[], int]) -> None:
@@ -56,16 +51,6 @@ class ManyGraphs(RunData):
         return len(self._datasets.get(part, ()))
 
     @property
-    def in_channels(self) -> int:
-        """Columns of ``x``."""
-        return int(self._whole.num_node_features)
-
-    @property
-    def edge_channels(self) -> int | None:
-        """Columns of ``edge_attr``, ``None`` without."""
-        return int(self._whole.num_edge_features) or None
-
-    @property
     def largest_batch(self) -> Size:
         """Upper bound of a train batch: the largest graphs together."""
         dataset, count = self._datasets["train"], self.config.training.batch_size
@@ -92,9 +77,5 @@ class ManyGraphs(RunData):
     def loader(self, part: str, **order: Any) -> GraphLoader:
         """Batches of a part, in file order by default, each graph once over all processes."""
         dataset = self._datasets[part]
-        return GraphLoader(
-            dataset,
-            self.config.training.batch_size,
-            compact=dataset.schema.edges == "neighbor",
-            **order,
-        )
+        compact = dataset.schema.edges == "neighbor"
+        return GraphLoader(dataset, self.config.training.batch_size, compact=compact, **order)

@@ -16,20 +16,9 @@ class NeighborBatches:
 
     What PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``) draws,
     without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
-    a resumed run goes on with the same batches.
-
-    Parameters
-    ----------
-    graph
-        ``x``, ``edge_index`` and whatever else has one row per node (``edge_attr``: per edge).
-    chosen
-        (N,) bool: the nodes to predict.
-    fanouts
-        Largest number of neighbours per node in each hop.
-    batch_size
-        Chosen nodes per batch.
-    epoch
-        Gives the number of finished epochs.
+    a resumed run goes on with the same batches. A batch has ``batch_size`` of the nodes to predict, which
+    ``chosen``, (N,) bool, marks, and at most ``fanouts[hop]`` neighbours per node; ``epoch()`` gives the
+    number of finished epochs.
     """
 
     def __init__(

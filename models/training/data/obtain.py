@@ -39,7 +39,7 @@ def open_data(
     Raises
     ------
     UsageError
-        There is no such dataset, split or view, a part is empty, or the data are not to train on.
+        There is no such dataset, split or view, a part is empty, or the data cannot be trained on.
     """
     data = config.data
     target = Path(data.dataset).expanduser().absolute() if is_build_folder(data.dataset) else data.dataset
@@ -54,6 +54,3 @@ def open_data(
     split = read_split(found.path / found.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(found, name, config, required)
-
-
-__all__ = ["RunData", "open_data"]

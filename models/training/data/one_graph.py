@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import UserList
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch_geometric.data import Data
@@ -12,7 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
-from kmip_data.models.training.data.run_data import Batches, Pass, RunData
+from kmip_data.models.training.data.run_data import Pass, RunData
 
 
 class OneGraph(RunData):
@@ -32,7 +33,7 @@ class OneGraph(RunData):
             )
         if config.system.devices * config.system.nodes > 1:
             raise UsageError(
-                "One graph cannot be shared out among processes.",
+                "One graph cannot be split among processes.",
                 expected="one device: each step is a pass over the whole graph",
                 found=f"{config.system.devices * config.system.nodes} processes",
                 left="nothing was started",
@@ -41,20 +42,10 @@ class OneGraph(RunData):
 
     def _open(self, config: RunConfig) -> None:
         self.graph: Data = self._records(config)[0]
+        self._whole = self.graph
 
     def _size(self, part: str) -> int:
         return int(self.graph[f"{part}_mask"].sum())
-
-    @property
-    def in_channels(self) -> int:
-        """Columns of ``x``."""
-        return int(self.graph.x.shape[1])
-
-    @property
-    def edge_channels(self) -> int | None:
-        """Columns of ``edge_attr``, ``None`` without."""
-        attr = self.graph.edge_attr
-        return None if attr is None else int(attr.shape[1]) if attr.ndim > 1 else 1
 
     @property
     def largest_batch(self) -> Size:
@@ -74,7 +65,7 @@ class OneGraph(RunData):
         """The graph."""
         return self.graph
 
-    def batches(self, epoch: Callable[[], int]) -> Batches:
+    def batches(self, epoch: Callable[[], int]) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
         training = self.config.training
         if training.neighbors:
@@ -87,26 +78,13 @@ class OneGraph(RunData):
                 seed=training.seed,
                 epoch=epoch,
             )
-        return _Whole(self.graph)
+        return UserList([self.graph])  # Lightning takes a list for several loaders
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """All parts in one pass."""
-        return [(tuple(parts), _Whole(self.graph))] if parts else []
+        return [(tuple(parts), [self.graph])] if parts else []
 
     @property
     def evaluated(self) -> tuple[str, ...]:
         """All parts: one pass gives them."""
         return self.parts
-
-
-class _Whole:
-    """The graph as the only batch."""
-
-    def __init__(self, graph: Data) -> None:
-        self._graph = graph
-
-    def __len__(self) -> int:
-        return 1
-
-    def __iter__(self) -> Iterator[Any]:
-        yield self._graph

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from torch_geometric.data import Data
 
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
-from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
+from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
@@ -19,38 +21,21 @@ from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
 from kmip_data.reading.dataset import ShardedDataset
 
-
-class Batches(Protocol):
-    """Batches of one pass."""
-
-    def __iter__(self) -> Any: ...
-    def __len__(self) -> int: ...
-
-
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
 
 
 class RunData(ABC):
-    """A build, opened for a run.
-
-    Attributes
-    ----------
-    build
-        What the graphs are read from.
-    split_name
-        Key of ``card.splits``.
-    inputs
-        How the node features are read and made.
-    config
-        The run, with loss, metric and head written out.
-    task
-        What is predicted.
-    sizes
-        Part -> number of its graphs (or nodes), for parts that have any, in order.
-    """
+    """A build, opened for a run."""
 
     unit: str  #: what a part is made of: graphs or nodes
+    build: Build
+    split_name: str  #: key of ``card.splits``
+    inputs: Inputs  #: how the node features are read and made
+    sizes: dict[str, int]  #: part -> number of its graphs (or nodes), for parts that have any, in order
+    task: Task  #: what is predicted
+    config: RunConfig  #: the run, with loss, metric and head written out
+    _whole: ShardedDataset | Data  #: all parts
 
     def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
         self.build, self.split_name = build, split_name
@@ -70,7 +55,7 @@ class RunData(ABC):
         classes = 0
         if is_class(column):  # counted over all records, as a part may lack some
             classes = int(ShardedDataset(build, split_name=split_name, columns=["y"]).num_classes)
-        self.task: Task = task_of(column, config, num_classes=classes)
+        self.task = task_of(column, config, num_classes=classes)
         self.config = with_task(config, self.task)
 
     @abstractmethod
@@ -100,16 +85,6 @@ class RunData(ABC):
 
     @property
     @abstractmethod
-    def in_channels(self) -> int:
-        """Columns of ``x``."""
-
-    @property
-    @abstractmethod
-    def edge_channels(self) -> int | None:
-        """Columns of ``edge_attr``, ``None`` without."""
-
-    @property
-    @abstractmethod
     def largest_batch(self) -> Size:
         """Upper bound of a train batch."""
 
@@ -119,7 +94,7 @@ class RunData(ABC):
         """A small batch of what the network reads."""
 
     @abstractmethod
-    def batches(self, epoch: Callable[[], int]) -> Batches:
+    def batches(self, epoch: Callable[[], int]) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives."""
 
     @abstractmethod
@@ -137,9 +112,20 @@ class RunData(ABC):
         return tuple(part for part in self.sizes if part != "train")
 
     @property
+    def in_channels(self) -> int:
+        """Columns of ``x``."""
+        return int(self._whole.num_node_features)
+
+    @property
     def num_classes(self) -> int:
         """Columns of the network's output."""
         return self.task.outputs
+
+    @property
+    def channels(self) -> dict[str, Any]:
+        """What :func:`build_model` must know of the data."""
+        edges = int(self._whole.num_edge_features) or None
+        return {"in_channels": self.in_channels, "num_classes": self.num_classes, "edge_channels": edges}
 
     @property
     def split(self) -> Any:
@@ -177,13 +163,7 @@ class RunData(ABC):
         }
         config = config.model_copy(update={"data": config.data.model_copy(update=data)})
         config = with_task(config, self.task)
-        model = fit_hidden_dim(
-            config.model,
-            in_channels=self.in_channels,
-            num_classes=self.num_classes,
-            edge_channels=self.edge_channels,
-        )
-        return config.model_copy(update={"model": model})
+        return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:
@@ -201,7 +181,7 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     missing = [what for what, there in found.items() if not there]
     if missing or labels is None or len(labels.shape) > 1:
         raise UsageError(
-            f"{card.dataset} is not data to train on.",
+            f"{card.dataset} cannot be trained on.",
             expected="node features, edges, one row of targets for each node or graph, and a split",
             found=f"missing: {'; '.join(missing)}" if missing else "targets with several rows",
             left="nothing was started",

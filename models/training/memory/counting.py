@@ -28,39 +28,17 @@ HOLES, MAPPED = 2, 32 * 2**20
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes that a forward pass over a batch of ``size`` keeps for its backward pass.
+    """Bytes that a forward pass over a batch of ``size`` keeps for its backward pass."""
 
-    Attributes
-    ----------
-    layer
-        Of one layer in the middle.
-    layers
-        Of all layers.
-    outside
-        Of encoders and head.
-    search
-        Share of ``layers`` that is indices of chosen pairs.
-    inputs
-        What a layer is given, and its searches' results: all that a recomputed layer keeps.
-    work
-        Alive at once in the backward pass of a layer, or freed and not yet used again.
-    holes
-        Left in the heap of the process by layers that are recomputed.
-    weights
-        Of the parameters and buffers.
-    number
-        Number of layers.
-    """
-
-    layer: int
-    layers: int
-    outside: int
-    search: int
-    inputs: int
-    work: int
-    holes: int
-    weights: int
-    number: int
+    layer: int  #: of one layer in the middle
+    layers: int  #: of all layers
+    outside: int  #: of encoders and head
+    search: int  #: share of ``layers`` that is indices of chosen pairs
+    inputs: int  #: what a layer is given, and its searches' results: all that a recomputed layer keeps
+    work: int  #: alive at once in the backward pass of a layer, or freed and not yet used again
+    holes: int  #: left in the heap of the process by layers that are recomputed
+    weights: int  #: of the parameters and buffers
+    number: int  #: of layers
 
 
 def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu") -> Kept:
@@ -74,10 +52,9 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         A part of the network is not there.
     """
     cut = cut_of(data.example, size).to(device)
-    options = {"in_channels": data.in_channels, "num_classes": data.num_classes}
     with torch.random.fork_rng(devices=[]):
         lean = config.model.model_copy(update={"checkpoint_layers": False})
-        model = build_model(lean, edge_channels=data.edge_channels, **options).to(device).train()
+        model = build_model(lean, **data.channels).to(device).train()
         counter = _Counter(model, cut)
         hooks = torch.autograd.graph.saved_tensors_hooks(counter.pack, lambda tensor: tensor)
         with hooks, autocast(config.training.precision, device):
@@ -137,12 +114,12 @@ class _Counter:
         return tensor
 
 
-def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
-    """Return a graph of ``nodes`` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
+def cut_of(batch: Any, size: Size) -> Data:
+    """Return a graph of :data:`CUT` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
 
     Rows are repeated where the batch has fewer; who is connected to whom means nothing.
     """
-    n = min(nodes, max(1, size.nodes))
+    n = min(CUT, max(1, size.nodes))
     rows = torch.arange(n) % batch.num_nodes
     values: dict[str, Any] = {}
     neighbor = getattr(batch, "neighbor", None)

@@ -24,30 +24,14 @@ MARGIN = 0.85  #: of the estimate must fit
 
 @dataclass(frozen=True)
 class Estimate:
-    """Peak memory of a run, by what takes it, in bytes.
+    """Peak memory of a run, by what takes it, in bytes."""
 
-    Attributes
-    ----------
-    process
-        Resident already; 0 on a GPU.
-    parameters
-        Weights, gradients, optimiser, best weights.
-    activations
-        Kept for the backward pass, without the search.
-    search
-        Chosen pairs of all layers.
-    work
-        Alive at once in the backward pass, and what the allocator holds.
-    recompute
-        Whether layers are recomputed.
-    """
-
-    process: int
-    parameters: int
-    activations: int
-    search: int
-    work: int
-    recompute: bool
+    process: int  #: resident already; 0 on a GPU
+    parameters: int  #: weights, gradients, optimiser, best weights
+    activations: int  #: kept for the backward pass, without the search
+    search: int  #: chosen pairs of all layers
+    work: int  #: alive at once in the backward pass, and what the allocator holds
+    recompute: bool  #: whether layers are recomputed
 
     @property
     def new(self) -> int:
@@ -72,14 +56,7 @@ def estimate(kept: Kept, *, recompute: bool, process: int = 0) -> Estimate:
     if recompute:
         activations = kept.outside + kept.number * kept.inputs + kept.layer
         search, work = 0, kept.work + kept.holes
-    return Estimate(
-        process=process,
-        parameters=COPIES * kept.weights,
-        activations=activations,
-        search=search,
-        work=work,
-        recompute=recompute,
-    )
+    return Estimate(process, COPIES * kept.weights, activations, search, work, recompute)
 
 
 def free_bytes(device: str = "cpu") -> int:

@@ -12,6 +12,7 @@ import torch
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
+from kmip_data.wording import counted
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
         return Device("cpu", "cpu", "asked for" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"{devices} GPU{'s are' if devices > 1 else ' is'} asked for.",
+            f"{counted(devices, 'GPU')} cannot be had.",
             expected=f"at most {count} (torch {torch.__version__})" if count else "a GPU that PyTorch sees",
-            found=f"{count} GPUs",
+            found=counted(count, "GPU"),
             left="nothing was started",
             next="kmip-data doctor, or --device cpu",
         )
@@ -58,7 +59,7 @@ def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
     if precision == "16-mixed" and device.kind == "cpu":
         raise UsageError(
-            "A CPU does not train in 16-mixed.",
+            "A CPU cannot train in 16-mixed.",
             expected="32 or bf16-mixed",
             found="16-mixed",
             left="nothing was started",
@@ -73,7 +74,7 @@ def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
 
 
 def half_a_batch(training: TrainingConfig) -> str:
-    """Options for batches half as large, of which as many more make a step."""
+    """Options for batches half as large, twice as many per step."""
     smaller = -(-training.batch_size // 2)
     times = -(-training.batch_size // smaller) * training.accumulate
     return f"--set training.batch_size={smaller} --set training.accumulate={times}"
@@ -82,7 +83,7 @@ def half_a_batch(training: TrainingConfig) -> str:
 def out_of_memory(
     error: BaseException, *, size: Size | None, doing: str, config: RunConfig, left: str
 ) -> OutOfResources:
-    """Explain an allocation that failed while ``doing`` something with a batch of ``size``."""
+    """Return the error for an allocation that failed while ``doing`` something with a batch of ``size``."""
     training = config.training
     tips = []
     if training.batch_size > 1:
@@ -101,8 +102,3 @@ def out_of_memory(
         left=left,
         next="\n    ".join(["one or more of", *tips, "or a machine with more memory"]),
     )
-
-
-def peak_device_memory(device: torch.device) -> int | None:
-    """Peak bytes that PyTorch had allocated on a GPU; ``None`` on a CPU."""
-    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None

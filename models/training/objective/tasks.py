@@ -29,21 +29,14 @@ USUAL: dict[Kind, tuple[str, str]] = {
 class Task:
     """What a network predicts.
 
-    Attributes
-    ----------
-    level
-        What a prediction belongs to.
-    kind
-        ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of
-        ``outputs`` labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs),
-        NaN where unknown; ``links``: one score for each pair of nodes, see :mod:`.links`.
-    outputs
-        Columns of the network's output.
+    ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of ``outputs``
+    labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs), NaN where unknown;
+    ``links``: one score for each pair of nodes, see :mod:`.links`.
     """
 
-    level: Level
+    level: Level  #: what a prediction belongs to
     kind: Kind
-    outputs: int
+    outputs: int  #: columns of the network's output
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
@@ -57,7 +50,7 @@ def target_column(schema: Schema) -> Column | None:
 
 
 def is_class(column: Column) -> bool:
-    """Whether targets are classes: one whole number a row."""
+    """Whether targets are classes: one whole number per row."""
     return column.shape == () and _is_whole(column)
 
 
@@ -68,15 +61,8 @@ def _is_whole(column: Column) -> bool:
 def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
 
-    Whole numbers, one a row, are classes; whole numbers, several a row, are labels; other numbers are
+    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
     values, or labels where the loss says so; bits of pairs are links.
-
-    Parameters
-    ----------
-    column
-        The targets' column.
-    num_classes
-        Number of classes, where they are classes.
 
     Raises
     ------

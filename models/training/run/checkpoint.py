@@ -42,13 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
-        """Read ``path`` with ``weights_only=True``, whatever was asked.
-
-        Raises
-        ------
-        DamagedInput
-            The file is not such a checkpoint.
-        """
+        """Read ``path`` with ``weights_only=True``; raise DamagedInput where it is not such a checkpoint."""
         try:
             loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             missing = {"state_dict", "optimizer_states", "schedule", "callbacks", "loops"} - loaded.keys()
@@ -104,13 +98,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
-    """Load a safetensors file into ``module``.
-
-    Raises
-    ------
-    DamagedInput
-        The file is absent, not safetensors, or holds the weights of another model.
-    """
+    """Load a safetensors file; raise DamagedInput where it is absent or of another model."""
     from safetensors.torch import load
 
     try:

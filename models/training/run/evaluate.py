@@ -1,4 +1,4 @@
-"""Measure a finished run again: one pass in eval mode over each part."""
+"""What the weights of a finished run say: of each part, measured again, and of each node of one graph."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
-from kmip_data.format.card import remark
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import (
     Device,
+    autocast,
     check_precision,
     choose_device,
     out_of_memory,
 )
+from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
-from kmip_data.models.training.run.fitting import module_for
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import RunResult, SplitUsed, read_result
-from kmip_data.models.training.run.summary import metrics_table
+from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
@@ -41,11 +42,7 @@ class Evaluation:
 
     run: Path
     result: RunResult  #: what the run itself wrote
-    dataset: str
-    sample: bool
-    complete: bool | None
-    build: Path
-    build_key: str
+    build: Build
     split: SplitUsed
     device: str
     metrics: dict[str, dict[str, float]]  #: part -> loss and metrics
@@ -53,19 +50,20 @@ class Evaluation:
     @property
     def same(self) -> bool | None:
         """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
-        if self.build_key != self.result.build_key or self.split.digests != self.result.split.digests:
+        if self.build.card.key != self.result.build_key or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        card = self.build.card
         return {
             "run": str(self.run),
-            "dataset": self.dataset,
-            "sample": self.sample,
-            "complete": self.complete,
-            "build": str(self.build),
-            "build_key": self.build_key,
+            "dataset": card.dataset,
+            "sample": card.sample,
+            "complete": card.complete,
+            "build": str(self.build.path),
+            "build_key": card.key,
             "split": self.split.model_dump(),
             "device": self.device,
             "best_epoch": self.result.best_epoch,
@@ -75,12 +73,9 @@ class Evaluation:
 
     def table(self) -> str:
         """Parts against metrics, and what was measured."""
-        epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
-        name = f"{self.dataset}{remark(self.sample, self.complete)}"
-        lines = [
-            metrics_table([self.metrics]),
-            f"{name}, split {self.split.name}; weights of epoch {epoch}",
-        ]
+        card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
+        table = metrics_table([self.metrics])
+        lines = [table, f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
         return "\n".join(lines)
@@ -120,21 +115,43 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data, card = opened.data, opened.data.build.card
+    data = opened.data
     with opened.working() as module:
         metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
     return Evaluation(
-        run=opened.folder,
-        result=opened.result,
-        dataset=card.dataset,
-        sample=card.sample,
-        complete=card.complete,
-        build=data.build.path,
-        build_key=card.key,
-        split=SplitUsed.of(data),
-        device=opened.device.name,
-        metrics=metrics,
+        opened.folder, opened.result, data.build, SplitUsed.of(data), opened.device.name, metrics
     )
+
+
+def predict_nodes(
+    run: str | os.PathLike[str], build: Build, *, home: Home | None = None
+) -> tuple[NDArray[np.int64], RunResult, Path]:
+    """Return the class of each node by the best weights of ``run``, (N,) int64, its result and its folder.
+
+    ``build`` is of one graph with the run's features and classes: its own, or another city's.
+
+    Raises
+    ------
+    UsageError
+        As :func:`evaluate`, or the run predicts no classes of nodes.
+    """
+    opened = open_run(run, target=str(build.path), home=home)
+    data, config = opened.data, opened.config
+    labels = build.card.schema_.labels
+    if data.unit != "nodes" or labels is None or not is_class(labels):
+        raise UsageError(
+            f"{opened.folder} does not classify the nodes of one graph.",
+            expected="a run on a city",
+            found=f"a run on {build.card.dataset}",
+            left="nothing was changed",
+            next="kmip-data preview without --run",
+        )
+    kind = opened.device.kind
+    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, kind):
+        module.doing = "predicting"
+        logits, _ = module.eval()(data.example.to(kind))
+    classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
+    return classes, opened.result, opened.folder
 
 
 @dataclass(frozen=True)
@@ -147,17 +164,12 @@ class OpenedRun:
     data: RunData
     device: Device
 
-    def module(self) -> TrainingModule:
-        """The network with the run's best weights, on the CPU."""
-        module = module_for(self.config, self.data)
-        load_weights(module.model, self.folder / WEIGHTS)
-        return module
-
     @contextlib.contextmanager
     def working(self) -> Iterator[TrainingModule]:
-        """Give that network on the run's device, and explain where a batch does not fit."""
+        """Give the network with the run's best weights on its device; explain where a batch does not fit."""
         with quiet_lightning():
-            module = self.module()
+            module = TrainingModule(self.config, self.data)
+            load_weights(module.model, self.folder / WEIGHTS)
             try:
                 yield module.to(self.device.kind)
             except Exception as error:

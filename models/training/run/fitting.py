@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shlex
 import signal
 import threading
@@ -23,11 +22,7 @@ from kmip_data.models.budget import count_parameters
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
-from kmip_data.models.training.memory.machine import (
-    Device,
-    out_of_memory,
-    peak_device_memory,
-)
+from kmip_data.models.training.memory.machine import Device, out_of_memory
 from kmip_data.models.training.run.checkpoint import (
     LAST,
     WEIGHTS,
@@ -59,71 +54,41 @@ TERMINATED = 143
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained.
+    """A run to be trained."""
 
-    Attributes
-    ----------
-    config
-        The run, with all that the data decide written out.
-    data
-        What it learns from.
-    folder
-        Its run folder; ``None`` where another process of a distributed run made it.
-    device
-        Where it runs.
-    memory
-        What it will take, and whether its layers are recomputed.
-    """
-
-    config: RunConfig
+    config: RunConfig  #: with all that the data decide written out
     data: RunData
-    folder: Path | None
+    folder: Path | None  #: the run folder; ``None`` where another process of a distributed run made it
     device: Device
-    memory: Estimate
+    memory: Estimate  #: what it will take, and whether its layers are recomputed
 
 
 def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    The global random generators are seeded for the run and afterwards as they were.
+    The global random generators, and the choice of deterministic kernels, are afterwards as they were.
     """
     config, data, folder = job.config, job.data, job.folder
-    with quiet_lightning(), _determinism(config.system.deterministic), _own_generators():
+    with quiet_lightning(), contextlib.ExitStack() as restored:
+        restored.callback(set_random_state, random_state())
+        if config.system.deterministic:
+            before = torch.are_deterministic_algorithms_enabled()
+            warn = torch.is_deterministic_algorithms_warn_only_enabled()
+            restored.callback(torch.use_deterministic_algorithms, before, warn_only=warn)
         seed_everything(config.training.seed, workers=False, verbose=False)
-        module = module_for(config, data, recompute=job.memory.recompute)
-        recorder = Recorder(module, folder, data, config, quiet=quiet)
+        module = TrainingModule(config, data, recompute=job.memory.recompute)
+        recorder = Recorder(module, folder, data, quiet=quiet)
         trainer = _trainer(job, recorder)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         for line in _announcement(job, module, resumed=checkpoint is not None):
             tell(line)
         if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with _sound(checkpoint, recorder), _guarded(job, recorder, tell):
+        with _sound(checkpoint, recorder), _guarded(job, recorder, tell), contextlib.closing(recorder):
             trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
             return _finish(job, recorder, trainer.strategy.root_device)
-
-
-def module_for(config: RunConfig, data: RunData, *, recompute: bool = False) -> TrainingModule:
-    """Return the network for ``data``, with new weights from the global generator."""
-    model = config.model.model_copy(update={"checkpoint_layers": recompute})
-    return TrainingModule(
-        config.model_copy(update={"model": model}),
-        task=data.task,
-        in_channels=data.in_channels,
-        edge_channels=data.edge_channels,
-    )
-
-
-@contextlib.contextmanager
-def _own_generators() -> Iterator[None]:
-    """Leave the global random generators as they were."""
-    before = random_state()
-    try:
-        yield
-    finally:
-        set_random_state(before)
 
 
 def _trainer(job: Job, recorder: Recorder) -> Trainer:
@@ -131,12 +96,8 @@ def _trainer(job: Job, recorder: Recorder) -> Trainer:
     system, training = config.system, config.training
     logger: Any = False
     if folder is not None and recorder.writes:
-        logger = build_logger(
-            system.logger,
-            folder,
-            project=f"kmip-data-{job.data.label}",
-            config=config.model_dump(mode="json"),
-        )
+        project = f"kmip-data-{job.data.label}"
+        logger = build_logger(system.logger, folder, project=project, config=config.model_dump(mode="json"))
     return Trainer(
         accelerator="gpu" if job.device.kind == "cuda" else "cpu",
         devices=system.devices,
@@ -149,6 +110,7 @@ def _trainer(job: Job, recorder: Recorder) -> Trainer:
         limit_val_batches=0,
         num_sanity_val_steps=0,
         logger=logger,
+        deterministic="warn" if system.deterministic else None,
         callbacks=[recorder],
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder,
@@ -247,19 +209,6 @@ def _kept(recorder: Recorder) -> str:
     return f"the checkpoint after epoch {done} is kept" if done else "no epoch was finished"
 
 
-@contextlib.contextmanager
-def _determinism(wanted: bool) -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    if wanted and not before:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        yield
-    finally:
-        if wanted and not before:
-            torch.use_deterministic_algorithms(False)
-
-
 def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
     """Measure the best weights on every part and write weights, result and picture."""
     config, data, folder, module = job.config, job.data, job.folder, recorder.module
@@ -275,6 +224,7 @@ def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
     module.to(device)
     metrics = evaluate_parts(module, data, data.parts, device)
     history, card = recorder.history, data.build.card
+    peak = int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
     result = RunResult(
         name=folder.name if folder is not None else "",
         dataset=card.dataset,
@@ -303,7 +253,7 @@ def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
             train_epoch=sum(row["seconds_train"] for row in history) / len(history),
             total=sum(row["seconds"] for row in history),
         ),
-        memory=Memory(device=peak_device_memory(device), host=peak_host_memory()),
+        memory=Memory(device=peak, host=peak_host_memory()),
     )
     if folder is not None and recorder.writes:
         write_weights(folder / WEIGHTS, recorder.best_weights)

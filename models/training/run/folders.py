@@ -26,10 +26,21 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 SYSTEM = ("logger", "devices", "nodes", "compile")  #: keys that start something beside the training itself
 
 
-def run_name(variant: str, seed: int, now: datetime | None = None) -> str:
+def run_name(variant: str, seed: int) -> str:
     """Name of a run that was given none, e.g. ``20261120-071806-code-seed0``: sorts by time."""
-    now = now or datetime.now(UTC)
-    return f"{now:%Y%m%d-%H%M%S}-{variant}-seed{seed}"
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{variant}-seed{seed}"
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that is not a plain file name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a name for a run.",
+            expected="letters, digits, '.', '_' and '-', beginning with a letter or digit",
+            found=name,
+            left="nothing was changed",
+            next="choose another --name",
+        )
 
 
 @contextlib.contextmanager
@@ -41,18 +52,10 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     Raises
     ------
     UsageError
-        The name is not a plain file name, or ``exact`` and taken.
+        The name is ``exact`` and taken.
     OutOfResources
         There is no room for a folder.
     """
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a name for a run.",
-            expected="letters, digits, '.', '_' and '-', beginning with a letter or digit",
-            found=name,
-            left="nothing was changed",
-            next="choose another --name",
-        )
     parent = home.runs / dataset / model
     folder, number = parent / name, 1
     with writing(folder):
@@ -77,7 +80,7 @@ def _refuse_taken(folder: Path) -> None:
     own = folder.is_dir() and not folder.is_symlink()
     if not own or any(not re.search(_LEFT, entry.name) for entry in folder.iterdir()):
         raise UsageError(
-            f"There is a run called {folder.name!r} already.",
+            f"A run called {folder.name!r} already exists.",
             expected="a new name",
             found=str(folder),
             left="nothing was changed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from kmip_data.files.changes import csv_bytes
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 LABELS = {"train": "train (while learning)", "val": "val", "test": "test"}
@@ -34,22 +32,8 @@ def history_csv(history: list[Row]) -> bytes:
     return csv_bytes(names, ([row.get(name) for name in names] for row in history))
 
 
-def read_history(run: Path) -> list[Row]:
-    """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-        return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
-
-
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:
-    """Draw loss and the chosen metric of every part over the epochs into a PNG.
-
-    Parameters
-    ----------
-    history
-        Rows of ``metrics.csv``; epochs without an evaluation have no point.
-    best_epoch
-        Marked by a line, with its test value.
-    """
+    """Draw loss and the chosen metric of every part over the epochs into a PNG; mark the best epoch."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -14,24 +14,20 @@ from kmip_data.errors import UsageError
 from kmip_data.models.training.memory.machine import is_main_process
 from kmip_data.runtime.progress import say
 
-# Name -> (module that must be importable, what to install, class in lightning.pytorch.loggers).
-_NEEDS = {
-    "tensorboard": (("tensorboard", "tensorboardX"), "tensorboard", "TensorBoardLogger"),
-    "wandb": (("wandb",), "wandb", "WandbLogger"),
-    "mlflow": (("mlflow",), "mlflow", "MLFlowLogger"),
-}
+#: Name, which is that of its package too, to the class in ``lightning.pytorch.loggers``.
+_CLASSES = {"tensorboard": "TensorBoardLogger", "wandb": "WandbLogger", "mlflow": "MLFlowLogger"}
 
 
 def check_logger(name: str) -> None:
     """Raise UsageError, with the package to install, where a logger's package is not installed."""
-    modules, package, _ = _NEEDS.get(name, ((), "", ""))
-    if modules and not any(importlib.util.find_spec(module) for module in modules):
+    # tensorboardX will do too.
+    if name in _CLASSES and not any(map(importlib.util.find_spec, (name, f"{name}X"))):
         raise UsageError(
-            f"The logger {name!r} needs the package {package!r}.",
-            expected=f"{package} installed",
+            f"The logger {name!r} needs the package of that name.",
+            expected=f"{name} installed",
             found="it is not",
             left="nothing was started",
-            next=f"pip install {package}, or --logger csv",
+            next=f"pip install {name}, or --logger csv",
         )
 
 
@@ -44,7 +40,7 @@ def build_logger(name: str, folder: Path, *, project: str, config: dict[str, Any
         return False
     from lightning.pytorch import loggers
 
-    kind = getattr(loggers, _NEEDS[name][2])
+    kind = getattr(loggers, _CLASSES[name])
     if name == "tensorboard":
         logger = kind(save_dir=str(folder), name="", version="tensorboard")
     elif name == "wandb":

@@ -22,40 +22,24 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import Task, with_task
+from kmip_data.models.training.objective.tasks import with_task
 
 
 class TrainingModule(LightningModule):
-    """A network in training.
-
-    Parameters
-    ----------
-    config
-        The run, with loss and head written out.
-    task
-        What is predicted.
-    in_channels
-        Columns of ``x``.
-    edge_channels
-        Columns of ``edge_attr``, where there are any.
-    """
+    """A network for ``data``, with new weights from the global generator, in training."""
 
     schedule: LRScheduler
-    _optimiser: AdamW
 
-    def __init__(
-        self, config: RunConfig, *, task: Task, in_channels: int, edge_channels: int | None = None
-    ) -> None:
+    def __init__(self, config: RunConfig, data: RunData, *, recompute: bool = False) -> None:
         super().__init__()
-        self.config, self.task = with_task(config, task), task
-        self.model = build_model(
-            self.config.model, in_channels=in_channels, num_classes=task.outputs, edge_channels=edge_channels
-        )
+        self.config, self.task = with_task(config, data.task), data.task
+        model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
+        self.model = build_model(model, **data.channels)
         if config.system.compile:
             # In place, so that the names of the weights stay what they are without it.
             self.model.compile(dynamic=True)
         self.loss = LOSSES[str(self.config.training.loss)]
-        self.metrics = SplitMetrics(task)
+        self.metrics = SplitMetrics(self.task)
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
         self._schedule_state: dict[str, Any] | None = None
         self.doing = "starting"  #: for errors
@@ -104,22 +88,17 @@ class TrainingModule(LightningModule):
             next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
         )
 
-    @property
-    def learning_rate(self) -> float:
-        """The present learning rate."""
-        return float(self._optimiser.param_groups[0]["lr"])
-
     def configure_optimizers(self) -> Optimizer:
         """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
-        self._optimiser = AdamW(
+        optimiser = AdamW(
             self.model.parameters(),
             lr=self.config.optimiser.lr,
             weight_decay=self.config.optimiser.weight_decay,
         )
-        self.schedule = build_schedule(self._optimiser, self.config.schedule, self.config.training.epochs)
+        self.schedule = build_schedule(optimiser, self.config.schedule, self.config.training.epochs)
         if self._schedule_state is not None:
             self.schedule.load_state_dict(self._schedule_state)
-        return self._optimiser
+        return optimiser
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the schedule; Lightning adds weights, optimiser and loops."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from kmip_data.errors import CheckFailed
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.schedules import step_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import is_main_process
@@ -48,33 +47,17 @@ class Recorder(Checkpoint):
     """Keep the history of a run, its best weights and a checkpoint to resume from.
 
     Everything that a resumed run needs lies in the checkpoint, so ``metrics.csv`` and the best
-    weights are written anew from it and never disagree with it.
-
-    Parameters
-    ----------
-    module
-        What is trained.
-    folder
-        The run folder; ``None`` where another process of the run made it.
-    data
-        Where evaluation batches come from.
-    config
-        The run.
+    weights are written anew from it and never disagree with it. ``folder`` is ``None`` where another
+    process of the run made it.
     """
 
     def __init__(
-        self,
-        module: TrainingModule,
-        folder: Path | None,
-        data: RunData,
-        config: RunConfig,
-        *,
-        quiet: bool = False,
+        self, module: TrainingModule, folder: Path | None, data: RunData, *, quiet: bool = False
     ) -> None:
         self.module, self.folder, self.data, self.quiet = module, folder, data, quiet
         self.writes = folder is not None and is_main_process()
-        self.epochs, self.eval_every = config.training.epochs, config.training.eval_every
-        self.metric = str(config.training.metric)
+        training = module.config.training
+        self.epochs, self.eval_every, self.metric = training.epochs, training.eval_every, str(training.metric)
         self.history: list[Row] = []
         self.saved = 0  #: epochs that the checkpoint on disk has
         self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
@@ -100,13 +83,7 @@ class Recorder(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a checkpoint.
-
-        Raises
-        ------
-        CheckFailed
-            It was made with other data.
-        """
+        """Take up a checkpoint; raise CheckFailed for one that was made with other data."""
         if state_dict["data"] != self.data.identity:
             raise CheckFailed(
                 "The data are not those that the run began with.",
@@ -133,17 +110,11 @@ class Recorder(Checkpoint):
         """Go on with the generators where a resumed run stood."""
         if self._random is not None:
             set_random_state(self._random)
-            self._random = None
-            self._write()  # of an epoch that was not saved a line, and weights, may be there
+            self._write()  # a line and weights of an epoch that was not saved may be there
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
-            self._progress = Progress(
-                "train",
-                batches,
-                unit="batches",
-                initial=len(self.history) * batches // self.epochs,
-                quiet=self.quiet,
-            )
+            done = len(self.history) * batches // self.epochs
+            self._progress = Progress("train", batches, unit="batches", initial=done, quiet=self.quiet)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
@@ -162,7 +133,8 @@ class Recorder(Checkpoint):
         train = self.module.metrics.compute()
         seconds = time.perf_counter() - self._started
         share_buffers(self.module.model)
-        row: Row = {"epoch": epoch, "lr": self.module.learning_rate, "seconds_train": round(seconds, 6)}
+        rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
         if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
             row |= self._evaluate(epoch, trainer.strategy.root_device)
@@ -202,22 +174,17 @@ class Recorder(Checkpoint):
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
                 f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
-                f" {left:,} epochs left take about {duration(seconds)}"
+                f" {left:,} epochs left take about {rough_time(seconds)}"
             )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Remember why the run ended."""
         self.interrupted = isinstance(exception, KeyboardInterrupt)
-        self._close()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Close the bar."""
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the bar, however the run ended."""
         if self._progress is not None:
             self._progress.close()
-            self._progress = None
 
     def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}
@@ -240,10 +207,10 @@ class Recorder(Checkpoint):
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
 
 
-def duration(seconds: float) -> str:
+def rough_time(seconds: float) -> str:
     """Write a time for people.
 
-    >>> duration(95), duration(5000), duration(400_000)
+    >>> rough_time(95), rough_time(5000), rough_time(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
     """
     minutes, hours = round(seconds / 60), round(seconds / 3600)

@@ -19,10 +19,16 @@ from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.memory.estimate import plan_memory
 from kmip_data.models.training.memory.machine import Device, check_precision, choose_device, is_main_process
 from kmip_data.models.training.run.fitting import Job, fit
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, new_run, own_choices, run_name
+from kmip_data.models.training.run.folders import (
+    CONFIG_NAME,
+    check_name,
+    find_run,
+    new_run,
+    own_choices,
+    run_name,
+)
 from kmip_data.models.training.run.logs import check_logger, teller
-from kmip_data.models.training.run.result import RESULT_NAME, read_result
-from kmip_data.models.training.run.summary import Summary
+from kmip_data.models.training.run.result import RESULT_NAME, Summary, read_result
 from kmip_data.wording import counted
 
 
@@ -53,7 +59,8 @@ def train(
     Raises
     ------
     UsageError
-        The device, precision, search backend or logger is not there, or a part of the split is empty.
+        The device, precision, search backend or logger is not there, the name is not a plain file name or is
+        taken, or a part of the split is empty.
     OutOfResources
         A batch does not fit; the message has its size and the flags to try.
     CheckFailed
@@ -61,6 +68,8 @@ def train(
     KeyboardInterrupt
         Ctrl-C; the last checkpoint is kept and the way to resume was said.
     """
+    if name is not None:
+        check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
@@ -82,13 +91,8 @@ def train(
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
-            opened = new_run(
-                home,
-                data.label,
-                seeded.model.name,
-                chosen or run_name(seeded.variant, seed),
-                exact=chosen is not None,
-            )
+            unique = chosen or run_name(seeded.variant, seed)
+            opened = new_run(home, data.label, seeded.model.name, unique, exact=chosen is not None)
         with opened as folder:
             if folder is not None:
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
@@ -111,7 +115,7 @@ def resume(
     Raises
     ------
     UsageError
-        There is no such run, or another process is at it.
+        There is no such run, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed

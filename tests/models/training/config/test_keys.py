@@ -282,13 +282,20 @@ def test_another_seed_moves_the_split_where_it_follows_the_run():
     assert "split_seed" not in load_preset("shapenet-part").with_seed(2).data.split
 
 
+def shown(value):
+    """A default as TOML."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return repr(list(value) if isinstance(value, tuple) else value).replace("'", '"')
+
+
 def test_the_page_has_every_key():
     page = ROOT / "docs" / "training.md"
     text = page.read_text("utf-8")
     begin, end = text.index("-->", text.index("<!-- keys:")) + 3, text.index("<!-- end of keys -->")
     rows = ["| key | type | default | what |", "|---|---|---|---|"]
     for key in documented_keys():
-        default = f"`{key.default}`" if key.default else "must be given"
+        default = "must be given" if key.default is ... else f"`{shown(key.default)}`"
         cells = (f"`{key.name}`", key.type, default, key.doc)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     table = "\n\n" + "\n".join(rows) + "\n\n"

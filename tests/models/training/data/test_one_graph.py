@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import seed_everything
 from support.city_data import CITY_CLASSES, streets, streets_build
-from support.training_data import tiny_config
+from support.training_data import read_history, tiny_config
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -22,7 +22,6 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.train import resume, train
 
@@ -65,7 +64,7 @@ def test_a_step_is_one_pass_and_one_update_on_the_train_nodes(build, tmp_path):
 def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypatch):
     data = open_data(config_of(build), home=Home(tmp_path))
     torch.manual_seed(1)
-    module = TrainingModule(data.config, task=data.task, in_channels=data.in_channels)
+    module = TrainingModule(data.config, data)
     passes = []
     forward = TrainingModule.forward
 
@@ -206,7 +205,7 @@ def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypat
 
 
 def test_many_processes_and_empty_parts_are_refused(build, tmp_path):
-    with pytest.raises(UsageError, match="cannot be shared out"):
+    with pytest.raises(UsageError, match="cannot be split among processes"):
         train(config_of(build, system={"devices": 2}), home=Home(tmp_path), quiet=True)
     graph = streets()
     graph.val_mask = torch.zeros_like(graph.val_mask)

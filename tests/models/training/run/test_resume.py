@@ -14,7 +14,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 from support.shared import ROOT
-from support.training_data import learnable_build, tiny_config
+from support.training_data import learnable_build, read_history, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
@@ -22,7 +22,6 @@ from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
@@ -244,7 +243,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         with pytest.raises(UsageError, match=f"{run} is in use") as caught:
             resume(run, home=home, quiet=True)
         assert f"process {os.getpid()} on " in caught.value.parts["found"]
-        with pytest.raises(UsageError, match="There is a run called 'two' already"):
+        with pytest.raises(UsageError, match="A run called 'two' already exists"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")
 
@@ -274,7 +273,7 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     same_run(run, whole)
     (run.parent / "mine").mkdir()
     (run.parent / "mine/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="There is a run called 'mine' already"):
+    with pytest.raises(UsageError, match="A run called 'mine' already exists"):
         train(tiny_config(build, **options), home=home, name="mine", quiet=True)
 
 

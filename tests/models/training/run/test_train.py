@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch import seed_everything
 from safetensors.torch import load_file
 from support.shared import ROOT
-from support.training_data import CLASSES, learnable_build, tiny_config
+from support.training_data import CLASSES, learnable_build, read_history, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
@@ -28,7 +28,6 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folders import find_run, new_run
-from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.recorder import is_eval_epoch
 from kmip_data.models.training.run.result import RunResult, read_result
@@ -187,7 +186,7 @@ def test_evaluate_on_other_data(done, home, tmp_path):
     other = learnable_build(tmp_path / "other", seed=5, graphs=6)
     found = evaluate(done.runs[0], target=str(other.path), home=home)
     assert found.same is None
-    assert not found.sample
+    assert not found.build.card.sample
     assert found.metrics["test"] != done.results[0].metrics["test"]
 
 
@@ -352,8 +351,8 @@ def test_without_a_test_part(tmp_path):
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs are asked for"),
-        ({"training": {"precision": "16-mixed"}}, "does not train in 16-mixed"),
+        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs cannot be had"),
+        ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
         ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
