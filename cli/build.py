@@ -98,7 +98,6 @@ def _build_recipe(
             f"A dataset by the recipe {recipe!r} is built under a name of its own, from a source of its own.",
             expected="--name NAME and " + _SOURCES[recipe],
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
-            left="nothing was changed",
             next="kmip-data build helsinki --sample" if recipe == "city" and sample
             else f"kmip-data build {recipe} --help",
         )  # fmt: skip

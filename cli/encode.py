@@ -65,7 +65,6 @@ def command(target: str, sample: bool, home: Home, as_json: bool, **options: Any
             "There is nothing to add.",
             expected=" or ".join(f"--{_flag(kind)} {kind.metavar}".rstrip() for kind in ENCODINGS),
             found="none of them",
-            left="nothing was changed",
             next="kmip-data encode --help",
         )
     build = resolve(target, home, sample=sample)

@@ -143,7 +143,6 @@ def explain(error: Exception) -> KmipDataError | None:
         return UsageError(
             error.format_message(),
             expected=context.get_usage().removeprefix("Usage: ") if context is not None else None,
-            left="nothing was changed",
             next=f"{path} --help",
         )
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):

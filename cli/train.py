@@ -156,7 +156,6 @@ def command(
             "A dataset or a run must be named, one of the two.",
             expected="--dataset TARGET, or --resume RUN",
             found="neither" if dataset is None else "both",
-            left="nothing was changed",
             next="kmip-data train --help",
         )
     if resume is not None:
@@ -189,7 +188,6 @@ def _refuse_changes() -> None:
             "A resumed run goes on as it began.",
             expected="--resume RUN alone: the run's config.toml says the rest",
             found=", ".join(changes),
-            left="nothing was changed",
             next="leave them out, or begin another run with --dataset",
         )
 

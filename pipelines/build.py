@@ -102,7 +102,6 @@ def build_dataset(
             "A sample is generated: no archive goes into it.",
             expected="--sample or --archive",
             found="both",
-            left="nothing was changed",
             next="the same command without one of them",
         )
     home = home or Home.locate()
@@ -187,7 +186,6 @@ def ensure_split(
             f"{build.path} has the splits it was saved with; no rule is known for others.",
             expected=f"one of {', '.join(card.splits)}",
             found=str(dict(split_parameters)),
-            left="nothing was changed",
         )
     params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)

@@ -36,7 +36,6 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields),
             found="; ".join(faults),
-            left="nothing was changed",
             next=f"kmip-data build {dataset} --help",
         ) from error
 
@@ -49,6 +48,5 @@ def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
             f"{dataset} is built whole: --{given[0]} is the size of a sample.",
             expected=f"--{given[0]} with --sample only",
             found=f"--{given[0]} {getattr(params, given[0])}",
-            left="nothing was changed",
             next=f"kmip-data build {dataset} --help",
         )

@@ -118,7 +118,6 @@ def check_name(name: str, recipe: str) -> None:
             f"{name!r} is the name of a dataset that kmip-data ships.",
             expected="a name of your own",
             found=name,
-            left="nothing was changed",
             next=f"kmip-data build {recipe} --name my-{name.lower()}, or kmip-data build {name.lower()}",
         )
     if _NAME.fullmatch(name) is None:
@@ -126,6 +125,5 @@ def check_name(name: str, recipe: str) -> None:
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
             found=repr(name),
-            left="nothing was changed",
             next=f"kmip-data build {recipe} --name marais …",
         )

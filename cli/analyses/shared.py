@@ -125,7 +125,6 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
             "One source of queries and keys must be named.",
             expected="RUN, --qk FILE or --gaussian",
             found=" and ".join(given) or "none",
-            left="nothing was written",
             next=f"kmip-data analyze {name} --gaussian --n 2500 --d 16",
         )
     shape = {name: options[name] for name in ("n", "d", "heads") if options[name] is not None}
@@ -134,7 +133,6 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
             f"{', '.join(f'--{name}' for name in shape)} can only be given with --gaussian.",
             expected="--gaussian with them",
             found=given[0],
-            left="nothing was written",
             next="leave them out, or take --gaussian",
         )
     if gaussian:

@@ -135,7 +135,6 @@ def number_list(option: str, text: str, least: int = 0) -> list[int]:
                 f"{option} is not a list of numbers.",
                 expected=f"such as 0..3 or 1,5,10, from {least}, at most 10,000 in a range",
                 found=text,
-                left="nothing was changed",
                 next=f"{option} 1,2",
             )
         numbers.extend(range(first, last + 1))

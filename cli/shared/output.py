@@ -139,6 +139,5 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
             "Results cannot be saved there.",
             expected=f"{option} FOLDER/NAME in a folder that exists and may be written to",
             found=str(prefix),
-            left="nothing was written",
             next=f"another {option}",
         )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
@@ -42,9 +43,15 @@ def repeating(
         if number is None:
             shown(event)
             return
-        again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        ready = threading.Event()
+
+        def again() -> None:
+            ready.wait()  # what comes before this hook is left would be swallowed, too
+            time.sleep(AGAIN_AFTER)
+            os.kill(os.getpid(), number)
+
+        threading.Thread(target=again, daemon=True).start()
+        ready.set()
 
     return hook
 

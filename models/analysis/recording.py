@@ -58,7 +58,6 @@ class ProjectionRecorder:
                 "There is no graph to record.",
                 expected=f"graphs of {self._least} to {self._most or 'any number of'} nodes",
                 found="none of that size",
-                left="nothing was written",
                 next="another part, or other sizes",
             )
         ptr = (0, *itertools.accumulate(self.sizes[:graphs]))
@@ -92,7 +91,6 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
             "The model has no k-MIP attention to record.",
             expected="a network with KMIPAttention layers",
             found=type(model).__name__,
-            left="nothing was written",
             next="take a run of the model gps-kmip",
         )
     recorder = ProjectionRecorder(len(attentions), sizes)
@@ -152,7 +150,6 @@ def record_run(
             f"There is nothing to record in the part {part!r}.",
             expected=" or ".join(data.parts),
             found=part,
-            left="nothing was written",
             next="name another part",
         )
     with (

@@ -156,7 +156,6 @@ def _chosen(projections: Projections, choice: Choice) -> tuple[list[int], list[i
             "There is no such layer.",
             expected=f"0 … {count - 1}",
             found=", ".join(map(str, layers)) or "none",
-            left="nothing was written",
             next="name other --layers",
         )
     sizes = projections.sizes
@@ -167,7 +166,6 @@ def _chosen(projections: Projections, choice: Choice) -> tuple[list[int], list[i
             "No graph has the size asked for.",
             expected=f"{choice.min_nodes:,} to {choice.max_nodes:,} nodes",
             found=found,
-            left="nothing was written",
             next="other --min-nodes and --max-nodes (with --queries 1000, a large graph takes less time)",
         )
     return layers, fit[: choice.graphs]

@@ -81,7 +81,8 @@ def has_tangent(*tensors: Tensor) -> bool:
     """Whether forward-mode differentiation follows one of them (``torch.func.jvp``)."""
     if torch.compiler.is_compiling():
         return False
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    duals = map(forward_ad.unpack_dual, tensors)
+    return any(dual.tangent is not None for dual in duals)
 
 
 def _flat_rows(indices: Tensor, keys: int) -> Tensor:

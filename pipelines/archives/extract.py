@@ -53,7 +53,6 @@ def open_archive(path: Path) -> Archive:
             f"There is no file or folder {path}.",
             expected="a zip, a tar or a folder",
             found="nothing at that place",
-            left="nothing was changed",
             next="check the path given to --archive",
         )
     if path.is_dir():

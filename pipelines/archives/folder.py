@@ -54,7 +54,6 @@ class FolderArchive(Archive):
                     f"{self.path} holds too many files to be searched.",
                     expected=f"at most {limits.entries}",
                     found="more",
-                    left="nothing was changed",
                     next="give --archive the folder that holds the data itself",
                 )
         return found

@@ -109,7 +109,6 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
             f"{path} is not the journal of a build.",
             expected=f"a file of at most {MAX_JOURNAL_BYTES:,} bytes",
             found=str(error),
-            left="nothing was changed",
             next="give another --output folder",
         ) from error
     whole = text[: text.rfind(b"\n") + 1]

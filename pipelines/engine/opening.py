@@ -43,7 +43,6 @@ def check_options(options: BuildOptions) -> None:
             "A scheduler belongs to the engine dask.",
             expected="--engine dask",
             found=f"--scheduler {options.scheduler} with worker processes",
-            left="nothing was changed",
             next=f"the same command with --engine dask --scheduler {options.scheduler}",
         )
 

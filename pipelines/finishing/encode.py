@@ -123,7 +123,6 @@ def encode_build(
             "Encodings are computed from edges.",
             expected="a build with edges",
             found=f"{build.path}, which has none",
-            left="nothing was changed",
         )
     encodings = list(dict.fromkeys(encodings))
     if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):

@@ -215,7 +215,6 @@ def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
             f"{path} was saved from memory; no pipeline can build it again.",
             expected="the manifest of a pipeline on its card",
             found="none",
-            left="nothing was changed",
             next="save it again from its source",
         )
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
@@ -223,7 +222,6 @@ def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
             f"{path} was made by another version.",
             expected=f"pipeline version {pipeline.version}, format version {FORMAT_VERSION}",
             found=f"pipeline version {card.pipeline_version}, format version {card.format_version}",
-            left="nothing was changed",
             next=f"kmip-data build {card.dataset} (a new build beside it)",
         )
     return pipeline

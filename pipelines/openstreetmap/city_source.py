@@ -77,7 +77,6 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
             "A city is built from one source.",
             expected=f"one of {', '.join(_ONE_OF.values())}",
             found=" and ".join(_ONE_OF[name] for name in given) or "none",
-            left="nothing was changed",
             next="kmip-data build city --name NAME --osm-file FILE",
         )
     idle = {"network_type"} if given[0] == "graphml" else set()
@@ -90,7 +89,6 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
             f"--{wrong[0].replace('_', '-')} has no effect with {_ONE_OF[given[0]]}: {made} already.",
             expected="the source without it, or --osm-file",
             found=", ".join(f"--{name.replace('_', '-')}" for name in wrong),
-            left="nothing was changed",
             next="kmip-data build city --help",
         )
     return given[0]

@@ -65,7 +65,6 @@ def _outline(place: str, dataset: str) -> Any:
             f"OpenStreetMap has no outline of a place called {place!r}.",
             expected="a place with an outline, as https://nominatim.openstreetmap.org finds it",
             found=str(error)[:200],
-            left="nothing was changed",
             next=f"kmip-data build city --name {dataset} --place 'City, Country'",
         ) from error
 

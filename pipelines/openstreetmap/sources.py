@@ -110,7 +110,6 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
             f"The card of {build.path} has no vocabulary.",
             expected="a city that was built from OpenStreetMap",
             found=f"{build.card.dataset}; published cities do not carry theirs",
-            left="nothing was changed",
             next="give another build as --vocabulary, or leave it out",
         )
     return found

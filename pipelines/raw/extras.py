@@ -29,6 +29,5 @@ def require_extra(extra: str | None, what: str) -> None:
                 f"{what} needs the package {module.partition('.')[0]}, which is not installed here.",
                 expected=f"the extra {extra!r}",
                 found=str(error),
-                left="nothing was changed",
                 next=f"pip install 'kmip-data[{extra}]'",
             ) from error

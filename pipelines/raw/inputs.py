@@ -116,7 +116,6 @@ def _given(request: Request) -> list[Input]:
                     f"Two of the given archives are {entry.source.name}.",
                     expected="one --archive per source",
                     found=", ".join(map(str, request.archives)),
-                    left="nothing was changed",
                     next="give one of them",
                 )
         inputs += found
@@ -161,7 +160,6 @@ def _recognise_path(path: Path, request: Request) -> list[Input]:
                 f"{path} holds {entry.source.name} more than once.",
                 expected="one archive of it",
                 found=", ".join(map(str, same)),
-                left="nothing was changed",
                 next=f"kmip-data {request.command} {request.manifest.name} "
                 f"--archive {entry.plan.archive.path}",
             )

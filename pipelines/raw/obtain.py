@@ -92,7 +92,6 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
             f"{len(choice)} copies of {manifest.name} are here, and none is known to be the complete one.",
             expected="one copy, or --archive to say which",
             found=listed,
-            left="nothing was changed",
             next=f"kmip-data {request.command} {manifest.name} --archive {choice[0].path}",
         )
     copy = choice[0]

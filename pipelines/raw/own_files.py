@@ -27,7 +27,6 @@ def given_file(path: Path, option: str) -> Path:
             f"{path} is not a regular file.",
             expected=f"a file, as {option} names it",
             found="a folder" if path.is_dir() else "nothing",
-            left="nothing was changed",
             next=f"check the path given to {option}",
         )
     return path

@@ -42,7 +42,6 @@ def recognise(archive: Archive, content: Content) -> Plan:
             f"{archive.path} holds {content.anchor} in {len(roots)} folders.",
             expected="one copy of the data",
             found=places,
-            left="nothing was changed",
             next="give --archive the folder that is meant",
         )
     if not plans:

@@ -28,7 +28,6 @@ def obtain_sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *
             "A sample is a miniature.",
             expected=f"--limit of at most {MOST:,} generated records",
             found=f"{limit:,}",
-            left="nothing was written",
             next=f"kmip-data build {pipeline.manifest.name} --sample --limit 100",
         )
     manifest = pipeline.manifest

@@ -143,7 +143,6 @@ def predict_nodes(
             f"{opened.folder} does not classify the nodes of one graph.",
             expected="a run on a city",
             found=f"a run on {build.card.dataset}",
-            left="nothing was changed",
             next="kmip-data preview without --run",
         )
     kind = opened.device.kind
@@ -214,7 +213,6 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             f"The weights do not fit {card.dataset}.",
             expected=f"{result.num_features} features and {result.num_classes} classes",
             found=f"{found[0]} features and {found[1]} classes",
-            left="nothing was changed",
             next="evaluate on data with the columns and classes of the run's",
         )
     pairs = zip(result.columns, data.inputs.names, strict=False)
@@ -224,7 +222,6 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             f"The columns of {card.dataset} are not those that the weights were trained on.",
             expected=", ".join(repr(pair[0]) for pair in differing[:3]),
             found=", ".join(repr(pair[1]) for pair in differing[:3]),
-            left="nothing was changed",
             next="evaluate on data with the columns of the run's",
         )
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
@@ -233,6 +230,5 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
             f"The build of {card.dataset} is not the one that the run learned from.",
             expected=f"build {result.build_key}",
             found=f"build {card.key} in {data.build.path}",
-            left="nothing was changed",
             next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",
         )

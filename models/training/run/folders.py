@@ -38,7 +38,6 @@ def check_name(name: str) -> None:
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', beginning with a letter or digit",
             found=name,
-            left="nothing was changed",
             next="choose another --name",
         )
 
@@ -83,7 +82,6 @@ def _refuse_taken(folder: Path) -> None:
             f"A run called {folder.name!r} already exists.",
             expected="a new name",
             found=str(folder),
-            left="nothing was changed",
             next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
         )
 
@@ -111,7 +109,6 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
                 f"{folder} has no {CONFIG_NAME}: the run was stopped before it began.",
                 expected="a run that has begun",
                 found="a folder alone",
-                left="nothing was changed",
                 next="the command that began it, once more",
             )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
@@ -124,7 +121,6 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         else f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
         expected="a run folder (kmip-data train prints it)",
         found=f"\n    {several}" if matches else f"\n    {newest}" if names else f"no runs under {home.runs}",
-        left="nothing was changed",
         next="name one by its path" if matches or names else "kmip-data train --dataset NAME",
     )
 
@@ -154,7 +150,6 @@ def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str
                 f"{folder} is not a run of this home and names a folder as its data.",
                 expected=" or ".join(f"a build below {root}" for root in builds),
                 found=target,
-                left="nothing was changed",
                 next=f"if you trust it: {where} the run below {home.runs}; or evaluate it with --dataset",
             )
     usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
