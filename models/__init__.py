@@ -25,6 +25,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kmip_data.models.attention.bigbird import BigBirdAttention
     from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
     from kmip_data.models.attention.multihead import KMIPMultiheadAttention
     from kmip_data.models.config import ModelConfig
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.config.presets import load_preset
 
 _PUBLIC = {
+    "BigBirdAttention": "kmip_data.models.attention.bigbird",
     "GPSLayer": "kmip_data.models.layers.gps",
     "GraphBatch": "kmip_data.models.layers.batch",
     "KMIPAttention": "kmip_data.models.attention.kmip",
@@ -50,6 +52,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "BigBirdAttention",
     "GPSLayer",
     "GraphBatch",
     "KMIPAttention",

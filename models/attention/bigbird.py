@@ -120,7 +120,7 @@ class BigBirdAttention(nn.Module):
         )
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
-        return out.permute(1, 2, 0, 3).reshape(padded.shape).index_select(0, plan.rows)
+        return out.permute(1, 2, 0, 3).reshape(padded.shape).index_select(0, plan.rows).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
