@@ -115,7 +115,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
 def _alike(blocks: Tensor, lengths: Tensor) -> Iterator[Tensor]:
     """``blocks`` by the power of two that the length of their graph reaches, so that little is filled up."""
     power = lengths[blocks].double().log2().ceil().long()
-    for value in power.unique().tolist():
+    for value in power.bincount().nonzero()[:, 0].tolist():
         yield blocks[power == value]
 
 
@@ -124,7 +124,7 @@ def _random_places(at: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
     out = torch.empty(pattern.heads, len(at), pattern.random_blocks, dtype=torch.int64)
     long = 2 * pattern.random_blocks + WINDOW + 1  # from here on the same, however long
     alike = end.clamp_max(long)
-    for length in alike.unique().tolist():
+    for length in alike.bincount().nonzero()[:, 0].tolist():
         chosen = alike == length
         # Drawn for a power of two, so that a few draws serve all lengths.
         blocks = 1 << (int(end.max()) - 1).bit_length() if length == long else length

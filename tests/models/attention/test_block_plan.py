@@ -8,8 +8,8 @@ import torch
 
 from kmip_data.models.attention.block_plan import Pattern, draw_random_blocks, plan_blocks
 
-#: What upstream's ``_bigbird_block_rand_mask_with_head`` gave for this many blocks of 3 nodes, 4 heads, 3
-#: random blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the last, the sum of
+#: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3 random
+#: blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the last, the sum of
 #: all, and the sum of all times 1, 2, 3 ….
 DRAWN = {
     4: ([[2, 3, 1], [1, 2, 3]], [[1, 0, 2], [0, 2, 3]], 36, 425),
