@@ -179,7 +179,10 @@ def _gather(rows: Tensor, lists: Tensor) -> Tensor:
 
 
 def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
-    """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from."""
+    """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from.
+
+    On a GPU in a fixed order only under ``torch.use_deterministic_algorithms``.
+    """
     width = rows.shape[2] * rows.shape[3]
     rows.view(-1, width).index_add_(0, _flat(rows, lists).flatten(), values.reshape(-1, width))
 
