@@ -150,6 +150,7 @@ def linear(inputs: int, outputs: int) -> int:
 #: models.md, section 2.6: parameters of one layer's part of d channels.
 FORMULAS = {
     ("attention", "k-mip"): lambda d: 2 * linear(d, 4 * 5) + linear(d, d),
+    ("attention", "bigbird"): lambda d: 6 * d * d + 7 * d,
     ("attention", "none"): lambda d: 0,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,

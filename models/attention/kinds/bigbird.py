@@ -1,0 +1,60 @@
+"""BigBird as a kind of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.kinds import Footprint, Part, Place, Size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class BigBirdPart(Part):
+    """Blocks of nodes, in the order of the data, attend to a few blocks; a whole encoder layer."""
+
+    kind: Literal["bigbird"] = Field(
+        default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
+    )
+    heads: int = Field(default=4, ge=1, description="attention heads")
+    block_size: int = Field(default=3, ge=1, description="nodes of a block, in the order of the data")
+    random_blocks: int = Field(
+        default=3, ge=0, description="random blocks that a block attends to, for each head"
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="of the draw of random blocks, one for all layers and steps"
+    )
+    norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in its layer norms")
+    legacy_padding: bool = Field(
+        default=False,
+        description="blocks of each graph laid out as if it were as long as the longest of its batch, as the"
+        " paper's code did",
+    )
+
+    @property
+    def multiple(self) -> int:
+        """The heads share the channels."""
+        return self.heads
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """The heads must fill the channels."""
+        if dim is not None and dim % self.heads:
+            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
+            raise ValueError(msg)
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
+        from kmip_data.models.attention.bigbird import BigBirdAttention
+
+        return BigBirdAttention(place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"}))
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Gathered rows of keys and their gradients live while it works; what is kept grows with nodes."""
+        from kmip_data.models.attention.block_plan import WINDOW
+
+        return Footprint(work=2 * (WINDOW + self.random_blocks) * size.nodes * dim * 4)
+
+
+PART = BigBirdPart
