@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
     from kmip_data.models.attention.multihead import KMIPMultiheadAttention
+    from kmip_data.models.attention.performer import PerformerAttention
+    from kmip_data.models.attention.transformer import TransformerAttention
     from kmip_data.models.config import ModelConfig
     from kmip_data.models.layers.batch import GraphBatch, read_batch
     from kmip_data.models.layers.gps import GPSLayer
@@ -41,6 +43,8 @@ _PUBLIC = {
     "KMIPAttention": "kmip_data.models.attention.kmip",
     "KMIPMultiheadAttention": "kmip_data.models.attention.multihead",
     "ModelConfig": "kmip_data.models.config",
+    "PerformerAttention": "kmip_data.models.attention.performer",
+    "TransformerAttention": "kmip_data.models.attention.transformer",
     "backend_status": "kmip_data.models.search.registry",
     "build_model": "kmip_data.models.network",
     "kmip_attention": "kmip_data.models.attention.kmip",
@@ -55,6 +59,8 @@ __all__ = [
     "KMIPAttention",
     "KMIPMultiheadAttention",
     "ModelConfig",
+    "PerformerAttention",
+    "TransformerAttention",
     "backend_status",
     "build_model",
     "kmip_attention",

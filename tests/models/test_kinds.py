@@ -151,6 +151,8 @@ def linear(inputs: int, outputs: int) -> int:
 FORMULAS = {
     ("attention", "k-mip"): lambda d: 2 * linear(d, 4 * 5) + linear(d, d),
     ("attention", "none"): lambda d: 0,
+    ("attention", "transformer"): lambda d: 4 * d * d + 4 * d,
+    ("attention", "performer"): lambda d: 4 * d * 256 + d,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,
 }
