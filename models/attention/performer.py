@@ -17,8 +17,8 @@ from kmip_data.models.layers.norms import repeats
 def orthogonal_directions(count: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
     """Draw (count, dim) Gaussian directions, of which each ``dim`` are orthogonal to each other.
 
-    Draws and their order are performer-pytorch's: the same seed gives the same directions. As there, signs are
-    those of the QR factorisation, so that the mean is not quite zero.
+    The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are those of
+    the QR factorisation, so that the mean is not quite zero.
     """
     device = None if generator is None else generator.device
 

@@ -9,6 +9,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.ragged import EqualSizes, Pointers, equal_sizes, pointers
 
+WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
+
 
 class TransformerAttention(nn.Module):
     """Multi-head softmax attention of each node to all nodes of its graph.
@@ -66,10 +68,12 @@ class TransformerAttention(nn.Module):
         dropout, done, start = self.dropout if self.training else 0.0, list[Tensor](), 0
         for graphs, nodes in plan.groups:
             rows = projected[start : start + graphs * nodes].view(graphs, nodes, 3, self.heads, -1)
-            queries, keys, values = rows.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
-            attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
-            done.append(attended.transpose(1, 2).reshape(graphs * nodes, -1))
             start += graphs * nodes
+            at_once = max(1, WEIGHTS // (self.heads * nodes**2)) if dropout else graphs
+            for part in rows.split(at_once):
+                queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
+                attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
+                done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
         out: Tensor = self.out_proj(torch.cat(done) if done else x)
         return out if plan.inverse is None else out.index_select(0, plan.inverse)
 

@@ -97,6 +97,8 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     ]
     beyond = sum(part.kept for part in parts)
     layer = layers[middle] + beyond
+    of_graph = pairs[middle] // size.graphs  # pairs are worked on graph by graph, where they are many
+    mapped = pairs[middle] if of_graph > MAPPED else 0
     return Kept(
         layer=layer,
         layers=sum(layers) + beyond * len(layers),
@@ -104,8 +106,8 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         search=int(counter.integers * scale),
         pairs=sum(pairs),
         inputs=node + sum(part.inputs for part in parts),
-        work=NODE_WORK * node + pairs[middle] + sum(part.work for part in parts),
-        holes=HOLES * layer if device == "cpu" and node < MAPPED else 0,
+        work=NODE_WORK * node + of_graph + sum(part.work for part in parts),
+        holes=HOLES * (layer - mapped) if device == "cpu" and node < MAPPED else 0,
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         number=len(layers),
     )

@@ -17,6 +17,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models import ModelConfig, TransformerAttention, build_model
+from kmip_data.models.attention import transformer
 from kmip_data.models.attention.ragged import equal_sizes
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -119,6 +120,18 @@ def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
     assert_close(ours(x, PTR), padded, atol=1e-12, rtol=0)
     gradients = [torch.autograd.grad(out.square().sum(), x)[0] for out in (ours(x, PTR), padded)]
     assert_close(*gradients, atol=1e-10, rtol=0)
+
+
+def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypatch) -> None:
+    attention, x, ptr = layer(dropout=0.4), nodes(12), [0, 4, 8, 12]
+    monkeypatch.setattr(transformer, "WEIGHTS", 2 * HEADS * 4**2)
+    torch.manual_seed(1)
+    masks = [*dropped(4, 2, 0.4)]
+    found = attention(x[:8], ptr[:3])  # what the first call draws
+    masks += [*dropped(4, 1, 0.4)]
+    torch.manual_seed(1)
+    torch.testing.assert_close(attention(x, ptr), oracle(attention, x, ptr, masks), atol=1e-10, rtol=0)
+    assert found.shape == (8, DIM)
 
 
 @pytest.mark.parametrize("ptr", [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
@@ -228,7 +241,7 @@ def test_weights_of_all_pairs_are_counted_where_dropout_keeps_them(tmp_path) -> 
     assert without.pairs == 0
     assert kept.pairs == pytest.approx(plain.model.layers * heads * 3 * 4 * batch.squares)
     assert kept.layers == pytest.approx(without.layers + kept.pairs, rel=0.02)
-    assert kept.work > without.work
+    assert kept.work - without.work == pytest.approx(kept.pairs / plain.model.layers / batch.graphs)
 
 
 def test_a_city_with_attention_dropout_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
