@@ -32,6 +32,7 @@ class EqualSizes(NamedTuple):
 
 
 @functools.lru_cache(KEPT)
+@torch.inference_mode(False)  # remembered for training, too
 def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
     """Put together graphs of one size; graphs without nodes are left out."""
     sizes = np.diff(ptr)
@@ -77,6 +78,7 @@ class Group(NamedTuple):
 
 
 @functools.lru_cache(KEPT)
+@torch.inference_mode(False)  # remembered for training, too
 def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
     """Put together graphs of like size, and divide large ones.
 

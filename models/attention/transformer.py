@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.ragged import EqualSizes, Pointers, equal_sizes, pointers
+from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
 
 WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
 
@@ -62,10 +62,17 @@ class TransformerAttention(nn.Module):
         Tensor
             (N, dim).
         """
-        plan = _plan(ptr, x)
-        x = x if plan.order is None else x.index_select(0, plan.order)
         projected = linear(x, self.in_proj_weight, self.in_proj_bias)
-        dropout, done, start = self.dropout if self.training else 0.0, list[Tensor](), 0
+        out: Tensor = self.out_proj(self._attend(projected, ptr))
+        return out
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
+    def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
+        """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
+        plan = equal_sizes(pointers(ptr, projected.shape[0]), projected.device)
+        dropout, start = self.dropout if self.training else 0.0, 0
+        done = [projected[:0, : projected.shape[1] // 3]]
+        projected = projected if plan.order is None else projected.index_select(0, plan.order)
         for graphs, nodes in plan.groups:
             rows = projected[start : start + graphs * nodes].view(graphs, nodes, 3, self.heads, -1)
             start += graphs * nodes
@@ -74,7 +81,7 @@ class TransformerAttention(nn.Module):
                 queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
                 attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
                 done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
-        out: Tensor = self.out_proj(torch.cat(done) if done else x)
+        out = torch.cat(done)
         return out if plan.inverse is None else out.index_select(0, plan.inverse)
 
     def extra_repr(self) -> str:
@@ -90,8 +97,3 @@ def check_heads(dim: int, heads: int) -> None:
             expected=f"a multiple of heads = {heads}",
             found=f"dim = {dim}",
         )
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _plan(ptr: Pointers, x: Tensor) -> EqualSizes:
-    return equal_sizes(pointers(ptr, x.shape[0]), x.device)
