@@ -106,6 +106,8 @@ class PerformerAttention(nn.Module):
 
     Examples
     --------
+    >>> import torch
+    >>> from kmip_data.models import PerformerAttention
     >>> attention = PerformerAttention(8, heads=2, head_dim=16)
     >>> attention(torch.randn(7, 8), [0, 3, 7]).shape  # two graphs, of three nodes and of four
     torch.Size([7, 8])

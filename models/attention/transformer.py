@@ -31,6 +31,8 @@ class TransformerAttention(nn.Module):
 
     Examples
     --------
+    >>> import torch
+    >>> from kmip_data.models import TransformerAttention
     >>> attention = TransformerAttention(8, heads=2)
     >>> attention(torch.randn(7, 8), [0, 3, 7]).shape  # two graphs, of three nodes and of four
     torch.Size([7, 8])
@@ -77,7 +79,7 @@ class TransformerAttention(nn.Module):
             rows = projected[start : start + graphs * nodes].view(graphs, nodes, 3, self.heads, -1)
             start += graphs * nodes
             at_once = max(1, WEIGHTS // (self.heads * nodes**2)) if dropout else graphs
-            for part in rows.split(at_once):
+            for part in torch.split(rows, at_once):
                 queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
                 attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
                 done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))

@@ -15,7 +15,6 @@ from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, PerformerAttention
 from kmip_data.models.attention import favor
 from kmip_data.models.attention.performer import orthogonal_directions
-from kmip_data.models.attention.ragged import tiles_of
 from kmip_data.models.kinds import Place
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.registry import ATTENTION
@@ -133,19 +132,6 @@ def test_legacy_mask_lets_graphs_change_each_other() -> None:
 def test_nodes_may_be_renumbered() -> None:
     attention, x, order = layer(), nodes(), torch.randperm(40)
     torch.testing.assert_close(attention(x[order]), attention(x)[order])
-
-
-@pytest.mark.parametrize(("most", "each"), [(1000, 2), (12, 2), (5, 1), (1, 1)])
-def test_tiles_hold_each_row_once_and_no_more_than_they_may(most: int, each: int) -> None:
-    groups = tiles_of(tuple(PTR), most, each, torch.device("cpu"))
-    rows = []
-    for group in groups:
-        assert len(group.tiles) == 1 or len(group.graphs) == 1
-        for tile in group.tiles:
-            assert tile.rows.numel() <= most
-            assert len(group.graphs) == 1 or tile.rows.numel() + each * len(group.graphs) <= most
-            rows += tile.rows.flatten().tolist() if tile.real is None else tile.rows[tile.real].tolist()
-    assert sorted(rows) == list(range(40))
 
 
 def test_directions_are_orthogonal_gaussians() -> None:

@@ -18,7 +18,6 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models import ModelConfig, TransformerAttention, build_model
 from kmip_data.models.attention import transformer
-from kmip_data.models.attention.ragged import equal_sizes
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
@@ -144,14 +143,6 @@ def test_a_batch_is_its_graphs_alone(ptr: list[int]) -> None:
 def test_nodes_may_be_renumbered() -> None:
     attention, x, order = layer(), nodes(), torch.randperm(40)
     torch.testing.assert_close(attention(x[order]), attention(x)[order])
-
-
-def test_graphs_of_one_size_go_together_and_none_are_padded() -> None:
-    plan = equal_sizes(tuple(PTR), torch.device("cpu"))
-    assert plan.groups == ((1, 1), (1, 2), (2, 4), (1, 12), (1, 17))
-    assert plan.order is not None
-    assert plan.order[plan.inverse].tolist() == list(range(40))
-    assert equal_sizes((0, 3, 6, 11), torch.device("cpu")).order is None
 
 
 def test_half_precision_and_autocast() -> None:
