@@ -3,6 +3,8 @@ from kmip_data.models.attention.bigbird import BigBirdAttention as BigBirdAttent
 from kmip_data.models.attention.kmip import KMIPAttention as KMIPAttention
 from kmip_data.models.attention.kmip import kmip_attention as kmip_attention
 from kmip_data.models.attention.multihead import KMIPMultiheadAttention as KMIPMultiheadAttention
+from kmip_data.models.attention.performer import PerformerAttention as PerformerAttention
+from kmip_data.models.attention.transformer import TransformerAttention as TransformerAttention
 from kmip_data.models.config import ModelConfig as ModelConfig
 from kmip_data.models.layers.batch import GraphBatch as GraphBatch
 from kmip_data.models.layers.batch import read_batch as read_batch

@@ -51,6 +51,12 @@ class Size:
     graphs: int
     nodes: int
     edges: int
+    squares: int | None = None  #: Σ n² over graphs of n nodes; None: not known
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of nodes of one graph, or the most that there can be."""
+        return self.nodes**2 if self.squares is None else self.squares
 
     @classmethod
     def of(cls, batch: Any) -> Size:
@@ -113,6 +119,23 @@ class Part(Section):
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Say what a batch of ``size`` takes beyond what is counted on a cut."""
         return Footprint()
+
+
+class MultiHead(Part):
+    """Attention whose heads share the channels."""
+
+    heads: int = Field(default=4, ge=1, description="attention heads; hidden_dim must be a multiple of it")
+
+    @property
+    def multiple(self) -> int:
+        """Each head has as many channels."""
+        return self.heads
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """The heads fill the channels."""
+        if dim is not None and dim % self.heads:
+            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
+            raise ValueError(msg)
 
 
 class MessagePassing(Part):

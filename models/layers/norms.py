@@ -28,6 +28,11 @@ def unchanged_statistics() -> Iterator[None]:
         _local.unchanged = before
 
 
+def repeats() -> bool:
+    """Whether a checkpointed layer runs for the second time."""
+    return bool(getattr(_local, "unchanged", False))
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm over all rows (N, d) of a batch.
 
@@ -40,7 +45,7 @@ class BatchNorm(nn.BatchNorm1d):
         if x.shape[0] == 0:
             return x
         by_batch = self.uses_batch(x.shape[0])
-        if not self.training or (by_batch and not getattr(_local, "unchanged", False)):
+        if not self.training or (by_batch and not repeats()):
             return super().forward(x)
         return nn.functional.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.eps
@@ -59,7 +64,7 @@ class BatchNorm(nn.BatchNorm1d):
         mean, variance
             (d,) over ``rows`` rows; the variance is that of the batch itself, divided by ``rows``.
         """
-        if getattr(_local, "unchanged", False):
+        if repeats():
             return
         assert self.running_mean is not None
         assert self.running_var is not None

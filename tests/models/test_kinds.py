@@ -152,6 +152,8 @@ FORMULAS = {
     ("attention", "k-mip"): lambda d: 2 * linear(d, 4 * 5) + linear(d, d),
     ("attention", "bigbird"): lambda d: 6 * d * d + 7 * d,
     ("attention", "none"): lambda d: 0,
+    ("attention", "transformer"): lambda d: 4 * d * d + 4 * d,
+    ("attention", "performer"): lambda d: 4 * d * 256 + d,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,
 }

@@ -55,7 +55,7 @@ class ManyGraphs(RunData):
         """Upper bound of a train batch: the largest graphs together."""
         dataset, count = self._datasets["train"], self.config.training.batch_size
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
-        return Size(len(nodes), sum(nodes), sum(edges))
+        return Size(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
     @cached_property
     def example(self) -> Any:

@@ -1,7 +1,8 @@
 """What a training step keeps, counted on a forward pass over a small cut of the data (ADR 0160).
 
-That holds for any encoder, layer or attention; what a small cut does not show, the parts of a layer say
-themselves.
+That holds for any encoder, layer or attention: what is kept grows with the nodes, but tensors with a place
+for each pair of nodes of a graph, which their shape tells, with these pairs. What a small cut does not show,
+the parts of a layer say themselves.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Kept:
     layers: int  #: of all layers
     outside: int  #: of encoders and head
     search: int  #: share of ``layers`` that is indices of chosen pairs
+    pairs: int  #: share of ``layers`` that has a place for each pair of nodes of a graph
     inputs: int  #: what a layer is given, and its searches' results: all that a recomputed layer keeps
     work: int  #: alive at once in the backward pass of a layer, or freed and not yet used again
     holes: int  #: left in the heap of the process by layers that are recomputed
@@ -59,23 +61,28 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         hooks = torch.autograd.graph.saved_tensors_hooks(counter.pack, lambda tensor: tensor)
         with hooks, autocast(config.training.precision, device):
             model(cut)
-    scale = size.nodes / cut.num_nodes
-    layers = counter.bytes[1:-1] or [0]
-    middle = layers[len(layers) // 2]
+    scale, pair_scale = size.nodes / cut.num_nodes, size.pairs / cut.num_nodes**2
+    pairs = [int(count * pair_scale) for count in counter.pairs[1:-1]] or [0]
+    nodes = [int(count * scale) for count in counter.bytes[1:-1]] or [0]
+    layers = [of_nodes + of_pairs for of_nodes, of_pairs in zip(nodes, pairs, strict=True)]
+    middle = len(layers) // 2
     node = size.nodes * config.model.hidden_dim * 4
     parts = [
         part.footprint(size, config.model.hidden_dim) for part in (config.model.local, config.model.attention)
     ]
     beyond = sum(part.kept for part in parts)
-    layer = int(middle * scale) + beyond
+    layer = layers[middle] + beyond
+    of_graph = pairs[middle] // size.graphs  # pairs are worked on graph by graph, where they are many
+    mapped = pairs[middle] if of_graph > MAPPED else 0
     return Kept(
         layer=layer,
-        layers=int(sum(layers) * scale) + beyond * len(layers),
+        layers=sum(layers) + beyond * len(layers),
         outside=int((counter.bytes[0] + counter.bytes[-1]) * scale) + 3 * size.nodes * data.num_classes * 4,
         search=int(counter.integers * scale),
+        pairs=sum(pairs),
         inputs=node + sum(part.inputs for part in parts),
-        work=NODE_WORK * node + sum(part.work for part in parts),
-        holes=HOLES * layer if device == "cpu" and node < MAPPED else 0,
+        work=NODE_WORK * node + of_graph + sum(part.work for part in parts),
+        holes=HOLES * (layer - mapped) if device == "cpu" and node < MAPPED else 0,
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         number=len(layers),
     )
@@ -86,7 +93,8 @@ class _Counter:
 
     def __init__(self, model: nn.Module, cut: Data) -> None:
         layers = list(getattr(model, "layers", []))
-        self.bytes = [0] * (len(layers) + 2)
+        self.bytes, self.pairs = [0] * (len(layers) + 2), [0] * (len(layers) + 2)
+        self._nodes = cut.num_nodes
         self.integers = 0
         self._place = 0
         given = [
@@ -108,7 +116,8 @@ class _Counter:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._seen:
             self._seen[storage.data_ptr()] = tensor
-            self.bytes[self._place] += storage.nbytes()
+            of_pairs = tensor.ndim > 2 and tensor.shape[-2:] == (self._nodes, self._nodes)
+            (self.pairs if of_pairs else self.bytes)[self._place] += storage.nbytes()
             if 0 < self._place < len(self.bytes) - 1 and not tensor.is_floating_point() and tensor.ndim > 1:
                 self.integers += storage.nbytes() if tensor.dtype != torch.bool else 0
         return tensor

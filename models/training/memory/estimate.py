@@ -108,6 +108,8 @@ def _ways_out(config: RunConfig, data: RunData, kept: Kept, free: int) -> list[s
     tips = []
     if config.model.checkpoint_layers is False:
         tips.append(f"--set model.checkpoint_layers=true (about {_gib(lean)}, for about a third more time)")
+    if kept.pairs and getattr(config.model.attention, "dropout", 0):
+        tips.append("--set model.attention.dropout=0 (the weights of all pairs of nodes are then not kept)")
     if size.graphs > 1:
         tips.append(f"{half_a_batch(training)} (about {_gib(lean // 2)}, as many graphs per step)")
     elif data.unit == "nodes" and not training.neighbors:

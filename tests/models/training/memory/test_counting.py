@@ -38,6 +38,29 @@ def test_what_is_counted_is_what_autograd_keeps(tmp_path, layout):
     assert kept.layer * 4 == pytest.approx(kept.layers, rel=0.2)
 
 
+@pytest.mark.parametrize("kind", ["transformer", "performer"])
+def test_attention_is_counted_as_autograd_keeps_it(tmp_path, kind):
+    """Weights of all pairs, which a cut of other size has in another ratio; no features."""
+    build = learnable_build(tmp_path / "build", nodes=300)
+    keys = [f"model.attention.kind={kind}", "model.attention.dropout=0.5", "model.local.kind=none"]
+    data = open_data(apply_overrides(tiny_config(build), keys), home=Home(tmp_path))
+    batch, size = next(iter(data.batches(lambda: 0))), data.largest_batch
+    kept = count_kept(data.config, data, size)
+    storages = {}
+
+    def pack(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    model = build_model(data.config.model, in_channels=6, num_classes=4)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(batch)
+    own = {t.untyped_storage().data_ptr() for t in (*model.state_dict().values(), *batch.to_dict().values())}
+    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
+    assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.05)
+    assert bool(kept.pairs) is (kind == "transformer")
+
+
 def test_generators_are_left_alone(tmp_path):
     data = open_data(tiny_config(learnable_build(tmp_path / "build")), home=Home(tmp_path))
     before = torch.get_rng_state()

@@ -1,0 +1,54 @@
+"""Performer attention as a kind of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from kmip_data.models.kinds import Footprint, MultiHead, Place, Size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WORK = 4  #: (nodes, heads · head_dim) tensors while it goes back, and as many of features of some rows
+
+
+class PerformerPart(MultiHead):
+    """Each node attends to all nodes of its graph, by random features."""
+
+    kind: Literal["performer"] = Field(default="performer", description="attention by random features")
+    head_dim: int = Field(
+        default=64, ge=2, description="channels of a query, key and value of one head, whatever hidden_dim is"
+    )
+    features: int | None = Field(
+        default=None, ge=1, description="random features; none: head_dim · ln head_dim, rounded down"
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
+    redraw: int | None = Field(
+        default=None,
+        ge=1,
+        description="training batches after which features are drawn anew; none: never, as the paper's code",
+    )
+    legacy_mask: bool = Field(
+        default=False,
+        description="count zero padding up to the largest graph of the batch as keys, as the code did",
+    )
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
+        from kmip_data.models.attention.performer import PerformerAttention
+
+        options = self.model_dump(exclude={"kind"})
+        return PerformerAttention(place.dim, **options)
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Queries, keys and values are wider than the layer; features are there for some rows at a time."""
+        from kmip_data.models.attention.favor import SCRATCH
+
+        inner = size.nodes * self.heads * self.head_dim * 4
+        features = self.features or self.head_dim * 4
+        return Footprint(work=WORK * (inner + min(SCRATCH, size.nodes * self.heads * features * 4)))
+
+
+PART = PerformerPart

@@ -1,0 +1,101 @@
+"""Full attention within each graph: PyTorch's multi-head attention without padding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+from kmip_data.errors import UsageError
+from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
+
+WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
+
+
+class TransformerAttention(nn.Module):
+    """Multi-head softmax attention of each node to all nodes of its graph.
+
+    Parameters and their initial values are those of ``torch.nn.MultiheadAttention``, whose weights load
+    with ``strict=True``. Graphs of one size go through ``scaled_dot_product_attention`` in one call, so
+    that nothing is padded or masked. On a CPU memory grows with the nodes, but with their pairs in training
+    with dropout.
+
+    Parameters
+    ----------
+    dim
+        Channels of the input and the output.
+    heads
+        Number of heads H; ``dim`` must be a multiple of it.
+    dropout
+        Probability with which an attention weight is dropped in training.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kmip_data.models import TransformerAttention
+    >>> attention = TransformerAttention(8, heads=2)
+    >>> attention(torch.randn(7, 8), [0, 3, 7]).shape  # two graphs, of three nodes and of four
+    torch.Size([7, 8])
+    """
+
+    def __init__(self, dim: int, *, heads: int = 4, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads, self.dropout = heads, dropout
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
+        self.out_proj = nn.Linear(dim, dim)
+        # Drawn after the output layer, as PyTorch does: the same seed gives the same weights.
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+        """Attend within each graph.
+
+        Parameters
+        ----------
+        x
+            (N, dim), the nodes of all graphs.
+        ptr
+            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
+
+        Returns
+        -------
+        Tensor
+            (N, dim).
+        """
+        projected = linear(x, self.in_proj_weight, self.in_proj_bias)
+        out: Tensor = self.out_proj(self._attend(projected, ptr))
+        return out
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
+    def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
+        """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
+        plan = equal_sizes(pointers(ptr, projected.shape[0]), projected.device)
+        dropout, start = self.dropout if self.training else 0.0, 0
+        done = [projected[:0, : projected.shape[1] // 3]]
+        projected = projected if plan.order is None else projected.index_select(0, plan.order)
+        for graphs, nodes in plan.groups:
+            rows = projected[start : start + graphs * nodes].view(graphs, nodes, 3, self.heads, -1)
+            start += graphs * nodes
+            at_once = max(1, WEIGHTS // (self.heads * nodes**2)) if dropout else graphs
+            for part in torch.split(rows, at_once):
+                queries, keys, values = part.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
+                attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
+                done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
+        out = torch.cat(done)
+        return out if plan.inverse is None else out.index_select(0, plan.inverse)
+
+    def extra_repr(self) -> str:
+        """Options that the sub-modules do not show."""
+        return f"heads={self.heads}, dropout={self.dropout}"
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Raise UsageError where the heads cannot share the channels."""
+    if dim % heads:
+        raise UsageError(
+            "dim cannot be split among the heads",
+            expected=f"a multiple of heads = {heads}",
+            found=f"dim = {dim}",
+        )
