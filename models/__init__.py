@@ -25,6 +25,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kmip_data.models.attention.exphormer import ExphormerAttention
+    from kmip_data.models.attention.exphormer_edges import ExphormerEdges
     from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
     from kmip_data.models.attention.multihead import KMIPMultiheadAttention
     from kmip_data.models.config import ModelConfig
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from kmip_data.models.training.config.presets import load_preset
 
 _PUBLIC = {
+    "ExphormerAttention": "kmip_data.models.attention.exphormer",
+    "ExphormerEdges": "kmip_data.models.attention.exphormer_edges",
     "GPSLayer": "kmip_data.models.layers.gps",
     "GraphBatch": "kmip_data.models.layers.batch",
     "KMIPAttention": "kmip_data.models.attention.kmip",
@@ -50,6 +54,8 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "ExphormerAttention",
+    "ExphormerEdges",
     "GPSLayer",
     "GraphBatch",
     "KMIPAttention",

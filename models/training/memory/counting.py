@@ -6,6 +6,7 @@ themselves.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,9 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     UsageError
         A part of the network is not there.
     """
-    cut = cut_of(data.example, size).to(device)
+    named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
+    names = {column.attribute for encoding in named for column in encoding.columns()}
+    cut = cut_of(data.example, size, numbers=names).to(device)
     options = {"in_channels": data.in_channels, "num_classes": data.num_classes}
     with torch.random.fork_rng(devices=[]):
         lean = config.model.model_copy(update={"checkpoint_layers": False})
@@ -137,10 +140,11 @@ class _Counter:
         return tensor
 
 
-def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
+def cut_of(batch: Any, size: Size, nodes: int = CUT, numbers: Collection[str] = ()) -> Data:
     """Return a graph of ``nodes`` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
 
-    Rows are repeated where the batch has fewer; who is connected to whom means nothing.
+    Rows are repeated where the batch has fewer; who is connected to whom means nothing. Columns in
+    ``numbers`` are of nodes: each names itself.
     """
     n = min(nodes, max(1, size.nodes))
     rows = torch.arange(n) % batch.num_nodes
@@ -163,4 +167,6 @@ def cut_of(batch: Any, size: Size, nodes: int = CUT) -> Data:
         if not done and isinstance(value, Tensor) and value.ndim:
             # One row per node, or (eigenvalues) per graph: the cut is one graph.
             values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
+            if name in numbers:
+                values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
     return Data(**values)
