@@ -151,6 +151,7 @@ def linear(inputs: int, outputs: int) -> int:
 FORMULAS = {
     ("attention", "k-mip"): lambda d: 2 * linear(d, 4 * 5) + linear(d, d),
     ("attention", "none"): lambda d: 0,
+    ("attention", "exphormer"): lambda d: 4 * d * d,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,
 }
@@ -262,6 +263,8 @@ def test_a_module_in_the_folder_is_a_kind_with_keys_in_every_place(tmp_path) -> 
 
 
 NAMES = {
+    "ExphormerAttention",
+    "ExphormerEdges",
     "GPSLayer",
     "KMIPAttention",
     "KMIPMultiheadAttention",

@@ -100,12 +100,13 @@ class ExphormerPart(Part):
         )
 
     def footprint(self, size: Size, dim: int) -> Footprint:
-        """The largest set of edges rules while it goes back; virtual nodes grow with the graphs."""
-        real = size.edges if self.real_edges else 0
-        most = max(real, 2 * self.expander * size.nodes, self.virtual_nodes * size.nodes)
-        virtual = self.virtual_nodes * size.graphs * dim * 4
-        return Footprint(work=EDGE_WORK * most * dim * 4, inputs=virtual, kept=VIRTUAL_KEPT * virtual)
+        """The largest set of edges rules while it goes back; several graphs gather their virtual nodes."""
+        real, nodes = size.edges if self.real_edges else 0, self.virtual_nodes * size.nodes
+        virtual, channel = self.virtual_nodes * size.graphs, dim * 4
+        kept = KEPT * virtual + (GATHERED * nodes if size.graphs > 1 else 0)  # a cut is one graph
+        most = max(real, 2 * self.expander * size.nodes, nodes)
+        return Footprint(work=EDGE_WORK * most * channel, inputs=virtual * channel, kept=kept * channel)
 
 
-VIRTUAL_KEPT = 8  #: (V, G, d) tensors that a layer keeps
+KEPT, GATHERED = 8, 3  #: (V, G, d) and (V, N, d) tensors of virtual nodes that a layer keeps
 PART = ExphormerPart
