@@ -78,4 +78,4 @@ def second_eigenvalue(targets: NDArray[np.integer]) -> float:
     adjacency = csr_array((np.ones(len(both[0])), both), shape=(nodes, nodes))
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(nodes)
     values = eigsh(adjacency, 2, which="LA", tol=_TOLERANCE, v0=start, return_eigenvectors=False)
-    return 2 * degree - float(min(values))
+    return float(2 * degree - values.min())

@@ -114,15 +114,19 @@ class ExphormerAttention(nn.Module):
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:
             pairs = pairs * features
-        score = pairs.unflatten(-1, (self.heads, -1)).sum(-1)
+        score = self._by_head(pairs).sum(-1)
         weight = score.clamp(-self.clamp, self.clamp).exp()
         kept = nn.functional.dropout(weight, self.dropout, self.training)
-        message = edges.at_source(v).unflatten(-1, (self.heads, -1)) * kept[..., None]
+        message = self._by_head(edges.at_source(v)) * kept[..., None]
         return edges.sum_at_target(message.flatten(-2)), edges.sum_at_target(weight)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(…, d) → (…, H, s)."""
+        return x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
     def _divide(self, messages: Tensor, weights: Tensor) -> Tensor:
         """(…, d) by (…, H)."""
-        mean = messages.unflatten(-1, (self.heads, -1)) / (weights + 1e-6)[..., None]
+        mean = self._by_head(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -171,8 +175,8 @@ class _IntoVirtual:
         if self.num_graphs == 1:
             return values.sum(1, keepdim=True)
         nodes = EdgeList(self.graph, self.graph, self.num_graphs)
-        sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))
-        return sums.unflatten(1, (len(values), -1)).transpose(0, 1)
+        sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
+        return sums.reshape(self.num_graphs, len(values), values.shape[2]).transpose(0, 1)
 
 
 def _at_nodes(x: Tensor, graph: Tensor) -> Tensor:

@@ -27,5 +27,12 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch,
         with unchanged_statistics(), searches.replaying():
             yield
 
-    contexts = {"context_fn": lambda: (searches.recording(), again())}
-    return checkpoint(layer, x, e, batch, *carried, use_reentrant=False, **contexts)
+    return checkpoint(
+        layer,
+        x,
+        e,
+        batch,
+        *carried,
+        use_reentrant=False,
+        context_fn=lambda: (searches.recording(), again()),
+    )

@@ -30,7 +30,7 @@ class ExphormerPart(Part):
     expander_seed: int = Field(default=0, ge=0, lt=10**9, description="what the permutations are drawn from")
     self_loops: bool = Field(
         default=True,
-        description="keep expander edges from a node to itself (the code; the paper's graphs have none)",
+        description="keep expander edges from a node to itself, as the code does, whose filter has no effect",
     )
     real_edges: bool = Field(default=True, description="attend along the graph's edges, with their features")
     virtual_nodes: int = Field(
@@ -41,7 +41,7 @@ class ExphormerPart(Part):
     )
     output_projection: bool = Field(
         default=False,
-        description="linear layer after the heads (W_O of the paper; the code has none)",
+        description="linear layer after the heads (W_O of its paper; its code has none)",
     )
     dropout: float = Field(
         default=0.0,
