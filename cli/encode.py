@@ -11,6 +11,7 @@ from kmip_data.cli.shared.options import engine_options, jobs_option, sample_opt
 from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
+from kmip_data.graphs.encoding import MOST_SEED
 from kmip_data.graphs.encodings import ENCODINGS, parse_encoding
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
         if kind.choices:
             options = {"type": click.Choice(kind.choices), "is_flag": False, "flag_value": kind.choices[0]}
         function = click.option(f"--{_flag(kind)}", help=kind.help, **options)(function)
+        if kind.seeded:
+            seed = click.IntRange(min=0, max=MOST_SEED)
+            options = {"type": seed, "default": 0, "show_default": True, "metavar": "S"}
+            text = f"Seed of the {kind.stem}."
+            function = click.option(f"--{_flag(kind)}-seed", help=text, **options)(function)
     return function
 
 
@@ -39,6 +45,7 @@ def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
     examples=[
         "kmip-data encode peptides-func --rwse 20 --lappe 10",
         "kmip-data encode malnet-tiny --degree-profile 2.0",
+        "kmip-data encode helsinki --expander 3",
         "kmip-data encode coco-sp --lappe 10 --engine dask --scheduler tcp://10.0.0.1:8786",
     ],
 )
@@ -58,8 +65,10 @@ def command(target: str, sample: bool, home: Home, as_json: bool, **options: Any
     from kmip_data.builds.columns import column_facts
     from kmip_data.pipelines.finishing.encode import encode_build
 
-    given = [(kind.stem, options.pop(_flag(kind).replace("-", "_"))) for kind in reversed(ENCODINGS)]
-    encodings = [parse_encoding(f"{stem}{value}") for stem, value in given if value is not None]
+    given = [(kind, options.pop(_flag(kind).replace("-", "_"))) for kind in reversed(ENCODINGS)]
+    seeds = {kind: f"-seed{options.pop(f'{_flag(kind)}_seed')}" for kind in ENCODINGS if kind.seeded}
+    asked = [f"{kind.stem}{value}{seeds.get(kind, '')}" for kind, value in given if value is not None]
+    encodings = [parse_encoding(name) for name in asked]
     if not encodings:
         raise UsageError(
             "There is nothing to add.",

@@ -1,5 +1,7 @@
 # The public names, each imported on use: type checkers read this file, and so does __init__.py.
 from kmip_data.models.attention.bigbird import BigBirdAttention as BigBirdAttention
+from kmip_data.models.attention.exphormer import ExphormerAttention as ExphormerAttention
+from kmip_data.models.attention.exphormer_edges import ExphormerEdges as ExphormerEdges
 from kmip_data.models.attention.kmip import KMIPAttention as KMIPAttention
 from kmip_data.models.attention.kmip import kmip_attention as kmip_attention
 from kmip_data.models.attention.multihead import KMIPMultiheadAttention as KMIPMultiheadAttention

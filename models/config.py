@@ -12,6 +12,8 @@ from kmip_data.models.kinds import Part, Section
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, POSITIONAL, models
 
 if TYPE_CHECKING:
+    from kmip_data.graphs.encodings import Encoding
+
     AnyAttention = Part
     AnyMessagePassing = Part
     AnyPositional = str
@@ -145,6 +147,12 @@ class ModelConfig(Section):
         description="recompute each layer in the backward pass, but for its search: a fraction of the memory"
         " for about a third more time, same result; none: training does so where memory asks for it",
     )
+
+    @property
+    def encodings(self) -> list[Encoding]:
+        """The added columns that it reads."""
+        found = (POSITIONAL[self.positional].encoding, self.attention.encoding, self.local.encoding)
+        return [encoding for encoding in found if encoding is not None]
 
     @model_validator(mode="before")
     @classmethod

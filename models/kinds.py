@@ -104,6 +104,19 @@ class Part(Section):
     def check_device(self, device: str) -> None:
         """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """The added column that it reads; training adds it where it is missing."""
+        return None
+
+    def begin(self, dim: int) -> nn.Module | None:
+        """Make what an attention needs besides nodes and edges, called once per pass, before the layers.
+
+        ``module(e, batch)`` gives a tuple of whatever is handed from layer to layer; each is then called as
+        ``attention(x, batch, *carried) -> (x, *carried)``. None: nothing, and ``attention(x, batch) -> x``.
+        """
+        return None
+
     def build(self, place: Place) -> nn.Module | None:
         """Make the module of one layer, called as :class:`~kmip_data.models.layers.gps.GPSLayer` says."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ class GPSNetwork(nn.Module):
         self.edge_encoder.requires_grad_(self.reads_edges)
         self.position = None if position.width else position.build(dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
+        self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
         self.checkpoint_layers = bool(config.checkpoint_layers)
         self.head = HEADS[config.head or "node"](
@@ -75,11 +77,12 @@ class GPSNetwork(nn.Module):
             graphs = self.position(graphs)
         x = self.input(self.node_encoder(graphs))
         e = self.edge_encoder(graphs) if self.reads_edges else None
+        carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
         for layer in self.layers:
             if self.checkpoint_layers and self.training:
-                x, e = recomputed(layer, x, e, graphs)
+                x, e, *carried = recomputed(layer, x, e, graphs, *carried)
             else:
-                x, e = layer(x, e, graphs)
+                x, e, *carried = layer(x, e, graphs, *carried)
         return self.head(x, graphs)  # type: ignore[no-any-return]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kmip_data.format.schema import Column
 
 MOST: Final = 1024  #: eigenvectors or steps
+MOST_SEED: Final = 999_999_999
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Graphs:
     node_ptr: NDArray[np.int64]  #: (G + 1,), where the nodes of each begin
     edge_ptr: NDArray[np.int64]  #: (G + 1,), likewise its edges
     edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered inside each graph
+    keys: Sequence[str] = ()  #: of the records, for what is drawn at random; else their numbers are taken
 
     def joined(self) -> NDArray[np.int64]:
         """Edges with nodes numbered over all graphs, int64 (2, ΣE)."""
@@ -43,6 +45,8 @@ class Encoding(ABC):
     help: ClassVar[str]  #: of that flag
     metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is not a number, the usual one first
+    seeded: ClassVar[bool] = False  #: whether ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
+    names_nodes: ClassVar[bool] = False  #: whether its values are numbers of nodes of the same graph
 
     parameter: Any
 

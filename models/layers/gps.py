@@ -26,7 +26,8 @@ class GPSLayer(nn.Module):
         Any module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the form of
         ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its own dropout.
     attention
-        Any module called as ``attention(x, batch) -> x``.
+        Any module called as ``attention(x, batch) -> x``; or, where something else goes from layer to layer,
+        as ``attention(x, batch, *carried) -> (x, *carried)``.
     dim
         Channels d.
     dropout
@@ -71,8 +72,11 @@ class GPSLayer(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.add_local_input = add_local_input
 
-    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Any) -> tuple[Tensor, Tensor | None]:
-        """Nodes (N, d) and edge features to the same; ``batch`` may be one of PyTorch Geometric's, too."""
+    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
+        """Nodes (N, d), edge features and what attention carries to the same.
+
+        ``batch`` may be one of PyTorch Geometric's, too.
+        """
         batch = batch if isinstance(batch, GraphBatch) else read_batch(batch)
         graphs = batch.graph, batch.num_graphs
         h: Tensor | None = None
@@ -82,10 +86,13 @@ class GPSLayer(nn.Module):
                 local = local + x
             h = self.norm_local(local, *graphs)
         if self.attention is not None and self.norm_global is not None:
-            attended = self.norm_global(x + self.dropout(self.attention(x, batch)), *graphs)
+            attended = self.attention(x, batch, *carried)
+            if carried:
+                attended, *carried = attended
+            attended = self.norm_global(x + self.dropout(attended), *graphs)
             h = attended if h is None else h + attended
         assert h is not None
         if self.norm_out is None or self.linear_in is None or self.linear_out is None:
-            return h, e
+            return h, e, *carried
         feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
-        return self.norm_out(h + self.dropout(feed), *graphs), e
+        return self.norm_out(h + self.dropout(feed), *graphs), e, *carried

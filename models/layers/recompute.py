@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -13,10 +14,8 @@ from kmip_data.models.layers.norms import unchanged_statistics
 from kmip_data.models.search.kept import KeptSearches
 
 
-def recomputed(
-    layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch
-) -> tuple[Tensor, Tensor | None]:
-    """``layer(x, e, batch)`` by activation checkpointing; same result and gradients, bit for bit.
+def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch, *carried: Any) -> Any:
+    """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and takes over the
     results of the first pass's searches.
@@ -28,7 +27,12 @@ def recomputed(
         with unchanged_statistics(), searches.replaying():
             yield
 
-    result: tuple[Tensor, Tensor | None] = checkpoint(
-        layer, x, e, batch, use_reentrant=False, context_fn=lambda: (searches.recording(), again())
+    return checkpoint(
+        layer,
+        x,
+        e,
+        batch,
+        *carried,
+        use_reentrant=False,
+        context_fn=lambda: (searches.recording(), again()),
     )
-    return result

@@ -305,7 +305,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
     with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
         shard = Shard(task.build / task.shard.file)
         check_edges(shard)
-        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard))
+        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard), shard.keys)
 
         def check() -> None:
             if task.stop.exists():

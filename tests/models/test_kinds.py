@@ -154,6 +154,7 @@ FORMULAS = {
     ("attention", "none"): lambda d: 0,
     ("attention", "transformer"): lambda d: 4 * d * d + 4 * d,
     ("attention", "performer"): lambda d: 4 * d * 256 + d,
+    ("attention", "exphormer"): lambda d: 4 * d * d,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,
 }
@@ -265,6 +266,8 @@ def test_a_module_in_the_folder_is_a_kind_with_keys_in_every_place(tmp_path) -> 
 
 
 NAMES = {
+    "ExphormerAttention",
+    "ExphormerEdges",
     "GPSLayer",
     "KMIPAttention",
     "KMIPMultiheadAttention",

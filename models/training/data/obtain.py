@@ -9,7 +9,6 @@ from kmip_data.builds.find import obtain, obtain_columns, split_name
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.format.splits import read_split
-from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import is_build_folder
 from kmip_data.models.training.data.many_graphs import ManyGraphs
@@ -27,7 +26,7 @@ def open_data(
 ) -> RunData:
     """Open the build that ``config.data`` means, building it first where it is missing.
 
-    A positional encoding that the network reads is added to it where that is missing, unless ``build=False``.
+    An encoding that the network reads is added to it where that is missing, unless ``build=False``.
 
     Parameters
     ----------
@@ -48,9 +47,8 @@ def open_data(
     )
     name = split_name(found, data.split)
     check_columns(found, config)
-    encoding = POSITIONAL[config.model.positional].encoding
-    if encoding is not None and build:
-        obtain_columns(found, [encoding.name], **build_options)
+    if build:
+        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
     split = read_split(found.path / found.card.splits[name].file)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(found, name, config, required)

@@ -31,6 +31,14 @@ class OneGraph(RunData):
                 left="nothing was started",
                 next=f"kmip-data info {build.path}",
             )
+        if config.training.neighbors and any(encoding.names_nodes for encoding in config.model.encodings):
+            raise UsageError(
+                "A sampled part of a graph has no expander: its edges reach across the whole graph.",
+                expected="the whole graph in each step",
+                found="--neighbor-sampling",
+                left="nothing was started",
+                next="leave out --neighbor-sampling, or --set model.attention.expander=0",
+            )
         if config.system.devices * config.system.nodes > 1:
             raise UsageError(
                 "One graph cannot be split among processes.",

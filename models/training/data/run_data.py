@@ -16,7 +16,6 @@ from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
 from kmip_data.reading.dataset import ShardedDataset
@@ -67,9 +66,8 @@ class RunData(ABC):
         stored = {column.attribute for column in self.build.card.schema_.columns}
         edges = () if config.model.edge_encoder == "dummy" else ("edge_attr",)
         names = [name for name in (*self.inputs.attributes, *edges, "y", LINKS) if name in stored]
-        encoding = POSITIONAL[config.model.positional].encoding
-        if encoding and encoding.name in added_names(self.build.path):
-            names.append(encoding.name)
+        there = added_names(self.build.path)
+        names += [encoding.name for encoding in config.model.encodings if encoding.name in there]
         return ShardedDataset(
             self.build,
             part,

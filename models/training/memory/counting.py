@@ -7,6 +7,7 @@ the parts of a layer say themselves.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,9 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     UsageError
         A part of the network is not there.
     """
-    cut = cut_of(data.example, size).to(device)
+    named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
+    names = {column.attribute for encoding in named for column in encoding.columns()}
+    cut = cut_of(data.example, size, numbers=names).to(device)
     with torch.random.fork_rng(devices=[]):
         lean = config.model.model_copy(update={"checkpoint_layers": False})
         model = build_model(lean, **data.channels).to(device).train()
@@ -123,10 +126,11 @@ class _Counter:
         return tensor
 
 
-def cut_of(batch: Any, size: Size) -> Data:
+def cut_of(batch: Any, size: Size, numbers: Collection[str] = ()) -> Data:
     """Return a graph of :data:`CUT` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
 
-    Rows are repeated where the batch has fewer; who is connected to whom means nothing.
+    Rows are repeated where the batch has fewer; who is connected to whom means nothing. Columns in
+    ``numbers`` are of nodes: each names itself.
     """
     n = min(CUT, max(1, size.nodes))
     rows = torch.arange(n) % batch.num_nodes
@@ -149,4 +153,6 @@ def cut_of(batch: Any, size: Size) -> Data:
         if not done and isinstance(value, Tensor) and value.ndim:
             # One row per node, or (eigenvalues) per graph: the cut is one graph.
             values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
+            if name in numbers:
+                values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
     return Data(**values)

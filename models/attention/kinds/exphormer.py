@@ -1,0 +1,112 @@
+"""Exphormer's attention as a kind of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from kmip_data.graphs.encodings.expander import Expander
+from kmip_data.models.kinds import EDGE_WORK, Footprint, Part, Place, Size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ExphormerPart(Part):
+    """Each node attends along its edges, those of an expander, and to virtual nodes."""
+
+    reads: ClassVar[tuple[str, ...]] = ("expander",)
+
+    kind: Literal["exphormer"] = Field(default="exphormer", description="Exphormer's sparse attention")
+    heads: int = Field(default=4, ge=1, description="attention heads")
+    expander: int = Field(
+        default=3,
+        ge=0,
+        le=1024,
+        description="permutations of an expander, each with edges in both directions; 0: none. Training adds"
+        " the column that they are read from (kmip-data encode)",
+    )
+    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="what the permutations are drawn from")
+    self_loops: bool = Field(
+        default=True,
+        description="keep expander edges from a node to itself, as the code does, whose filter has no effect",
+    )
+    real_edges: bool = Field(default=True, description="attend along the graph's edges, with their features")
+    virtual_nodes: int = Field(
+        default=3, ge=0, description="nodes of each graph that attend to all of its nodes, and these to them"
+    )
+    clamp: float = Field(
+        default=5.0, gt=0, le=50, description="bound of a score before it is exponentiated, both ways"
+    )
+    output_projection: bool = Field(
+        default=False,
+        description="linear layer after the heads (W_O of its paper; its code has none)",
+    )
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="dropout of attention weights (the paper names 0.5; the code ignores it for Exphormer)",
+    )
+
+    @property
+    def reads_edges(self) -> bool:  # type: ignore[override]
+        """As far as it attends along them."""
+        return self.real_edges
+
+    @property
+    def multiple(self) -> int:
+        """The heads share the channels."""
+        return self.heads
+
+    @property
+    def encoding(self) -> Expander | None:
+        """The permutations."""
+        return Expander(self.expander, self.expander_seed) if self.expander else None
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """There must be edges of some sort, and the heads fill the channels."""
+        msg = ""
+        if not (self.real_edges or self.expander or self.virtual_nodes):
+            msg = "real_edges is off, expander and virtual_nodes are 0: nothing is left to attend along"
+        elif dim is not None and dim % self.heads:
+            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
+        if msg:
+            raise ValueError(msg)
+
+    def begin(self, dim: int) -> nn.Module:
+        """Make the :class:`~kmip_data.models.attention.exphormer_edges.ExphormerEdges` of a network."""
+        from kmip_data.models.attention.exphormer_edges import ExphormerEdges
+
+        return ExphormerEdges(
+            dim,
+            virtual_nodes=self.virtual_nodes,
+            expander=self.expander > 0,
+            self_loops=self.self_loops,
+            real_edges=self.real_edges,
+        )
+
+    def build(self, place: Place) -> nn.Module:
+        """Make an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
+        from kmip_data.models.attention.exphormer import ExphormerAttention
+
+        return ExphormerAttention(
+            place.dim,
+            heads=self.heads,
+            clamp=self.clamp,
+            output_projection=self.output_projection,
+            dropout=self.dropout,
+        )
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """The largest set of edges rules while it goes back; several graphs gather their virtual nodes."""
+        real, nodes = size.edges if self.real_edges else 0, self.virtual_nodes * size.nodes
+        virtual, channel = self.virtual_nodes * size.graphs, dim * 4
+        kept = KEPT * virtual + (GATHERED * nodes if size.graphs > 1 else 0)  # a cut is one graph
+        most = max(real, 2 * self.expander * size.nodes, nodes)
+        return Footprint(work=EDGE_WORK * most * channel, inputs=virtual * channel, kept=kept * channel)
+
+
+KEPT, GATHERED = 8, 3  #: (V, G, d) and (V, N, d) tensors of virtual nodes that a layer keeps
+PART = ExphormerPart

@@ -1,0 +1,150 @@
+"""Expanders: permutations whose second eigenvalue is that of dense linear algebra, repeatable by record."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.builds import write_build
+from support.cli import kmip
+
+import kmip_data
+from kmip_data.builds.home import Build
+from kmip_data.errors import UsageError
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.graphs import expanders
+from kmip_data.graphs.encodings import Graphs, parse_encoding
+from kmip_data.graphs.encodings.expander import Expander
+from kmip_data.graphs.expanders import expander_targets, second_eigenvalue
+from kmip_data.pipelines.finishing.encode import encode_build
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def slow_eigenvalue(targets: np.ndarray) -> float:
+    """As upstream has it: of the Laplacian whose diagonal is the sum of a row, its loops among it."""
+    nodes = len(targets)
+    adjacency = np.zeros((nodes, nodes))
+    for i, row in enumerate(targets):
+        for j in row:
+            adjacency[i, j] += 1
+            adjacency[j, i] += 1
+    laplacian = -adjacency
+    np.fill_diagonal(laplacian, adjacency.sum(0))
+    return float(np.linalg.eigvalsh(laplacian)[1])
+
+
+@pytest.mark.parametrize("nodes", [11, 12, 40, 300])
+@pytest.mark.parametrize("degree", [1, 2, 3, 5])
+def test_the_second_eigenvalue_is_that_of_the_dense_laplacian(nodes: int, degree: int) -> None:
+    rng = generator(nodes)
+    targets = np.stack([rng.permutation(nodes) for _ in range(degree)], axis=1)
+    assert second_eigenvalue(targets) == pytest.approx(slow_eigenvalue(targets), abs=0.01)
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(11, 3), (64, 3), (500, 3), (5000, 3), (80, 5), (479, 11)])
+def test_columns_are_permutations_of_a_good_expander(nodes: int, degree: int) -> None:
+    targets = expander_targets(nodes, degree, generator())
+    assert (targets.dtype, targets.shape) == (np.int32, (nodes, degree))
+    assert (np.sort(targets, axis=0) == np.arange(nodes)[:, None]).all()
+    assert second_eigenvalue(targets) >= 2 * degree - 2 * math.sqrt(2 * degree - 1) - 0.1
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 2, 10])
+def test_small_graphs_are_left_to_be_complete(nodes: int) -> None:
+    targets = expander_targets(nodes, 3, generator())
+    assert targets.shape == (nodes, 3)
+    assert (targets == -1).all()
+
+
+def test_a_graph_has_fewer_permutations_than_nodes() -> None:
+    targets = expander_targets(11, 13, generator())
+    assert (targets[:, 10:] == -1).all()
+    assert (np.sort(targets[:, :10], axis=0) == np.arange(11)[:, None]).all()
+
+
+def test_the_best_of_a_hundred_is_kept_where_none_is_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [0.5, 0.9, 0.7, *[0.9] * 97, 5.0]
+    drawn = []
+
+    def bad(targets: np.ndarray) -> float:
+        drawn.append(targets.copy())
+        return values[len(drawn) - 1]
+
+    monkeypatch.setattr(expanders, "second_eigenvalue", bad)
+    found = expander_targets(20, 3, generator())
+    assert len(drawn) == 100
+    np.testing.assert_array_equal(found, drawn[1])
+
+
+def test_a_degree_that_is_none() -> None:
+    with pytest.raises(UsageError, match="degree"):
+        expander_targets(20, 0, generator())
+
+
+def test_names() -> None:
+    assert parse_encoding("expander3") == parse_encoding("expander3-seed0") == Expander(3)
+    assert parse_encoding("expander3-seed7") == Expander(3, 7) != Expander(3)
+    assert Expander(3, 7).name == "expander3-seed7"
+    for name in (
+        "expander",
+        "expander0",
+        "expander3-seed",
+        "expander3-seed01",
+        "expander3-seed-1",
+        "expander3seed1",
+    ):
+        with pytest.raises(UsageError, match="no encoding called"):
+            parse_encoding(name)
+
+
+SIZES = (30, 4, 12, 30, 11)
+
+
+def some_graphs(folder: Path, per_shard: int = 7) -> Build:
+    """Graphs of few nodes; two of them have equal sizes."""
+    no_edges = np.zeros((2, 0), np.uint16)
+    columns = [{"node/x": np.zeros((n, 1), np.float32)} for n in SIZES]
+    records = [
+        GraphRecord(key=f"graph {g}", num_nodes=n, columns=columns[g], edge_index=no_edges)
+        for g, n in enumerate(SIZES)
+    ]
+    x = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(1,))
+    return write_build(folder, records, Schema(columns=(x,), edges="index"), per_shard=per_shard)
+
+
+def test_records_have_expanders_of_their_own_wherever_they_are(tmp_path: Path) -> None:
+    encoding, found = Expander(3, 1), []
+    for per_shard, jobs in ((7, 1), (2, 2)):
+        build = some_graphs(tmp_path / f"{per_shard}", per_shard)
+        encode_build(build, [encoding], jobs=jobs, quiet=True)
+        found.append(
+            [graph.expander.numpy() for graph in kmip_data.open(build.path, columns=[encoding.name])]
+        )
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    first, *_, same_size, _ = found[0]
+    assert (first != same_size).any()
+    pointers = np.cumsum([0, *reversed(SIZES)])
+    keys = [f"graph {g}" for g in reversed(range(len(SIZES)))]
+    turned = Graphs(pointers, np.zeros_like(pointers), np.zeros((2, 0), np.int64), keys)
+    np.testing.assert_array_equal(
+        encoding.compute(turned, lambda: None)["node/expander"], np.concatenate(found[0][::-1])
+    )
+
+
+def test_the_flag_of_encode_and_its_seed(tmp_path: Path) -> None:
+    build = some_graphs(tmp_path / "build")
+    done = kmip("encode", build.path, "--expander", 2, "--expander-seed", 5, "--jobs", 1)
+    assert done.code == 0, done.err
+    assert "expander2-seed5" in done.out
+    assert kmip("encode", build.path, "--expander", 2, "--jobs", 1).code == 0
+    found = [kmip_data.open(build.path, columns=[f"expander2-seed{seed}"])[0].expander for seed in (0, 5)]
+    assert (found[0] != found[1]).any()
+    verified = kmip("verify", build.path)
+    assert verified.code == 0, verified.out + verified.err
