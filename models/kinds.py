@@ -51,6 +51,7 @@ class Size:
     graphs: int
     nodes: int
     edges: int
+    edges_alike: bool = False  #: whether all edges share one row of features
 
     @classmethod
     def of(cls, batch: Any) -> Size:
@@ -101,6 +102,9 @@ class Part(Section):
     def build(self, place: Place) -> nn.Module | None:
         """Make the module of one layer, called as :class:`~kmip_data.models.layers.gps.GPSLayer` says."""
         raise NotImplementedError
+
+    def initialise(self, *encoders: nn.Module) -> None:
+        """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
 
     def parameters(self, place: Place) -> int:
         """Count its parameters: of what is built, without memory and without drawing random numbers."""

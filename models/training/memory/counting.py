@@ -6,7 +6,7 @@ themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -86,8 +86,10 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     layers = counter.bytes[1:-1] or [0]
     middle = layers[len(layers) // 2]
     node = size.nodes * config.model.hidden_dim * 4
+    alike = replace(size, edges_alike=config.model.edge_encoder == "dummy")
     parts = [
-        part.footprint(size, config.model.hidden_dim) for part in (config.model.local, config.model.attention)
+        part.footprint(alike, config.model.hidden_dim)
+        for part in (config.model.local, config.model.attention)
     ]
     beyond = sum(part.kept for part in parts)
     layer = int(middle * scale) + beyond
