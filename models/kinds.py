@@ -127,7 +127,7 @@ class MessagePassing(Part):
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",
         description="residual connection of the local branch: none (the paper's code), inside the"
-        " message-passing layer (thesis, Exphormer) or after it (LRGB); for gated-gcn the last two are equal",
+        " message-passing layer (thesis, Exphormer) or after it (LRGB); the last two are equal",
     )
 
     @property

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
-
-ROWS_AT_ONCE: Final = 2**16  #: edges whose rows are there at once where weights take a gradient
 
 
 class Bags(NamedTuple):
@@ -38,7 +36,7 @@ class Bags(NamedTuple):
     def sum(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Sum the rows of each node's bag: (N, d), weights (E,) of the edges → (N, d)."""
         if self.node.numel() == 0:
-            return torch.zeros_like(x)
+            return x * 0 if weight is None else x * weight.sum()  # for its gradient, of which there is none
         if weight is not None and self.edge is not None:
             weight = weight[self.edge]
         return embedding_bag(
@@ -132,16 +130,15 @@ class _NeighborSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         adjacency, grad = ctx.adjacency, grad.contiguous()
-        if not ctx.saved_tensors:
+        saved = ctx.saved_tensors  # read once: a recomputed layer gives them once
+        if not saved:
             return adjacency.outgoing.sum(grad, None), None, None
-        x, weight = ctx.saved_tensors
+        x, weight = saved
         grad_x = adjacency.outgoing.sum(grad, weight) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return grad_x, None, None
-        grad_weight = torch.empty_like(weight)
-        for start in range(0, len(weight), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            rows = x.index_select(0, adjacency.source[part])
-            rows *= grad.index_select(0, adjacency.target[part])
-            grad_weight[part] = rows.sum(1)
+        with torch.enable_grad():  # its own gradient for weights has no row for each edge either
+            weight = weight.detach().requires_grad_()
+            again = adjacency.incoming.sum(x, weight)
+        (grad_weight,) = torch.autograd.grad(again, weight, grad)
         return grad_x, grad_weight, None

@@ -50,9 +50,7 @@ class Convolution(nn.Module):
         self.dropout, self.stack, self.activation = dropout, stack, activation
         self.norm = BatchNorm(dim) if stack == "graphgym" else None
 
-    def forward(
-        self, x: Tensor, e: Tensor | None, batch: GraphBatch | Edges
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are given back."""
         x = self.convolve(x, e, batch.edges if isinstance(batch, GraphBatch) else batch)
         return self.after(x), e
@@ -112,7 +110,7 @@ class GCN(Convolution):
         """(N, d) to the same."""
         others, loops = (count.to(self.lin.weight.dtype) for count in edges.adjacency.degrees)
         scale = (others + 1).rsqrt()
-        h = scale * self.lin(x)
+        h: Tensor = scale * self.lin(x)
         h = scale * (neighbor_sum(edges.adjacency, h) + (1 - loops) * h)
         return h if self.bias is None else h + self.bias
 
@@ -120,7 +118,7 @@ class GCN(Convolution):
 class GAT(Convolution):
     """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv(dim, dim)``.
 
-    With h = W x, node i takes Σ_j α_ij h_j + b over its sources j and itself, where α_ij is the softmax over
+    With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the softmax over
     j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
 
     Parameters are those of :class:`Convolution`.
@@ -148,7 +146,7 @@ class GAT(Convolution):
             top = own.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
         weight, own = (scores - edges.at_target(top)).exp(), (own - top).exp()
         total = edges.sum_at_target(weight) + own
-        out = (neighbor_sum(adjacency, h, weight.reshape(-1)) + own * h) / total
+        out: Tensor = (neighbor_sum(adjacency, h, weight.reshape(-1)) + own * h) / total
         return out if self.bias is None else out + self.bias
 
 

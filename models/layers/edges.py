@@ -121,7 +121,8 @@ class NeighborTable:
     @functools.cached_property
     def adjacency(self) -> Adjacency:
         """Made once."""
-        return Adjacency(*self.index, len(self.neighbor), by_target=True)
+        source, target = self.index
+        return Adjacency(source, target, len(self.neighbor), by_target=True)
 
     def at_source(self, x: Tensor) -> Tensor:
         """(N, d) → (N, k, d)."""

@@ -11,6 +11,8 @@ from kmip_data.models.kinds import Footprint, MessagePassing, Place, Size
 if TYPE_CHECKING:
     from torch import nn
 
+SORTED_BYTES = 48  #: an edge, in an :class:`~kmip_data.models.layers.adjacency.Adjacency`
+
 
 class StackPart(MessagePassing):
     """A convolution that reads no edge features, with what a stack puts after it."""
@@ -19,8 +21,8 @@ class StackPart(MessagePassing):
 
     stack: Literal["lrgb", "graphgym"] = Field(
         default="lrgb",
-        description="what follows the convolution: lrgb (activation, dropout) or graphgym (no bias; batch norm,"
-        " dropout, activation, rows scaled to length 1)",
+        description="what follows the convolution: lrgb (activation, dropout) or graphgym (no bias; batch"
+        " norm, dropout, activation, rows scaled to length 1)",
     )
     activation: Literal["relu", "gelu"] = Field(
         default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
@@ -47,5 +49,5 @@ class StackPart(MessagePassing):
         return {"dropout": place.dropout, "stack": self.stack, "activation": self.activation}
 
     def footprint(self, size: Size, dim: int) -> Footprint:
-        """No tensor has a row for each edge."""
-        return Footprint()
+        """No tensor has a row for each edge; the sorted edges serve all layers."""
+        return Footprint(work=SORTED_BYTES * size.edges)

@@ -19,7 +19,7 @@ class GINEPart(StackPart):
     reads_edges = True
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
-    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(
+    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
         default="lrgb",
         description="lrgb (a perceptron with activation and two dropouts); graphgps (with ReLU alone, then"
         " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
@@ -34,7 +34,9 @@ class GINEPart(StackPart):
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Messages have a row for each edge, unless these share their features; layers share those."""
-        return Footprint() if size.edges_alike else Footprint(work=EDGE_WORK * size.edges * dim * 4)
+        if size.edges_alike:
+            return super().footprint(size, dim)
+        return Footprint(work=EDGE_WORK * size.edges * dim * 4)
 
 
 PART = GINEPart

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Place
+from kmip_data.models.kinds import Footprint, Place, Size
 from kmip_data.models.layers.stack import StackPart
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ class MLPPart(StackPart):
         from kmip_data.models.layers.convolutions import MLP
 
         return MLP(place.dim, **self.options(place))
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Edges take nothing."""
+        return Footprint()
 
 
 PART = MLPPart

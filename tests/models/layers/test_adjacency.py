@@ -1,11 +1,10 @@
-"""Sums over neighbours: a loop over edges in values and gradients, whatever the order and form of the edges."""
+"""Sums over neighbours: a loop over edges in values and gradients, whatever their order and form."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from kmip_data.models.layers import adjacency as module
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
 
@@ -26,8 +25,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("form", ["table", "list"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool, monkeypatch) -> None:
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
     graph = edges(form)
     source, target = graph.index
     x, weight = numbers(N, D), numbers(len(source)) if weighted else None

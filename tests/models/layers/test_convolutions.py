@@ -110,7 +110,7 @@ def pyg(layer: Convolution) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """PyTorch Geometric's convolution with the layer's weights."""
     if isinstance(layer, GINE):
         conv = GINEConv(nn.Sequential(layer.lin_in, nn.ReLU(), layer.lin_out))
-        return lambda x, index, e: conv(x, index, e)
+        return conv
     conv = (GCNConv if isinstance(layer, GCN) else GATConv)(D, D, bias=layer.bias is not None).double()
     shapes = conv.state_dict()
     conv.load_state_dict(
