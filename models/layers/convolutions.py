@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,14 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.relu_dropout import relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
+
+
+class Options(TypedDict, total=False):
+    """What every :class:`Convolution` takes besides its channels."""
+
+    dropout: float
+    stack: Stack
+    activation: Literal["relu", "gelu"]
 
 
 class Convolution(nn.Module):
@@ -80,10 +88,13 @@ class Convolution(nn.Module):
 
 
 class MLP(Convolution):
-    """W x + b: no neighbours, to see what they are good for."""
+    """W x + b: no neighbours, to see what they are good for.
 
-    def __init__(self, dim: int, **options: object) -> None:
-        super().__init__(dim, **options)  # type: ignore[arg-type]
+    Parameters are those of :class:`Convolution`.
+    """
+
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=self.norm is None)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
@@ -100,8 +111,8 @@ class GCN(Convolution):
     Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: object) -> None:
-        super().__init__(dim, **options)  # type: ignore[arg-type]
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
@@ -124,8 +135,8 @@ class GAT(Convolution):
     Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: object) -> None:
-        super().__init__(dim, **options)  # type: ignore[arg-type]
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
         self.att_src, self.att_dst = (
@@ -160,8 +171,8 @@ class GINE(Convolution):
     Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: object) -> None:
-        super().__init__(dim, **options)  # type: ignore[arg-type]
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
         self.lin_in, self.lin_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:

@@ -182,3 +182,15 @@ def test_large_scores_of_gat_stay_finite() -> None:
     torch.testing.assert_close(
         layer(x, None, read_batch(both))[0], slow(layer, x, both.edge_attr, both.edge_index)
     )
+
+
+@pytest.mark.parametrize(("kind", "stack"), CASES)
+def test_half_precision_is_near_and_sums_are_not_in_it(kind, stack) -> None:
+    layer, given = make(kind, stack, dropout=0.0).float().eval(), batch("list")
+    x, e, both = given.x.float(), given.edge_attr.float(), read_batch(given)
+    plain, _ = layer(x, e, both)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half, _ = layer(x, e, both)
+    half.float().sum().backward()
+    torch.testing.assert_close(half.float(), plain, atol=0.05 * plain.abs().max().item(), rtol=0.1)
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
