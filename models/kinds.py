@@ -52,6 +52,7 @@ class Size:
     nodes: int
     edges: int
     squares: int | None = None  #: Σ n² over graphs of n nodes; None: not known
+    edges_alike: bool = False  #: whether all edges share one row of features
 
     @property
     def pairs(self) -> int:
@@ -121,6 +122,9 @@ class Part(Section):
         """Make the module of one layer, called as :class:`~kmip_data.models.layers.gps.GPSLayer` says."""
         raise NotImplementedError
 
+    def initialise(self, *encoders: nn.Module) -> None:
+        """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
+
     def parameters(self, place: Place) -> int:
         """Count its parameters: of what is built, without memory and without drawing random numbers."""
         import torch
@@ -159,7 +163,7 @@ class MessagePassing(Part):
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",
         description="residual connection of the local branch: none (the paper's code), inside the"
-        " message-passing layer (thesis, Exphormer) or after it (LRGB); for gated-gcn the last two are equal",
+        " message-passing layer (thesis, Exphormer) or after it (LRGB); the last two are equal",
     )
 
     @property

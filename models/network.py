@@ -51,6 +51,8 @@ class GPSNetwork(nn.Module):
         self.reads_edges = any(part.reads_edges for part in parts)
         # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
         self.edge_encoder.requires_grad_(self.reads_edges)
+        for part in parts:
+            part.initialise(self.node_encoder, self.edge_encoder)
         self.position = None if position.width else position.build(dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kmip_data.errors import UsageError
+from kmip_data.models.layers.adjacency import Adjacency
 
 PARTS: Final = 16  #: of a neighbour table, for as many threads
 PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
@@ -50,6 +51,11 @@ class EdgeList:
     def index(self) -> Tensor:
         """(2, E)."""
         return torch.stack([self.source, self.target])
+
+    @functools.cached_property
+    def adjacency(self) -> Adjacency:
+        """Made once."""
+        return Adjacency(self.source, self.target, self.num_nodes)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
@@ -85,6 +91,12 @@ class NeighborTable:
         """(2, N · k), the edges of a target one after the other."""
         targets = torch.arange(len(self.neighbor), device=self.neighbor.device)[:, None]
         return torch.stack([self.neighbor.long(), targets.expand_as(self.neighbor)]).flatten(1)
+
+    @functools.cached_property
+    def adjacency(self) -> Adjacency:
+        """Made once."""
+        source, target = self.index
+        return Adjacency(source, target, len(self.neighbor), by_target=True)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (N, k, d)."""

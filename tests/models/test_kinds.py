@@ -157,6 +157,10 @@ FORMULAS = {
     ("attention", "exphormer"): lambda d: 4 * d * d,
     ("local", "gated-gcn"): lambda d: 5 * d * d + 9 * d,
     ("local", "none"): lambda d: 0,
+    ("local", "gcn"): lambda d: linear(d, d),
+    ("local", "gat"): lambda d: linear(d, d) + 2 * d,
+    ("local", "gine"): lambda d: 2 * linear(d, d),
+    ("local", "mlp"): lambda d: linear(d, d),
 }
 
 

@@ -112,3 +112,49 @@ def slow_gated_gcn(
         torch.stack(new_edges) if new_edges else empty,
         torch.stack(gates) if gates else empty,
     )
+
+
+def sources_of(node: int, edge_index: Tensor) -> list[tuple[int, int]]:
+    """Number and source of each edge into a node."""
+    pairs = edge_index.t().tolist()
+    return [(edge, source) for edge, (source, target) in enumerate(pairs) if target == node]
+
+
+def slow_gcn(layer: torch.nn.Module, x: Tensor, e: Tensor | None, edge_index: Tensor) -> Tensor:
+    """GCN node by node: every node is its own source exactly once."""
+    sources = [
+        [source for _, source in sources_of(i, edge_index) if source != i] + [i] for i in range(len(x))
+    ]
+    rows = []
+    for i in range(len(x)):
+        row = torch.zeros(x.shape[1], dtype=x.dtype)
+        for j in sources[i]:
+            row = row + layer.lin.weight @ x[j] / math.sqrt(len(sources[i]) * len(sources[j]))
+        rows.append(row if layer.bias is None else row + layer.bias)
+    return torch.stack(rows)
+
+
+def slow_gat(layer: torch.nn.Module, x: Tensor, e: Tensor | None, edge_index: Tensor) -> Tensor:
+    """One head of GAT node by node: every node is its own source exactly once."""
+    rows = []
+    for i in range(len(x)):
+        sources = [source for _, source in sources_of(i, edge_index) if source != i] + [i]
+        h = [layer.lin.weight @ x[j] for j in sources]
+        scores = torch.stack([layer.att_src[0] @ h_j + layer.att_dst[0] @ h[-1] for h_j in h])
+        weights = torch.softmax(torch.where(scores > 0, scores, 0.2 * scores), 0)
+        row = torch.zeros(x.shape[1], dtype=x.dtype)
+        for weight, h_j in zip(weights, h, strict=True):
+            row = row + weight * h_j
+        rows.append(row if layer.bias is None else row + layer.bias)
+    return torch.stack(rows)
+
+
+def slow_gine_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
+    """x_i + Σ relu(x_j + e_ij) node by node; ``e`` has a row for each edge."""
+    rows = []
+    for i in range(len(x)):
+        row = x[i]
+        for edge, source in sources_of(i, edge_index):
+            row = row + (x[source] + e[edge]).clamp_min(0)
+        rows.append(row)
+    return torch.stack(rows)

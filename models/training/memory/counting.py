@@ -8,7 +8,7 @@ the parts of a layer say themselves.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,8 +70,10 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
     layers = [of_nodes + of_pairs for of_nodes, of_pairs in zip(nodes, pairs, strict=True)]
     middle = len(layers) // 2
     node = size.nodes * config.model.hidden_dim * 4
+    alike = replace(size, edges_alike=config.model.edge_encoder == "dummy")
     parts = [
-        part.footprint(size, config.model.hidden_dim) for part in (config.model.local, config.model.attention)
+        part.footprint(alike, config.model.hidden_dim)
+        for part in (config.model.local, config.model.attention)
     ]
     beyond = sum(part.kept for part in parts)
     layer = layers[middle] + beyond

@@ -1,0 +1,193 @@
+"""The convolutions of the paper's message-passing baselines, with what their stacks put after them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.models.layers.adjacency import neighbor_sum
+from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.edges import Edges
+from kmip_data.models.layers.gps import ACTIVATIONS
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.relu_dropout import relu_dropout
+
+Stack = Literal["lrgb", "graphgps", "graphgym"]
+
+
+class Options(TypedDict, total=False):
+    """What every :class:`Convolution` takes besides its channels."""
+
+    dropout: float
+    stack: Stack
+    activation: Literal["relu", "gelu"]
+
+
+class Convolution(nn.Module):
+    """A convolution of nodes and what a stack puts after it; edges stay as they are.
+
+    ==========  ==============================================================================
+    lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
+    graphgps    the same; differs for :class:`GINE` (the paper's point clouds)
+    graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
+    ==========  ==============================================================================
+
+    Parameters
+    ----------
+    dim
+        Channels d of the nodes, in and out.
+    dropout
+        Probability.
+    stack
+        One of the table.
+    activation
+        ``relu`` or ``gelu``.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dropout: float = 0.0,
+        stack: Stack = "lrgb",
+        activation: Literal["relu", "gelu"] = "relu",
+    ) -> None:
+        super().__init__()
+        self.dropout, self.stack, self.activation = dropout, stack, activation
+        self.norm = BatchNorm(dim) if stack == "graphgym" else None
+
+    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor | None]:
+        """Nodes (N, d) to the same; the edge features ``e`` are given back."""
+        x = self.convolve(x, e, batch.edges if isinstance(batch, GraphBatch) else batch)
+        return self.after(x), e
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+        """(N, d) to the same, from the neighbours."""
+        raise NotImplementedError
+
+    def after(self, x: Tensor) -> Tensor:
+        """What the stack puts after the convolution, (N, d)."""
+        if self.norm is None:
+            return self._activated(x)
+        # GraphGym scales the rows of the last layer a second time, which changes nothing.
+        return nn.functional.normalize(self._activated(self.norm(x)), dim=1)
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if self.activation == "relu":
+            return relu_dropout(x, self.dropout, self.training)  # in either order the same
+        act = ACTIVATIONS[self.activation]
+        if self.norm is None:
+            return nn.functional.dropout(act(x), self.dropout, self.training)
+        return act(nn.functional.dropout(x, self.dropout, self.training))
+
+    def extra_repr(self) -> str:
+        """Options that the sub-modules do not show."""
+        return f"dropout={self.dropout}, stack={self.stack}, activation={self.activation}"
+
+
+class MLP(Convolution):
+    """W x + b: no neighbours, to see what they are good for.
+
+    Parameters are those of :class:`Convolution`.
+    """
+
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
+        self.lin = nn.Linear(dim, dim, bias=self.norm is None)
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+        """(N, d) to the same."""
+        return self.lin(x)  # type: ignore[no-any-return]
+
+
+class GCN(Convolution):
+    """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
+
+    x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
+    from a node to itself is not counted beside.
+
+    Parameters are those of :class:`Convolution`.
+    """
+
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
+        self.lin = nn.Linear(dim, dim, bias=False)
+        nn.init.xavier_uniform_(self.lin.weight)
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+        """(N, d) to the same."""
+        others, loops = (count.to(self.lin.weight.dtype) for count in edges.adjacency.degrees)
+        scale = (others + 1).rsqrt()
+        h: Tensor = scale * self.lin(x)
+        h = scale * (neighbor_sum(edges.adjacency, h) + (1 - loops) * h)
+        return h if self.bias is None else h + self.bias
+
+
+class GAT(Convolution):
+    """Graph attention (Veličković et al., arXiv 1710.10903) with one head, equal to ``GATConv(dim, dim)``.
+
+    With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the softmax over
+    j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
+
+    Parameters are those of :class:`Convolution`.
+    """
+
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
+        self.lin = nn.Linear(dim, dim, bias=False)
+        nn.init.xavier_uniform_(self.lin.weight)
+        self.att_src, self.att_dst = (
+            nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))) for _ in range(2)
+        )
+        self.bias = nn.Parameter(torch.zeros(dim)) if self.norm is None else None
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+        """(N, d) to the same."""
+        adjacency, h = edges.adjacency, self.lin(x)
+        s, t = ((h * a).sum(1, keepdim=True) for a in (self.att_src, self.att_dst))
+        own = nn.functional.leaky_relu(s + t, 0.2)
+        scores = nn.functional.leaky_relu(edges.at_source(s) + edges.at_target(t), 0.2)
+        # A node is its own source once, whether or not there is an edge.
+        scores = scores.masked_fill(adjacency.is_loop.view_as(scores), -torch.inf)
+        with torch.no_grad():  # any number would do; the largest keeps exp within bounds
+            index = adjacency.target[:, None]
+            top = own.scatter_reduce(0, index, scores.reshape(-1, 1), "amax")
+        weight, own = (scores - edges.at_target(top)).exp(), (own - top).exp()
+        total = edges.sum_at_target(weight) + own
+        out: Tensor = (neighbor_sum(adjacency, h, weight.reshape(-1)) + own * h) / total
+        return out if self.bias is None else out + self.bias
+
+
+class GINE(Convolution):
+    """Graph isomorphism network with edge features (Hu et al., arXiv 1905.12265), as ``GINEConv``.
+
+    x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout, linear,
+    dropout with nothing after it in the stack ``lrgb``; linear, ReLU, linear in the others, with what they
+    put after it.
+
+    Parameters are those of :class:`Convolution`.
+    """
+
+    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+        super().__init__(dim, **options)
+        self.lin_in, self.lin_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
+        """(N, d) and edge features, one row where all edges share it, to (N, d)."""
+        if e is None or (e.ndim == 2 and len(e) == 1):
+            sums = neighbor_sum(edges.adjacency, (x if e is None else x + e).relu())
+        else:
+            messages = edges.at_source(x)
+            messages += e
+            sums = edges.sum_at_target(messages.relu_())
+        h = self.lin_in(x + sums)
+        return self.lin_out(self._activated(h) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
+
+    def after(self, x: Tensor) -> Tensor:
+        """(N, d) to the same."""
+        if self.stack == "lrgb":
+            return nn.functional.dropout(x, self.dropout, self.training)
+        return super().after(x)

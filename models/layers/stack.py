@@ -1,0 +1,53 @@
+"""Keys of the kinds of message passing that the paper's stacks are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from kmip_data.models.kinds import Footprint, MessagePassing, Place, Size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SORTED_BYTES = 48  #: an edge, in an :class:`~kmip_data.models.layers.adjacency.Adjacency`
+
+
+class StackPart(MessagePassing):
+    """A convolution that reads no edge features, with what a stack puts after it."""
+
+    reads_edges = False
+
+    stack: Literal["lrgb", "graphgym"] = Field(
+        default="lrgb",
+        description="what follows the convolution: lrgb (activation, dropout) or graphgym (no bias; batch"
+        " norm, dropout, activation, rows scaled to length 1)",
+    )
+    activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
+    )
+
+    @property
+    def adds_input(self) -> bool:
+        """Inside and outside are one: after dropout."""
+        return self.residual != "none"
+
+    def initialise(self, *encoders: nn.Module) -> None:
+        """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
+        from torch import nn
+
+        if self.stack != "graphgym":
+            return
+        for layer in (module for encoder in encoders for module in encoder.modules()):
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
+                nn.init.zeros_(layer.bias)
+
+    def options(self, place: Place) -> dict[str, Any]:
+        """Arguments of a :class:`~kmip_data.models.layers.convolutions.Convolution` but for its width."""
+        return {"dropout": place.dropout, "stack": self.stack, "activation": self.activation}
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """No tensor has a row for each edge; the sorted edges serve all layers."""
+        return Footprint(work=SORTED_BYTES * size.edges)

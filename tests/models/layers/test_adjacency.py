@@ -1,0 +1,85 @@
+"""Sums over neighbours: a loop over edges in values and gradients, whatever their order and form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kmip_data.models.layers.adjacency import neighbor_sum
+from kmip_data.models.layers.edges import EdgeList, NeighborTable
+
+N, K, D = 9, 3, 4
+
+
+def edges(form: str) -> EdgeList | NeighborTable:
+    generator = torch.Generator().manual_seed(3)
+    if form == "table":
+        return NeighborTable(torch.randint(0, N, (N, K), generator=generator))
+    return EdgeList(*torch.randint(0, N - 2, (2, 30), generator=generator), N)  # two nodes without edges
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
+    graph = edges(form)
+    source, target = graph.index
+    x, weight = numbers(N, D), numbers(len(source)) if weighted else None
+    rows = [torch.zeros(D, dtype=torch.float64) for _ in range(N)]
+    for edge, (j, i) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+        rows[i] = rows[i] + (x[j] if weight is None else weight[edge] * x[j])
+    slow, fast = torch.stack(rows), neighbor_sum(graph.adjacency, x, weight)
+    torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
+    wanted = [x] if weight is None else [x, weight]
+    pull = numbers(N, D).detach().sin()
+    for a, b in zip(
+        torch.autograd.grad(fast, wanted, pull), torch.autograd.grad(slow, wanted, pull), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+def test_what_is_counted_of_each_node(form: str) -> None:
+    graph = edges(form)
+    source, target = graph.index
+    others, loops = graph.adjacency.degrees
+    for i in range(N):
+        assert others[i] == ((target == i) & (source != i)).sum()
+        assert loops[i] == ((target == i) & (source == i)).sum()
+
+
+def test_edges_are_sorted_once() -> None:
+    graph = edges("list")
+    assert graph.adjacency is graph.adjacency
+    assert graph.adjacency.outgoing is graph.adjacency.outgoing
+    assert edges("table").adjacency.incoming.edge is None
+
+
+def test_no_edges_and_no_gradient_for_either() -> None:
+    empty = torch.zeros(0, dtype=torch.int64)
+    x = numbers(3, D)
+    out = neighbor_sum(EdgeList(empty, empty, 3).adjacency, x, numbers(0))
+    out.sum().backward()
+    assert out.tolist() == [[0.0] * D] * 3
+    assert x.grad is not None
+    assert not x.grad.any()
+    graph = edges("list")
+    weight = numbers(30)
+    neighbor_sum(graph.adjacency, numbers(N, D).detach(), weight).sum().backward()
+    assert weight.grad is not None
+    x = numbers(N, D)
+    neighbor_sum(graph.adjacency, x, weight.detach()).sum().backward()
+    assert x.grad is not None
+
+
+def test_half_precision_is_summed_in_float32() -> None:
+    ring = EdgeList(torch.arange(1, 300), torch.zeros(299, dtype=torch.int64), 300)
+    x = torch.ones(300, 1, dtype=torch.bfloat16, requires_grad=True)
+    out = neighbor_sum(ring.adjacency, x)
+    assert out[0] == 299  # bfloat16 stops at 256
+    out.sum().backward()
+    assert x.grad.dtype == torch.bfloat16

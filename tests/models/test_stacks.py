@@ -1,0 +1,236 @@
+"""Stacks of message passing as models by name: published parameter counts, weights, training, memory."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from support.cli import kmip
+from support.training_data import learnable_build
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from kmip_data.builds.home import Home
+from kmip_data.models.budget import count_parameters
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.kinds import Size
+from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory.counting import count_kept
+
+STACKS = ("gcn", "gine", "gat", "gated-gcn", "mlp")
+MODELS = (*STACKS, "gps-none", "kmip-only")
+#: Columns of nodes and of edges, classes and encoders of each dataset.
+DATASETS = {
+    "voc": (14, 2, 21, {"node_encoder": "voc", "edge_encoder": "voc"}),
+    "coco": (14, 2, 81, {"node_encoder": "coco", "edge_encoder": "coco"}),
+    "func": (9, 3, 10, {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}),
+    "struct": (9, 3, 11, {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}),
+    "city": (67, None, 10, {}),
+    "shapenet": (6, None, 50, {}),
+    "s3dis": (9, None, 13, {}),
+}
+#: Dataset, model, layers, layers of the head, positional encoding, hidden_dim, parameters; widths from the
+#: budget of 500,000. Counts of models.md, section 4, and of the upstream files.
+PUBLISHED = [
+    ("voc", "gat", 10, 2, "lappe", 209, 495_526),
+    ("coco", "gat", 10, 1, "none", 217, 498_964),
+    ("func", "gat", 6, 3, "lappe", 237, 498_631),
+    ("func", "gat", 8, 2, "none", 223, 497_077),  # defaults of the search
+    ("struct", "gat", 8, 2, "lappe", 224, 499_387),
+    ("struct", "gat", 6, 3, "lappe", 237, 498_869),  # best-of-each
+    ("city", "gcn", 16, 2, "none", 168, 495_946),
+    ("city", "gine", 16, 2, "none", 121, 496_715),
+    ("city", "gat", 16, 2, "none", 167, 495_499),
+    ("city", "gated-gcn", 16, 2, "none", 77, 497_507),
+    ("city", "gat", 8, 2, "none", 229, 495_795),  # defaults of the search
+]
+#: The same of configurations whose width the files give and whose count they do not.
+COMPUTED = [
+    ("shapenet", "gcn", 5, 2, "none", 220, 305_630),
+    ("shapenet", "gcn", 10, 2, "none", 162, 301_532),
+    ("shapenet", "gcn", 15, 2, "none", 134, 299_272),
+    ("shapenet", "gat", 5, 2, "none", 220, 307_830),
+    ("shapenet", "gat", 10, 2, "none", 162, 304_772),
+    ("shapenet", "gat", 15, 2, "none", 134, 303_292),
+    ("shapenet", "gine", 5, 2, "none", 163, 303_556),
+    ("shapenet", "gine", 10, 2, "none", 118, 301_776),
+    ("shapenet", "gine", 15, 2, "none", 97, 300_362),
+    ("shapenet", "gated-gcn", 5, 2, "none", 106, 303_210),
+    ("shapenet", "gated-gcn", 10, 2, "none", 76, 305_950),
+    ("shapenet", "gated-gcn", 15, 2, "none", 62, 304_222),
+    ("shapenet", "gps-none", 8, 2, "none", 63, 301_568),
+    ("s3dis", "gcn", 5, 2, "none", 220, 298_113),
+    ("s3dis", "gcn", 10, 2, "none", 162, 295_987),
+    ("s3dis", "gcn", 15, 2, "none", 134, 294_679),
+    ("s3dis", "gat", 5, 2, "none", 220, 300_313),
+    ("s3dis", "gat", 10, 2, "none", 162, 299_227),
+    ("s3dis", "gat", 15, 2, "none", 134, 298_699),
+    ("s3dis", "gine", 5, 2, "none", 163, 297_977),
+    ("s3dis", "gine", 10, 2, "none", 118, 297_727),
+    ("s3dis", "gine", 15, 2, "none", 97, 297_027),
+    ("s3dis", "gated-gcn", 5, 2, "none", 106, 299_569),
+    ("s3dis", "gated-gcn", 10, 2, "none", 76, 303_329),
+    ("s3dis", "gated-gcn", 15, 2, "none", 62, 302_077),
+    ("s3dis", "gps-none", 8, 2, "none", 63, 299_389),
+    ("voc", "gcn", 10, 3, "rwse", 200, 490_429),
+    ("voc", "gine", 10, 2, "none", 145, 450_246),
+    ("voc", "gated-gcn", 10, 2, "none", 95, 472_646),
+    ("coco", "gcn", 6, 1, "none", 235, 356_106),
+    ("coco", "gine", 6, 1, "none", 180, 408_861),
+    ("coco", "gated-gcn", 6, 1, "none", 120, 450_441),
+    ("func", "gcn", 6, 3, "rwse", 235, 485_741),
+    ("func", "gine", 8, 3, "rwse", 160, 490_966),
+    ("func", "gated-gcn", 10, 3, "rwse", 95, 492_521),
+    ("struct", "gcn", 6, 3, "lappe", 235, 488_061),
+    ("struct", "gine", 10, 3, "lappe", 145, 492_301),
+    ("struct", "gated-gcn", 8, 3, "lappe", 100, 445_051),
+]
+GRAPHGYM = {"gcn": {"stack": "graphgym", "activation": "relu", "residual": "none"}}
+GRAPHGYM["gat"] = GRAPHGYM["gcn"]
+GRAPHGYM["gine"] = {"stack": "graphgps", "activation": "relu"}
+
+
+def config_of(dataset: str, model: str, layers: int, head: int, positional: str, **more) -> ModelConfig:
+    encoders = DATASETS[dataset][3]
+    local = GRAPHGYM.get(model, {}) if dataset in ("shapenet", "s3dis") else {}
+    return ModelConfig(
+        name=model, layers=layers, head_layers=head, positional=positional, local=local, **encoders, **more
+    )
+
+
+def sizes_of(dataset: str) -> dict[str, int | None]:
+    inputs, edges, classes, _ = DATASETS[dataset]
+    return {"in_channels": inputs, "num_classes": classes, "edge_channels": edges}
+
+
+@pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), PUBLISHED)
+def test_published_count_and_width(dataset, model, layers, head, positional, dim, count) -> None:
+    config = config_of(dataset, model, layers, head, positional)
+    found = fit_hidden_dim(config, budget=500_000, **sizes_of(dataset))
+    assert found.hidden_dim == dim
+    with torch.device("meta"):
+        assert count_parameters(build_model(found, **sizes_of(dataset))) == count
+
+
+@pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), COMPUTED)
+def test_computed_count(dataset, model, layers, head, positional, dim, count) -> None:
+    config = config_of(dataset, model, layers, head, positional, hidden_dim=dim)
+    with torch.device("meta"):
+        assert count_parameters(build_model(config, **sizes_of(dataset))) == count
+
+
+def batch(channels: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for n in (9, 1, 14, 2):
+        edges = torch.randint(0, n, (2, 3 * n), generator=generator)
+        x = torch.randn(n, channels, generator=generator)
+        graphs.append(Data(x=x, edge_index=edges, y=(x[:, 0] > 0).long()))
+    return Batch.from_data_list(graphs)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("head", ["node", "graph", "link"])
+def test_a_few_steps_lower_the_loss_and_every_weight_learns(model: str, head: str) -> None:
+    torch.manual_seed(0)
+    given = batch()
+    config = ModelConfig(name=model, layers=2, hidden_dim=16, dropout=0.0, head=head)
+    network = build_model(config, in_channels=5, num_classes=2)
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
+    target = {"node": given.y, "graph": torch.tensor([0, 1, 0, 1])}.get(head)
+    losses = []
+    for _ in range(15):
+        out = network(given)
+        loss = out.square().mean() if target is None else nn.functional.cross_entropy(out, target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    # Otherwise training on several processes would wait for a gradient for ever.
+    assert [name for name, p in network.named_parameters() if p.requires_grad and p.grad is None] == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_recomputed_layers_learn_the_same(model: str) -> None:
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        config = ModelConfig(name=model, layers=2, hidden_dim=8, dropout=0.2, checkpoint_layers=recompute)
+        network = build_model(config, in_channels=5, num_classes=2)
+        network(batch()).square().sum().backward()
+        found.append([p.grad for p in network.parameters() if p.requires_grad])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat", "mlp"])
+def test_edge_features_are_encoded_only_for_who_reads_them(model: str) -> None:
+    network = build_model(ModelConfig(name=model, layers=1, hidden_dim=8), in_channels=5, num_classes=2)
+    assert not network.reads_edges
+    assert not any(p.requires_grad for p in network.edge_encoder.parameters())
+    assert build_model(ModelConfig(name="gine"), in_channels=5, num_classes=2).reads_edges
+
+
+def test_graphgym_draws_the_encoders_weights_by_its_own_rule() -> None:
+    def encoder(stack: str) -> nn.Linear:
+        torch.manual_seed(0)
+        config = ModelConfig(name="gcn", hidden_dim=64, layers=1, local={"stack": stack})
+        return build_model(config, in_channels=6, num_classes=2).node_encoder.linear
+
+    drawn, usual = encoder("graphgym"), encoder("lrgb")
+    assert not drawn.bias.any()
+    assert usual.bias.any()
+    bound = math.sqrt(2) * math.sqrt(6 / (6 + 64))
+    assert 0.95 * bound < drawn.weight.abs().max() <= bound
+
+
+def test_residual_is_after_dropout() -> None:
+    torch.manual_seed(0)
+    network = build_model(
+        ModelConfig(name="mlp", layers=1, hidden_dim=8), in_channels=5, num_classes=2
+    ).eval()
+    (layer,) = network.layers
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(layer(x, None, batch())[0], x + nn.functional.gelu(layer.local.lin(x)))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("layout", ["neighbor", "index"])
+def test_what_is_counted_is_what_autograd_keeps(tmp_path, model: str, layout: str) -> None:
+    build = learnable_build(tmp_path / "build", layout=layout, nodes=200, graphs=6)
+    config = config_from_mapping(
+        {"data": {"dataset": str(build.path)}, "model": {"name": model, "layers": 3, "hidden_dim": 16}},
+        "the test",
+    )
+    data = open_data(config, home=Home(tmp_path))
+    (given,) = list(data.batches(lambda: 0))[:1]
+    kept = count_kept(data.config, data, Size.of(given))
+    storages = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    network = build_model(data.config.model, in_channels=6, num_classes=4)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = network(given)
+    values = [*network.parameters(), *network.buffers(), *given.to_dict().values()]
+    own = {t.untyped_storage().data_ptr() for t in values if isinstance(t, torch.Tensor)}
+    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
+    assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.25)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_epoch_by_the_command_line(tmp_path, model: str) -> None:
+    build = learnable_build(tmp_path / "build")
+    arguments = ["train", "--dataset", build.path, "--model", model, "--epochs", 2, "--device", "cpu"]
+    arguments += ["--home", tmp_path, "--set", "model.layers=2", "--set", "model.hidden_dim=8"]
+    outcome = kmip(*arguments, "--quiet", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["metrics"]["test"]
+    assert kmip("evaluate", outcome.json["run"], "--home", tmp_path, "--json").json["same_as_result"]
