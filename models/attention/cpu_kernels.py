@@ -152,10 +152,11 @@ def _backward_queries(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
-        mean = nothing
+        mean, present = nothing, 0
         for slot in range(k):
             product = nothing
             key = indices[head, row, slot]
+            present += key >= 0
             if key >= 0 and (keep.shape[0] == 0 or keep[head, row, slot]):
                 for channel in range(values.shape[2]):
                     product += grad[head, row, channel] * values[head, key, channel]
@@ -165,8 +166,8 @@ def _backward_queries(
         for slot in range(k):
             # A missing key has no weight, hence no gradient.
             slope = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
-            if weights[head, row, slot] == 1:
-                slope = nothing  # the only key: what is left is rounding
+            if present == 1:
+                slope = nothing  # its weight is 1 whatever the score: what is left is rounding
             grad_scores[head, row, slot] = slope
             key = indices[head, row, slot]
             if key >= 0:
