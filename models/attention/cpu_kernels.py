@@ -88,6 +88,10 @@ def backward(
         )
 
     for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
+    if k == 1:
+        # The weight of an only key is 1 whatever the score. Outside the kernel, whose sums another branch
+        # would put in another order.
+        grad_scores[:] = grad_queries[:] = 0
     # One range a thread, as each walks all pairs of the heads whose keys it owns.
     pairs_a_key = max(1, rows * k // max(1, many))
     grain = max(-(-heads * many // num_threads()), PAIRS_A_RANGE // pairs_a_key, 1)
@@ -152,11 +156,10 @@ def _backward_queries(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
-        mean, present = nothing, 0
+        mean = nothing
         for slot in range(k):
             product = nothing
             key = indices[head, row, slot]
-            present += key >= 0
             if key >= 0 and (keep.shape[0] == 0 or keep[head, row, slot]):
                 for channel in range(values.shape[2]):
                     product += grad[head, row, channel] * values[head, key, channel]
@@ -166,8 +169,6 @@ def _backward_queries(
         for slot in range(k):
             # A missing key has no weight, hence no gradient.
             slope = weights[head, row, slot] * (grad_scores[head, row, slot] - mean) * scale
-            if present == 1:
-                slope = nothing  # its weight is 1 whatever the score: what is left is rounding
             grad_scores[head, row, slot] = slope
             key = indices[head, row, slot]
             if key >= 0:
