@@ -125,6 +125,7 @@ class TrainCommand(DatasetCommand):
     metavar="KEY=VALUE",
     help="Any other key of the configuration, such as optimiser.lr=1e-3; may be repeated.",
 )
+@click.option("--explain", is_flag=True, help="List where the paper's text and code differ, key by key.")
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
 @jobs_option
@@ -136,6 +137,7 @@ def command(
     resume: str | None,
     seeds: str | None,
     name: str | None,
+    explain: bool,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -164,7 +166,8 @@ def command(
     else:
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
-        summary = train(config, home=home, seeds=numbers, name=name, quiet=quiet, **build_options)
+        run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, **build_options}
+        summary = train(config, home=home, quiet=quiet, **run)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
     if as_json:
@@ -245,7 +248,7 @@ def configuration(
         options["attention_k"] = last
     for name, option in (("attention_k", "--attention-k"), ("neighbors", "--neighbor-sampling")):
         if (text := options.get(name)) is not None:
-            numbers = number_list(option, text, least=1)
+            numbers = number_list(option, text)
             options[name] = numbers[0] if name == "attention_k" and len(numbers) == 1 else numbers
     chosen = {KEYS[name]: value for name, value in options.items() if name in KEYS}
     settings = [f"{key}={value}" for key, value in chosen.items() if value is not None and value is not False]

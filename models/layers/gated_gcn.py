@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,8 @@ class GatedGCN(nn.Module):
         norm then stays, for the parameter count and published weights, but takes no gradient.
     by_distance
         Scale the gates by the distance that the edges carry.
+    activation
+        ``relu``, or ``gelu`` as LRGB's own code configures it.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class GatedGCN(nn.Module):
         residual: bool,
         update_edges: bool = True,
         by_distance: bool = False,
+        activation: Literal["relu", "gelu"] = "relu",
     ) -> None:
         super().__init__()
         self.A = nn.Linear(dim, dim)
@@ -59,6 +64,7 @@ class GatedGCN(nn.Module):
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
+        self.activation = activation
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor]:
         """One layer.
@@ -84,8 +90,13 @@ class GatedGCN(nn.Module):
         else:
             messages, gates, e_new = self._sums(x, e, edges)
         x_new = self.A(x) + messages / (gates + 1e-6)
-        x_new = relu_dropout(self.norm_x(x_new), self.dropout, self.training)
+        x_new = self._activate(self.norm_x(x_new))
         return (x_new + x if self.residual else x_new), e_new
+
+    def _activate(self, rows: Tensor) -> Tensor:
+        if self.activation == "gelu":
+            return nn.functional.dropout(nn.functional.gelu(rows), self.dropout, self.training)
+        return relu_dropout(rows, self.dropout, self.training)
 
     def _sums(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
         """Messages and gates summed at the targets, and the new edges; any device, dtype and edges."""
@@ -99,7 +110,7 @@ class GatedGCN(nn.Module):
         messages, gates = edges.sum_at_target(gate * edges.at_source(self.B(x))), edges.sum_at_target(gate)
         if not self.update_edges:
             return messages, gates, e
-        e_new = relu_dropout(self.norm_e(pre.view(-1, pre.shape[-1])), self.dropout, self.training)
+        e_new = self._activate(self.norm_e(pre.view(-1, pre.shape[-1])))
         return messages, gates, e_new.view(pre.shape) + e
 
     def _sums_compiled(self, x: Tensor, e: Tensor, edges: NeighborTable) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,6 +134,7 @@ class GatedGCN(nn.Module):
         """Whether compiled passes can take these: float32 on the CPU, not under autocast or compilation."""
         return (
             self.closeness is None
+            and self.activation == "relu"
             and x.device.type == "cpu"
             and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")

@@ -18,6 +18,9 @@ class GatedGCNPart(MessagePassing):
     reads_distances = True
 
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
+    activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation: relu (the paper's code) or gelu (as LRGB's own runs had it)"
+    )
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
@@ -29,6 +32,7 @@ class GatedGCNPart(MessagePassing):
             residual=self.residual == "inside",
             update_edges=not place.last,
             by_distance=place.distances,
+            activation=self.activation,
         )
 
 

@@ -17,8 +17,13 @@ from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.models.config import merged
 from kmip_data.models.kinds import Section
+from kmip_data.models.registry import MESSAGE_PASSING, POSITIONAL, models
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
+from kmip_data.wording import counted
+
+USUAL = "gps-kmip"  #: the model whose settings others take where upstream has none
+_PARTS = ("name", "attention", "local")
 
 
 class Difference(Section):
@@ -63,6 +68,7 @@ class Preset(Section):
     )
     note: tuple[Note, ...] = ()
     paper: PaperResult | None = Field(default=None, description="none: the paper did not have the dataset")
+    paper_on: dict[str, PaperResult] = Field(default_factory=dict, description="of a family's datasets")
 
     @property
     def name(self) -> str:
@@ -110,8 +116,8 @@ def preset_names() -> list[str]:
 
 def presets_of(dataset: str) -> list[str]:
     """Models that have a preset on ``dataset``, that of its family included."""
-    of = family_of(dataset)
-    return [name.split("/")[1] for name in preset_names() if name.split("/")[0] == of]
+    of = {dataset, family(dataset)}
+    return sorted({name.split("/")[1] for name in preset_names() if name.split("/")[0] in of})
 
 
 @functools.cache
@@ -127,6 +133,12 @@ def read_preset(dataset: str, model: str) -> Preset:
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
+        shared, usual = f"{family(dataset)}/{model}", f"{family_of(dataset)}/{USUAL}"
+        if shared in preset_names():
+            preset = read_preset(*shared.split("/"))
+            return preset.model_copy(update={"dataset": dataset, "paper": preset.paper_on.get(dataset)})
+        if model in models() and usual in preset_names():
+            return _ours(read_preset(dataset, USUAL), model)
         raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
     folder = resources.files("kmip_data.manifests.experiments")
     text = folder.joinpath(f"{dataset}.{model}.toml").read_text("utf-8")
@@ -135,6 +147,21 @@ def read_preset(dataset: str, model: str) -> Preset:
         return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
+
+
+def _ours(base: Preset, model: str) -> Preset:
+    """The settings of ``base`` with the parts of another model: no one's published choice."""
+    parts = models()[model]
+    kept = {key: value for key, value in base.code["model"].items() if key not in {*parts, *_PARTS}}
+    position = POSITIONAL[kept.get("positional", "none")]
+    if position.distances and not MESSAGE_PASSING[parts["local"]["kind"]].reads_distances:
+        kept["positional"] = "none"
+    return Preset(
+        dataset=base.dataset,
+        model=model,
+        source=f"ours, the settings of {base.name} with the parts of {model}",
+        code={**base.code, "model": {**kept, "name": model}},
+    )
 
 
 def load_preset(
@@ -219,19 +246,21 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
 
 
 def differences(config: RunConfig) -> list[str]:
-    """Lines that say where text and code of the run's preset differ, and what this run does.
+    """Say in a line what the run begins with, then where text and code of its preset differ and what it does.
 
-    A preset that is not the paper's has no text; its source is named instead.
+    A preset of which the paper's text does not speak names its source.
     """
     if not config.preset:
         return []
     preset = read_preset(*config.preset.split("/"))
     changes = preset.changes(config.variant)
     if not preset.text:
-        return [f"preset {preset.name}, not the paper's: {preset.source}"]
+        whose = "" if preset.paper or preset.paper_on else ", not the paper's"
+        return [f"preset {preset.name}{whose}: {preset.source}"]
     as_code = load_preset(preset.dataset, preset.model)
-    other = "code" if config.variant == "text" else "text"
-    lines = [f"preset {preset.name} as the paper's {config.variant} has it; its {other} differs in"]
+    other, keys = "code" if config.variant == "text" else "text", counted(len(preset.text), "key")
+    begin = f"preset {preset.name} as the paper's {config.variant} has it"
+    lines = [f"{begin}; its {other} differs in {keys} (--explain)"]
     width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
         code, run = (key_value(which, difference.key) for which in (as_code, config))

@@ -39,6 +39,7 @@ def train(
     seeds: Sequence[int] | None = None,
     name: str | None = None,
     quiet: bool = False,
+    explain: bool = False,
     **build_options: Any,
 ) -> Summary:
     """Train ``config`` once per seed, building the dataset first where it is missing.
@@ -53,6 +54,8 @@ def train(
         Default: ``config.training.seed`` alone.
     name
         Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
+    explain
+        List where the text and the code of the preset differ, key by key.
     build_options
         Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -75,7 +78,7 @@ def train(
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
-    for line in differences(config):
+    for line in differences(config)[: None if explain else 1]:
         tell(line)
     for seed in seeds:
         seeded = config.with_seed(seed)
