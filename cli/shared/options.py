@@ -120,7 +120,7 @@ engine_options = several(
 )
 
 
-def number_list(option: str, text: str, least: int = 0) -> list[int]:
+def number_list(option: str, text: str) -> list[int]:
     """Read ``1,5,7`` and ``0..3``; raises :class:`UsageError` where ``text`` is neither.
 
     >>> number_list("--seeds", "0..2,7")
@@ -130,10 +130,10 @@ def number_list(option: str, text: str, least: int = 0) -> list[int]:
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not least <= first <= last < first + 10_000:
+        if not first <= last < first + 10_000:
             raise UsageError(
                 f"{option} is not a list of numbers.",
-                expected=f"such as 0..3 or 1,5,10, from {least}, at most 10,000 in a range",
+                expected="such as 0..3 or 1,5,10, at most 10,000 in a range",
                 found=text,
                 next=f"{option} 1,2",
             )
