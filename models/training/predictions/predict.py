@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from kmip_data.format.splits import read_split
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.tasks import Task, target_column
-from kmip_data.models.training.predictions.file import About, Predictions
+from kmip_data.models.training.predictions.file import About, Array, Predictions
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import of_part
 from kmip_data.reading.dataset import ShardedDataset
@@ -27,7 +26,7 @@ class Rows:
     """The rows that predictions of a part have, and the targets that they are for."""
 
     targets: ShardedDataset  #: the part, or the one graph whose nodes are split, with its targets alone
-    key: NDArray[Any]  #: as :class:`Predictions` has it
+    key: Array  #: as :class:`Predictions` has it
     ptr: NDArray[np.int64] | None  #: likewise
     one_graph: bool
     digest: str
@@ -100,8 +99,9 @@ def predict(
                 batch = batch.to(where)  # noqa: PLW2901
                 logits, target_rows = of_part(batch, part, *module(batch))
                 # Of the padded pairs those that are there, row by row of each graph.
-                found.append(logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits)
-        values = torch.cat([logits.float().cpu() for logits in found])
+                rows_there = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
+                found.append(rows_there.float().cpu())
+    values = torch.cat(found)
     about = About(
         dataset=card.dataset,
         sample=card.sample,
@@ -121,7 +121,11 @@ def predict(
         best_epoch=opened.result.best_epoch,
         batch_size=config.training.batch_size,
     )
-    if task.kind == "regression":
+    pred: Array | None = None
+    if task.kind == "single-label":
+        pred = values.argmax(dim=-1).numpy()
+    elif task.kind == "multilabel":
+        pred = (values > 0).numpy()
+    elif task.kind == "regression":
         return Predictions(None, values.numpy(), rows.key, rows.ptr, about)
-    pred = {"single-label": values.argmax(dim=-1).numpy(), "multilabel": (values > 0).numpy()}
-    return Predictions(values.numpy(), pred.get(task.kind), rows.key, rows.ptr, about)
+    return Predictions(values.numpy(), pred, rows.key, rows.ptr, about)
