@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
@@ -122,6 +123,8 @@ def evaluate_predictions(
         chosen = values[start : start + count]
         if there is not None:
             chosen = chosen.new_zeros(there.shape).masked_scatter(there, chosen)
+        elif task.kind == "single-label" and chosen.ndim == 1:  # classes alone
+            chosen = one_hot(chosen, task.outputs)
         metrics.update(chosen, target_rows, torch.zeros(()))
         start += count
     found = {metric: value for metric, value in metrics.compute().items() if metric != "loss"}
@@ -186,7 +189,7 @@ def _check_keys(predictions: Predictions, rows: Rows) -> None:
 
 
 def _values(predictions: Predictions, rows: Rows, task: Task) -> Tensor:
-    """Return what is measured, (rows, outputs), links (rows,), checked."""
+    """Return what is measured, checked: (rows, outputs); scores of links, or classes alone, (rows,)."""
     logits, pred = predictions.logits, predictions.pred
     if task.kind == "regression":
         logits, pred = (pred if pred is not None else logits), None
@@ -215,7 +218,7 @@ def _values(predictions: Predictions, rows: Rows, task: Task) -> Tensor:
             f"whole numbers from 0 to {task.outputs - 1} of shape {(len(rows),)}",
             f"{pred.min()} to {pred.max()}" if fits else f"{pred.dtype} of shape {pred.shape}",
         )
-    return torch.nn.functional.one_hot(torch.from_numpy(pred.astype(np.int64)), task.outputs).float()
+    return torch.from_numpy(pred.astype(np.int64))
 
 
 def _targets(rows: Rows, part: str, task: Task, batch_size: int) -> Iterator[Tensor]:

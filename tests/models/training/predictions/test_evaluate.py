@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 from support.cli import kmip
+from support.training_data import tiny_config
 
+from kmip_data.builds.find import find
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.predictions import file
 from kmip_data.models.training.predictions.predict import predict
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.train import train
 
 
 def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
@@ -27,6 +30,14 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
         assert evaluate_predictions({"pred": found.pred}, clouds, part=part).metrics == expected
         tensor = torch.from_numpy(found.logits).double()
         assert evaluate_predictions({"logits": tensor}, clouds, part=part).metrics == expected
+
+
+def test_half_precision_has_the_same_numbers(home, clouds) -> None:
+    config = tiny_config(find("clouds", home=home), training={"epochs": 1, "precision": "bf16-mixed"})
+    run = train(config, home=home, quiet=True).runs[0]
+    expected = evaluate(run, home=home).metrics["test"]
+    found = evaluate_predictions(predict(run, home=home), clouds).metrics
+    assert found == {name: value for name, value in expected.items() if name != "loss"}
 
 
 def test_the_split_is_the_one_with_the_keys_of_the_file(predictions, clouds) -> None:
