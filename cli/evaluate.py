@@ -1,7 +1,8 @@
-"""``kmip-data evaluate``: the weights of a run, measured again."""
+"""``kmip-data evaluate``: the weights of a run, measured again, or predictions made elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import complete_dataset
 from kmip_data.cli.shared.options import home_option, json_option, sample_option
 from kmip_data.cli.shared.output import check_prefix, print_json
+from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
@@ -24,9 +26,21 @@ if TYPE_CHECKING:
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
         "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors --dump-graphs 2",
+        "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option(
+    "--predictions",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
+)
+@click.option(
+    "--part",
+    type=click.Choice(PARTS),
+    help="With --predictions: part of the split.  [default: the one that the file names, else test]",
+)
 @click.option(
     "--dataset",
     metavar="TARGET",
@@ -62,7 +76,9 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(
-    run: str,
+    run: str | None,
+    predictions: Path | None,
+    part: str | None,
     dataset: str | None,
     device: str | None,
     dump: Path | None,
@@ -76,10 +92,16 @@ def command(
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
     every part of the split. With --dump-qk, `kmip-data analyze` and `bench attention` can use what its
-    attention layers see.
+    attention layers see. With --predictions and --dataset, prints the metrics of predictions in a file.
     """
+    if predictions is not None or run is None:
+        others = {"RUN": run, "--device": device, "--dump-qk": dump}
+        _evaluate_file(predictions, dataset, part, others, sample=sample, home=home, as_json=as_json)
+        return
     from kmip_data.models.training.run.evaluate import evaluate
 
+    if part is not None:
+        raise _usage("A run is measured on every part.", "--part with --predictions", "--part with RUN")
     if dump is not None:
         check_prefix(dump, "--dump-qk")
     found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
@@ -108,3 +130,35 @@ def command(
             f"dump  {dump}: {counted(dumped['layers'], 'layer')}, "
             f"{counted(dumped['graphs'], 'graph')} of {dump_part}, {counted(dumped['nodes'], 'node')}"
         )
+
+
+def _evaluate_file(
+    predictions: Path | None,
+    dataset: str | None,
+    part: str | None,
+    others: Mapping[str, object],
+    *,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Print the metrics of a file of predictions."""
+    given = [name for name, value in others.items() if value is not None]
+    if predictions is None or dataset is None or given:
+        found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (dataset is not None) + given
+        raise _usage(
+            "It is not said what is to be measured.",
+            "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
+            ", ".join(found) or "neither",
+        )
+    from kmip_data.models.training.predictions.evaluate import evaluate_predictions
+
+    measured = evaluate_predictions(predictions, dataset, part=part, sample=sample, home=home)
+    if as_json:
+        print_json({"predictions": predictions, **measured.to_dict()})
+        return
+    click.echo(f"{measured.table()}\npredictions  {predictions}")
+
+
+def _usage(what: str, expected: str, found: str) -> UsageError:
+    return UsageError(what, expected=expected, found=found, next="kmip-data evaluate --help")

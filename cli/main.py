@@ -47,6 +47,7 @@ COMMANDS = {
     "preview": ("preview", "Draw records of a build, or the map of a city."),
     "train": ("train", "Train a model, building what is missing first."),
     "evaluate": ("evaluate", "Measure a trained model again."),
+    "predict": ("predict", "Write what a trained model predicts."),
     "analyze": ("analyze", "What attention does, on a trained run or on generated data."),
     "bench": ("bench", "Speed against the usual ways, as ratios measured here."),
     "doctor": ("doctor", "What this machine has, and what works on it."),

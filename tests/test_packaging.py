@@ -19,7 +19,7 @@ import kmip_data
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
-SEAMS = {"wandb", "mlflow", "tensorboard", "tensorboardX"}  #: loggers that a user installs if wanted
+SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
 COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib", "pydantic_core": "pydantic"}
 OF_EXTRAS = {
     "PIL",

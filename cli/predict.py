@@ -1,0 +1,78 @@
+"""``kmip-data predict``: what a trained model says of each record of a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.output import check_prefix, print_json
+from kmip_data.format.parts import PARTS
+from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
+        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.parquet",
+    ],
+)
+@click.argument("run")
+@click.option(
+    "--output",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
+)
+@click.option(
+    "--dataset",
+    metavar="TARGET",
+    shell_complete=complete_dataset,
+    help="Other data with the same features and classes.  [default: what the run learned from]",
+)
+@click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
+)
+@sample_option
+@home_option
+@json_option
+def command(
+    run: str,
+    output: Path,
+    dataset: str | None,
+    part: str,
+    device: str | None,
+    sample: bool,
+    home: Home,
+    as_json: bool,
+) -> None:
+    """Write what a trained model predicts.
+
+    Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
+    or values, of every record of a part of the split, with its key. `kmip-data evaluate --predictions`
+    measures such a file.
+    """
+    from kmip_data.models.training.predictions.file import check_name, write_predictions
+    from kmip_data.models.training.predictions.predict import predict
+
+    check_name(output)
+    check_prefix(output, "--output")
+    found = predict(run, part=part, target=dataset, sample=sample, home=home, device=device)
+    write_predictions(output, found)
+    about, rows = found.about, len(found)
+    assert about is not None, "a run's predictions say where they come from"
+    if as_json:
+        print_json({"path": output, **about.model_dump(), "rows": rows})
+        return
+    click.echo(f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}")
+    click.echo(f"run  {about.run}\nNext: kmip-data evaluate --predictions {output} --dataset {about.build}")
