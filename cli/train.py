@@ -125,6 +125,12 @@ class TrainCommand(DatasetCommand):
     metavar="KEY=VALUE",
     help="Any other key of the configuration, such as optimiser.lr=1e-3; may be repeated.",
 )
+@click.option(
+    "--init-from",
+    "init_from",
+    metavar="RUN",
+    help="Fine-tune: begin with the weights of a finished run, wherever name and shape fit.",
+)
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
 @jobs_option
@@ -200,6 +206,7 @@ KEYS = {
     "attention_k": "model.attention.k",
     "k_schedule": "training.k_schedule",
     "neighbors": "training.neighbors",
+    "init_from": "training.init_from",
     "precision": "training.precision",
     "device": "system.device",
     "devices": "system.devices",
