@@ -51,6 +51,7 @@ class TrainCommand(DatasetCommand):
         "kmip-data train --dataset s3dis --k 16 --test-area 5 --seeds 0..3",
         "kmip-data train --dataset shapenet-part --as text --set optimiser.lr=5e-4 --device cuda",
         "kmip-data train --dataset helsinki --epochs 3 --coordinates append",
+        "kmip-data train --dataset helsinki --init-from helsinki/gps-kmip/20261120-071806-code-seed0",
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
     ],
 )

@@ -204,7 +204,7 @@ class Recorder(Checkpoint):
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
                 f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
-                f" {left:,} epochs left take about {rough_time(seconds)}"
+                f" {left:,} epochs left take about {rough_time(seconds)}{' at most' if self.patience else ''}"
             )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
