@@ -37,7 +37,7 @@ class OptimiserConfig(Section):
     ] = Field(default="adamw", description="class of torch.optim")
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
     weight_decay: float = Field(
-        default=0.0, ge=0, description="decoupled weight decay; but for adamw, a term of the gradient"
+        default=0.0, ge=0, description="decoupled weight decay in adamw, L2 regularisation in the others"
     )
     decay_norms_and_biases: bool = Field(
         default=True,
