@@ -51,6 +51,7 @@ class TrainCommand(DatasetCommand):
         "kmip-data train --dataset s3dis --k 16 --test-area 5 --seeds 0..3",
         "kmip-data train --dataset shapenet-part --as text --set optimiser.lr=5e-4 --device cuda",
         "kmip-data train --dataset helsinki --epochs 3 --coordinates append",
+        "kmip-data train --dataset helsinki --init-from helsinki/gps-kmip/20261120-071806-code-seed0",
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
     ],
 )
@@ -126,6 +127,12 @@ class TrainCommand(DatasetCommand):
     help="Any other key of the configuration, such as optimiser.lr=1e-3; may be repeated.",
 )
 @click.option("--explain", is_flag=True, help="List where the paper's text and code differ, key by key.")
+@click.option(
+    "--init-from",
+    "init_from",
+    metavar="RUN",
+    help="Fine-tune: begin with the weights of a finished run, wherever name and shape fit.",
+)
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
 @jobs_option
@@ -203,6 +210,7 @@ KEYS = {
     "attention_k": "model.attention.k",
     "k_schedule": "training.k_schedule",
     "neighbors": "training.neighbors",
+    "init_from": "training.init_from",
     "precision": "training.precision",
     "device": "system.device",
     "devices": "system.devices",

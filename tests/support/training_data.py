@@ -34,6 +34,7 @@ def learnable_build(
     sample: bool = False,
     complete: bool | None = None,
     one_class: bool = False,
+    classes: int = CLASSES,
     seed: int = 0,
 ) -> Build:
     """Point clouds whose class is the quarter of the unit interval that their first feature lies in."""
@@ -42,7 +43,7 @@ def learnable_build(
     for graph in range(graphs):
         size = nodes + graph % 3  # graphs of a batch differ in size
         x = rng.random((size, 6), dtype=np.float32)
-        label = np.full(size, 2) if one_class else x[:, 0] * CLASSES
+        label = np.full(size, 2) if one_class else x[:, 0] * classes
         distance = ((x[:, None, :3] - x[None, :, :3]) ** 2).sum(-1)
         np.fill_diagonal(distance, np.inf)
         table = np.argsort(distance, axis=1)[:, :k].astype(np.uint16)
@@ -61,7 +62,7 @@ def learnable_build(
     schema = Schema(
         columns=(
             Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(6,)),
-            Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=CLASSES),
+            Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes),
         ),
         edges=layout,
         k=k if layout == "neighbor" else None,

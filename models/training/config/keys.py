@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.optimisers import OptimiserConfig
 from kmip_data.models.training.config.schedules import KSchedule, ScheduleConfig
 
 
@@ -37,13 +38,6 @@ class DataConfig(Section):
         description="cities: sinusoids instead of longitude and latitude (the code, 67 columns),"
         " beside them (the text, 69), or neither (35)",
     )
-
-
-class OptimiserConfig(Section):
-    """AdamW with PyTorch's default betas."""
-
-    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
-    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
 
 
 class TrainingConfig(Section):
@@ -94,6 +88,28 @@ class TrainingConfig(Section):
     eval_every: int = Field(
         default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
     )
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        description="end the run after so many evaluations in a row without a better validation metric; none:"
+        " all epochs",
+    )
+    ema: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="decay of an exponential moving average of the weights, such as 0.999, taken after each"
+        " step; its weights are what is evaluated and saved; none: the weights themselves",
+    )
+    keep_best: int = Field(
+        default=1,
+        ge=1,
+        description="best epochs whose weights are kept; from 2 on, also as checkpoints/epoch-N.safetensors",
+    )
+    init_from: str = Field(
+        default="",
+        description="run whose weights the model begins with, where name and shape fit; empty: drawn anew",
+    )
     seed: int = Field(default=0, ge=0, lt=2**32, description="seed of the weights, dropout and order")
     precision: Literal["32", "16-mixed", "bf16-mixed"] = Field(
         default="32", description="arithmetic of the model; weights and loss stay float32"
@@ -140,6 +156,14 @@ class RunConfig(Section):
         k = getattr(self.model.attention, "k", None)
         if text and k != (last := KSchedule.parse(text).last):
             msg = f"training.k_schedule ends at {last}, and model.attention.k is {k}; make them equal"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _fused_is_not_clipped_in_half_precision(self) -> Self:
+        training = self.training
+        if self.optimiser.fused and training.precision == "16-mixed" and training.clip_norm:
+            msg = "optimiser.fused scales gradients of 16-mixed itself, so training.clip_norm must be 0"
             raise ValueError(msg)
         return self
 

@@ -239,6 +239,6 @@ def with_epochs(config: RunConfig, epochs: int) -> RunConfig:
     """
     schedule, training = config.schedule, config.training
     warmup = schedule.warmup_epochs
-    if schedule.kind == "cosine_with_warmup" and epochs <= warmup < training.epochs:
+    if schedule.kind.endswith("with_warmup") and epochs <= warmup < training.epochs:
         warmup = warmup * epochs // training.epochs
     return apply_overrides(config, [f"training.epochs={epochs}", f"schedule.warmup_epochs={warmup}"])

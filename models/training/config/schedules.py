@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kmip_data.models.kinds import Section
 
@@ -17,20 +17,30 @@ if TYPE_CHECKING:
 
 
 class ScheduleConfig(Section):
-    """How the learning rate moves, once per epoch."""
+    """How the learning rate moves."""
 
-    kind: Literal["cosine_with_warmup", "reduce_on_plateau"] = Field(
+    kind: Literal["cosine_with_warmup", "linear_with_warmup", "constant", "reduce_on_plateau"] = Field(
         default="cosine_with_warmup", description="name of the schedule"
     )
-    warmup_epochs: int = Field(default=10, ge=0, description="cosine: epochs of linear warm-up")
+    per: Literal["epoch", "step"] = Field(
+        default="epoch", description="when the rate moves: after each epoch, or each step of the optimiser"
+    )
+    warmup_epochs: int = Field(default=10, ge=0, description="…_with_warmup: epochs of linear warm-up")
     factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
     patience: int = Field(
         default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
     )
 
+    @model_validator(mode="after")
+    def _can_move_then(self) -> Self:
+        if self.kind == "reduce_on_plateau" and self.per == "step":
+            msg = "reduce_on_plateau moves per epoch: the validation loss is known once an epoch"
+            raise ValueError(msg)
+        return self
+
 
 def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
-    """Factor of the learning rate in ``epoch``: a line up to 1, then half a cosine down to 0.
+    """Factor of the learning rate in ``epoch`` (or step): a line up to 1, then half a cosine down to 0.
 
     max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The first epoch of a
     warm-up therefore hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
@@ -42,14 +52,31 @@ def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int) -> LRScheduler:
-    """Return the schedule that ``config.kind`` names, at epoch 0."""
+def linear_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
+    """Factor of the learning rate in ``epoch`` (or step): a line up to 1, as above, then one down to 0."""
+    if epoch < warmup:
+        return max(1e-6, epoch / warmup)
+    return max(0.0, (epochs - epoch) / max(1, epochs - warmup))
+
+
+def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1) -> LRScheduler:
+    """Return the schedule that ``config.kind`` names, at its beginning.
+
+    Parameters
+    ----------
+    steps
+        Steps of an epoch; read where the schedule moves with each.
+    """
     from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
     if config.kind == "reduce_on_plateau":
         return ReduceLROnPlateau(optimiser, mode="min", factor=config.factor, patience=config.patience)
-    warmup = config.warmup_epochs
-    return LambdaLR(optimiser, lambda epoch: cosine_with_warmup(epoch, warmup=warmup, epochs=epochs))
+    if config.kind == "constant":
+        return LambdaLR(optimiser, lambda _: 1.0)
+    shape = linear_with_warmup if config.kind == "linear_with_warmup" else cosine_with_warmup
+    unit = steps if config.per == "step" else 1
+    warmup, length = unit * config.warmup_epochs, unit * epochs
+    return LambdaLR(optimiser, lambda moment: shape(moment, warmup=warmup, epochs=length))
 
 
 def step_schedule(schedule: LRScheduler, validation_loss: float | None) -> None:

@@ -50,13 +50,13 @@ class Estimate:
         return f"about {_gib(self.peak)} at the peak ({', '.join(f'{name} {_gib(n)}' for name, n in parts)})"
 
 
-def estimate(kept: Kept, *, recompute: bool, process: int = 0) -> Estimate:
-    """Return the peak of a run whose steps keep ``kept``."""
+def estimate(kept: Kept, *, recompute: bool, process: int = 0, copies: int = COPIES) -> Estimate:
+    """Return the peak of a run whose steps keep ``kept``, with so many ``copies`` of the weights."""
     activations, search, work = kept.outside + kept.layers - kept.search, kept.search, kept.work
     if recompute:
         activations = kept.outside + kept.number * kept.inputs + kept.layer
         search, work = 0, kept.work + kept.holes
-    return Estimate(process, COPIES * kept.weights, activations, search, work, recompute)
+    return Estimate(process, copies * kept.weights, activations, search, work, recompute)
 
 
 def free_bytes(device: str = "cpu") -> int:
@@ -87,9 +87,11 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> Estimate:
     process = int(psutil.Process().memory_info().rss) if device.kind == "cpu" else 0
     processes = config.system.devices if device.kind == "cpu" else 1
     free = free_bytes(device.kind)
-    asked = config.model.checkpoint_layers
+    asked, training = config.model.checkpoint_layers, config.training
+    # An average, and what learns while that is measured.
+    copies = COPIES + training.keep_best - 1 + (2 if training.ema is not None else 0)
     for recompute in (False, True) if asked is None else (asked,):
-        found = estimate(kept, recompute=recompute, process=process)
+        found = estimate(kept, recompute=recompute, process=process, copies=copies)
         if processes * found.new * MARGIN <= free:
             return found
     raise OutOfResources(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.changes import remove_files
 from kmip_data.files.small import first_fault
 from kmip_data.format.writer import write_file
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
+KEPT = "checkpoints/epoch-{}.safetensors"  #: weights of one of several best epochs, counted from 0
+INITIAL = "initial.safetensors"  #: what a run took from another one to begin with
 WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
 
 
@@ -95,6 +99,16 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, save({name: tensor.contiguous() for name, tensor in weights.items()}))
+
+
+def write_kept(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """Write the weights of each epoch to a file of its own, and remove those of other epochs."""
+    names = {KEPT.format(epoch): weights for epoch, weights in kept.items()}
+    for name, weights in names.items():
+        write_weights(folder / name, weights)
+    there = {path.relative_to(folder).as_posix() for path in folder.glob(KEPT.format("*"))}
+    others = there - names.keys()
+    remove_files(folder, [name for name in others if re.fullmatch(KEPT.format(r"\d+"), name)])
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -24,6 +24,7 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
 from kmip_data.models.training.memory.machine import Device, out_of_memory
 from kmip_data.models.training.run.checkpoint import (
+    INITIAL,
     LAST,
     WEIGHTS,
     AtomicCheckpointIO,
@@ -31,6 +32,7 @@ from kmip_data.models.training.run.checkpoint import (
     set_random_state,
     write_weights,
 )
+from kmip_data.models.training.run.fine_tuning import take_weights
 from kmip_data.models.training.run.folders import CURVES_NAME
 from kmip_data.models.training.run.history import draw_curves
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
@@ -80,6 +82,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         recorder = Recorder(module, folder, data, quiet=quiet)
         trainer = _trainer(job, recorder)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
+        if folder is not None and checkpoint is None and config.training.init_from:
+            take_weights(module.model, folder / INITIAL)
         for line in _announcement(job, module, resumed=checkpoint is not None):
             tell(line)
         if job.device.kind == "cuda":
@@ -126,8 +130,9 @@ def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterato
     yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
-    shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
-    yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}"
+    shape = f", {warmup} of them warm-up" if schedule.kind.endswith("with_warmup") else ""
+    per_step = ", the rate moves with each step" if schedule.per == "step" else ""
+    yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}{per_step}"
     many = f", {system.devices} processes" if system.devices > 1 else ""
     yield f"device: {job.device.name} ({job.device.reason}){many}, precision {config.training.precision}"
     again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from kmip_data.errors import CheckFailed, UsageError
@@ -17,12 +17,14 @@ from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.optimisers import build_optimiser
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import with_task
+from kmip_data.models.training.run.averaging import Average
 
 
 class TrainingModule(LightningModule):
@@ -41,6 +43,8 @@ class TrainingModule(LightningModule):
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
+        ema = self.config.training.ema
+        self.average = None if ema is None else Average(ema)
         self._schedule_state: dict[str, Any] | None = None
         self.doing = "starting"  #: for errors
 
@@ -89,24 +93,35 @@ class TrainingModule(LightningModule):
         )
 
     def configure_optimizers(self) -> Optimizer:
-        """AdamW; the schedule is stepped by the recorder, after the epoch's evaluation."""
-        optimiser = AdamW(
-            self.model.parameters(),
-            lr=self.config.optimiser.lr,
-            weight_decay=self.config.optimiser.weight_decay,
-        )
-        self.schedule = build_schedule(optimiser, self.config.schedule, self.config.training.epochs)
+        """Return the optimiser; a schedule per epoch is stepped by the recorder, after the evaluation."""
+        optimiser = build_optimiser(self.model, self.config.optimiser)
+        schedule, epochs = self.config.schedule, self.config.training.epochs
+        per_step = schedule.per == "step"
+        steps = int(self.trainer.estimated_stepping_batches) // epochs if per_step else 1
+        self.schedule = build_schedule(optimiser, schedule, epochs, steps)
         if self._schedule_state is not None:
             self.schedule.load_state_dict(self._schedule_state)
         return optimiser
 
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Step; then move what moves with each step: the average of the weights, the learning rate."""
+        super().optimizer_step(*args, **kwargs)
+        if self.average is not None:
+            self.average.update(self.model)
+        if self.config.schedule.per == "step":
+            self.schedule.step()
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the schedule; Lightning adds weights, optimiser and loops."""
+        """Add schedule and average; Lightning adds weights, optimiser and loops."""
         checkpoint["schedule"] = self.schedule.state_dict()
+        if self.average is not None:
+            checkpoint["average"] = self.average.weights
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the schedule's state until the optimiser is there; its rates come with the optimiser's."""
         self._schedule_state = checkpoint["schedule"]
+        if self.average is not None:
+            self.average.load(checkpoint["average"], self.model)
 
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

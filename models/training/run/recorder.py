@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kmip_data.models.training.run.checkpoint import (
     copy_weights,
     random_state,
     set_random_state,
+    write_kept,
     write_weights,
 )
 from kmip_data.models.training.run.folders import METRICS_NAME
@@ -58,16 +60,26 @@ class Recorder(Checkpoint):
         self.writes = folder is not None and is_main_process()
         training = module.config.training
         self.epochs, self.eval_every, self.metric = training.epochs, training.eval_every, str(training.metric)
+        self.patience, self.keep_best = training.patience, training.keep_best
         self.history: list[Row] = []
         self.saved = 0  #: epochs that the checkpoint on disk has
         self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
-        self.best_epoch: int | None = None
-        self.best_weights: dict[str, Tensor] = {}
+        self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
         self.interrupted = False
         self._random: dict[str, Any] | None = None
         self._validation_loss: float | None = None
         self._started = 0.0
         self._progress: Progress | None = None
+
+    @property
+    def best_epoch(self) -> int | None:
+        """First epoch with the best validation metric; ``None`` before there is one."""
+        return next(iter(self.kept), None)
+
+    @property
+    def best_weights(self) -> dict[str, Tensor]:
+        """Weights of that epoch."""
+        return next(iter(self.kept.values()), {})
 
     # What a checkpoint keeps.
 
@@ -77,6 +89,7 @@ class Recorder(Checkpoint):
             "history": self.history,
             "best_epoch": self.best_epoch,
             "best_weights": self.best_weights,
+            "next_best": dict(list(self.kept.items())[1:]),
             "validation_loss": self._validation_loss,
             "random": random_state(),
             "data": self.data.identity,
@@ -92,15 +105,18 @@ class Recorder(Checkpoint):
                 left=f"{self.folder} as it was",
                 next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
             )
-        check_history(state_dict["history"], state_dict["best_epoch"], f"val_{self.metric}")
-        own, best = self.module.model.state_dict(), state_dict["best_weights"]
-        if best and {name: w.shape for name, w in best.items()} != {name: w.shape for name, w in own.items()}:
+        best_epoch = state_dict["best_epoch"]
+        kept = {} if best_epoch is None else {best_epoch: state_dict["best_weights"]}
+        kept |= state_dict.get("next_best", {})
+        for epoch in kept or [None]:
+            check_history(state_dict["history"], epoch, f"val_{self.metric}")
+        shapes = [{name: tensor.shape for name, tensor in weights.items()} for weights in kept.values()]
+        own = {name: tensor.shape for name, tensor in self.module.model.state_dict().items()}
+        if any(found != own for found in shapes):
             msg = "its best weights are of another model"
             raise ValueError(msg)
-        self.history = state_dict["history"]
+        self.history, self.kept = state_dict["history"], kept
         self.saved = len(self.history)
-        self.best_epoch = state_dict["best_epoch"]
-        self.best_weights = state_dict["best_weights"]
         self._validation_loss = state_dict["validation_loss"]
         self._random = state_dict["random"]
 
@@ -111,6 +127,7 @@ class Recorder(Checkpoint):
         if self._random is not None:
             set_random_state(self._random)
             self._write()  # a line and weights of an epoch that was not saved may be there
+            trainer.should_stop = self._out_of_patience()
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
             done = len(self.history) * batches // self.epochs
@@ -140,10 +157,11 @@ class Recorder(Checkpoint):
             row |= self._evaluate(epoch, trainer.strategy.root_device)
         row["seconds"] = round(time.perf_counter() - self._started, 6)
         self.history.append(row)
-        step_schedule(self.module.schedule, self._validation_loss)
+        if self.module.config.schedule.per == "epoch":
+            step_schedule(self.module.schedule, self._validation_loss)
         for logger in trainer.loggers:
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
-        self._write(best=self.best_epoch == epoch)
+        self._write(best=epoch in self.kept)
         # Every process takes part; only the first one writes.
         trainer.save_checkpoint((self.folder or Path()) / LAST)
         self.saved = len(self.history)
@@ -153,13 +171,25 @@ class Recorder(Checkpoint):
                 self._progress.message(self._line(row))
             if len(self.history) == FORECAST_AFTER:
                 self._forecast()
+        if self._out_of_patience():
+            trainer.should_stop = True
+            if self._progress is not None and len(self.history) < self.epochs:
+                title = METRICS[self.metric].title
+                self._progress.message(f"stopped: no better val {title} in {self.patience} evaluations")
+
+    def _out_of_patience(self) -> bool:
+        """Whether the last ``patience`` evaluations were no better than the best before them."""
+        since = self.history[0 if self.best_epoch is None else self.best_epoch + 1 :]
+        return self.patience is not None and sum("val_loss" in row for row in since) >= self.patience
 
     def _write(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is not None and self.writes:
             write_file(self.folder / METRICS_NAME, history_csv(self.history))
-            if best and self.best_weights:
+            if best and self.kept:
                 write_weights(self.folder / BEST, self.best_weights)
+                if self.keep_best > 1:
+                    write_kept(self.folder, self.kept)
 
     def _forecast(self) -> None:
         """Say how long the run will take, where that is worth knowing, from the epochs so far."""
@@ -174,7 +204,7 @@ class Recorder(Checkpoint):
         if self._progress is not None and seconds > WORTH_SAYING:
             self._progress.message(
                 f"time: {train:.1f} s per epoch and {min(measured):.1f} s per evaluation, as measured; the"
-                f" {left:,} epochs left take about {rough_time(seconds)}"
+                f" {left:,} epochs left take about {rough_time(seconds)}{' at most' if self.patience else ''}"
             )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -188,15 +218,26 @@ class Recorder(Checkpoint):
 
     def _evaluate(self, epoch: int, device: torch.device) -> Row:
         row: Row = {}
-        for part, values in evaluate_parts(self.module, self.data, self.data.evaluated, device).items():
-            # "train" alone is what was measured while learning.
-            column = "train_eval" if part == "train" else part
-            row |= {f"{column}_{name}": value for name, value in values.items()}
+        model, average = self.module.model, self.module.average
+        with nullcontext() if average is None else average.within(model):
+            if average is not None:
+                share_buffers(model)
+            for part, values in evaluate_parts(self.module, self.data, self.data.evaluated, device).items():
+                # "train" alone is what was measured while learning.
+                column = "train_eval" if part == "train" else part
+                row |= {f"{column}_{name}": value for name, value in values.items()}
+            self._keep(epoch, row[f"val_{self.metric}"])
         self._validation_loss = row["val_loss"]
-        best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
-        if is_better(self.metric, row[f"val_{self.metric}"], best):
-            self.best_epoch, self.best_weights = epoch, copy_weights(self.module.model)
         return row
+
+    def _keep(self, epoch: int, value: float) -> None:
+        """Keep the weights of an epoch that is among the best so far."""
+        better = [is_better(self.metric, value, self.history[e][f"val_{self.metric}"]) for e in self.kept]
+        place = better.index(True) if True in better else len(better)
+        if place < self.keep_best and is_better(self.metric, value, None):
+            ranked = list(self.kept.items())
+            ranked.insert(place, (epoch, copy_weights(self.module.model)))
+            self.kept = dict(ranked[: self.keep_best])
 
     def _line(self, row: Row) -> str:
         parts = [f"epoch {int(row['epoch']) + 1}/{self.epochs}", f"train loss {row['train_loss']:.4f}"]

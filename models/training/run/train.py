@@ -18,6 +18,8 @@ from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.memory.estimate import plan_memory
 from kmip_data.models.training.memory.machine import Device, check_precision, choose_device, is_main_process
+from kmip_data.models.training.run.checkpoint import INITIAL, write_weights
+from kmip_data.models.training.run.fine_tuning import fitting_weights, with_source
 from kmip_data.models.training.run.fitting import Job, fit
 from kmip_data.models.training.run.folders import (
     CONFIG_NAME,
@@ -74,6 +76,7 @@ def train(
     if name is not None:
         check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
+    config = with_source(config, home)
     runs, results = [], []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
@@ -90,6 +93,7 @@ def train(
                 f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
                 " --set model.hidden_dim=N chooses another"
             )
+        initial = fitting_weights(seeded, data, tell if seed == seeds[0] else lambda _: None)
         memory = plan_memory(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
@@ -98,6 +102,8 @@ def train(
             opened = new_run(home, data.label, seeded.model.name, unique, exact=chosen is not None)
         with opened as folder:
             if folder is not None:
+                if initial:
+                    write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
             results.append(fit(Job(seeded, data, folder, device, memory), tell=tell, quiet=quiet))
             runs.append(folder or Path())

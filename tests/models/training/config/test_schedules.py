@@ -21,6 +21,7 @@ from kmip_data.models.training.config.schedules import (
     ScheduleConfig,
     build_schedule,
     cosine_with_warmup,
+    linear_with_warmup,
     step_schedule,
 )
 from kmip_data.models.training.run.train import train
@@ -59,6 +60,39 @@ def test_the_paper_point_cloud_schedule_at_chosen_epochs():
     assert [factor(0), factor(1), factor(9), factor(10)] == [1e-6, 0.1, 0.9, 1.0]
     assert factor(105) == pytest.approx(0.5)
     assert factor(200) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_linear_with_warmup_is_pytorchs_two_lines():
+    ours, theirs = optimiser(), optimiser()
+    schedule = build_schedule(ours, ScheduleConfig(kind="linear_with_warmup", warmup_epochs=4), 10)
+    lines = torch.optim.lr_scheduler
+    up = lines.LinearLR(theirs, start_factor=1e-6, total_iters=4)
+    down = lines.LinearLR(theirs, start_factor=1.0, end_factor=0.0, total_iters=6)
+    oracle = lines.SequentialLR(theirs, [up, down], milestones=[4])
+    expected = []
+    for _ in range(10):
+        expected.append(theirs.param_groups[0]["lr"])
+        theirs.step()
+        oracle.step()
+    assert rates(schedule, ours, [None] * 10) == pytest.approx(expected, abs=1e-6)
+    assert linear_with_warmup(3, warmup=3, epochs=3) == 0.0
+
+
+def test_constant_is_the_rate_from_the_first_epoch_on():
+    optim = optimiser()
+    schedule = build_schedule(optim, ScheduleConfig(kind="constant", warmup_epochs=4), 8)
+    assert rates(schedule, optim, [None] * 8) == [0.5] * 8
+
+
+@pytest.mark.parametrize("kind", ["cosine_with_warmup", "linear_with_warmup"])
+def test_per_step_is_the_same_curve_over_all_steps(kind):
+    config = ScheduleConfig(kind=kind, warmup_epochs=2, per="step")
+    fine, coarse = optimiser(), optimiser()
+    found = rates(build_schedule(fine, config, 5, steps=7), fine, [None] * 35)
+    alike = ScheduleConfig(kind=kind, warmup_epochs=14)
+    assert found == rates(build_schedule(coarse, alike, 35), coarse, [None] * 35)
+    assert found[14] == 0.5
+    assert max(found) == 0.5
 
 
 def test_reduce_on_plateau_halves_after_patience_and_skips_epochs_without_a_loss():
@@ -148,7 +182,7 @@ def test_on_the_command_line(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"attention_k": "0"}, "model.attention.k cannot be '0'"),
+        ({"attention_k": "0"}, "--attention-k is not a list of numbers"),
         ({"attention_k": "3,4"}, "there are 8 layers"),
         ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.attention.k is 7"),
         ({"k_schedule": "cosine:50:x"}, "not a schedule of k"),

@@ -38,6 +38,15 @@ def test_more_of_anything_needs_more_memory(data):
     assert peak("model.layers=9", recompute=True) < peak("model.layers=9")
 
 
+def test_an_average_and_several_best_epochs_are_counted(data, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 64 * GIB)
+    plain, more = (
+        memory.plan_memory(apply_overrides(data.config, list(changes)), data, CPU).parameters
+        for changes in ((), ("training.ema=0.9", "training.keep_best=4"))
+    )
+    assert more == plain // memory.COPIES * (memory.COPIES + 5)
+
+
 def test_layers_are_recomputed_where_nothing_else_fits(data, monkeypatch):
     monkeypatch.setattr(data.__class__, "largest_batch", BATCH)
     config = apply_overrides(data.config, ["model.layers=8"])

@@ -28,6 +28,14 @@ from kmip_data.models.training.run.train import resume, train
 TIMES = {"seconds", "seconds_train"}
 
 
+#: Keys that the configurations of old run folders do not have.
+NEW_KEYS = {
+    "optimiser": ["name", "decay_norms_and_biases", "betas", "momentum", "eps", "fused"],
+    "schedule": ["per"],
+    "training": ["patience", "ema", "keep_best", "init_from"],
+}
+
+
 class Stop(KmipDataError):
     """What ends a run in these tests: not the fault of the checkpoint that it goes on from."""
 
@@ -55,8 +63,14 @@ def same_run(first, second):
     assert_equal(states[0]["state_dict"], states[1]["state_dict"])
     assert_equal(states[0]["optimizer_states"], states[1]["optimizer_states"])
     assert_equal(states[0]["schedule"], states[1]["schedule"])
-    randoms = [next(iter(state["callbacks"].values()))["random"] for state in states]
-    assert_equal(randoms[0], randoms[1])
+    assert_equal(states[0].get("average"), states[1].get("average"))
+    kept = [next(iter(state["callbacks"].values())) for state in states]
+    for name in ("random", "best_weights", "next_best"):
+        assert_equal(kept[0][name], kept[1][name])
+    files = [
+        {path.name: path.read_bytes() for path in run.glob("**/*.safetensors")} for run in (first, second)
+    ]
+    assert files[0] == files[1]
 
 
 def assert_equal(one, two):
@@ -129,6 +143,77 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert not (run / WEIGHTS).exists()
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
+    same_run(run, whole)
+
+
+@pytest.fixture(scope="module")
+def moving():
+    """Everything that has a state of its own beside weights, one optimiser and one schedule."""
+    return {
+        "training": {"epochs": 9, "ema": 0.8, "patience": 2, "keep_best": 2, "metric": "accuracy"},
+        "model": {"dropout": 0.3},
+        "optimiser": {"name": "sgd", "lr": 30.0, "momentum": 0.9, "weight_decay": 1e-3}
+        | {"decay_norms_and_biases": False, "fused": True},
+        "schedule": {"kind": "linear_with_warmup", "per": "step", "warmup_epochs": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def moved(build, moving, tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("moved"))
+    run = train(tiny_config(build, **moving), home=home, quiet=True).runs[0]
+    assert 3 <= len(read_history(run)) < 9, "it was to stop early"
+    return run
+
+
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("batch", 0), ("batch", 1), ("unsaved", 1), ("saved", 1), ("saved", -1)]
+)
+def test_average_patience_and_a_rate_per_step_resume_to_the_same_weights(
+    build, moving, moved, tmp_path, monkeypatch, epoch, where
+):
+    home = Home(tmp_path / "home")
+    epoch %= len(read_history(moved))  # the last one is where its patience ended
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=epoch, where=where)
+        with pytest.raises(Stop):
+            train(tiny_config(build, **moving), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/[!.]*")
+    assert resume(run, home=home, quiet=True).runs == [run]
+    same_run(run, moved)
+
+
+@pytest.mark.slow  # three processes import PyTorch anew
+def test_kill_9_with_average_patience_and_a_rate_per_step(build, moving, moved, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=0, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **moving), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/[!.]*")
+    killed(home, run, [("half", 0), ("after", 1), ("batch", 1)])
+    resume(run, home=home, quiet=True)
+    same_run(run, moved)
+
+
+def test_a_checkpoint_from_before_several_best_epochs_were_kept_resumes(
+    build, options, whole, tmp_path, monkeypatch
+):
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=1, where="saved")
+        with pytest.raises(Stop):
+            train(tiny_config(build, **options), home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/[!.]*")
+    state = torch.load(run / LAST, weights_only=True)
+    del next(iter(state["callbacks"].values()))["next_best"]
+    torch.save(state, run / LAST)
+    config = read_config(run / "config.toml").model_dump(mode="json", exclude_none=True)
+    for section, keys in NEW_KEYS.items():
+        for key in keys:
+            config[section].pop(key, None)
+    (run / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+    resume(run, home=home, quiet=True)
     same_run(run, whole)
 
 
@@ -310,6 +395,16 @@ train.resume(next(home.runs.glob("*/*/[!.]*")), home=home, quiet=True)
 """
 
 
+def killed(home, run, moments):
+    """Go on with the run in processes that are killed, each after an epoch is saved or before."""
+    for when, epoch in moments:
+        child = [sys.executable, "-c", DYING, str(home.root), when]
+        one = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(child, cwd=ROOT, env=one, capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        assert torch.load(run / LAST, weights_only=True)["epoch"] == epoch
+
+
 @pytest.mark.slow  # three processes import PyTorch anew
 def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
     home = Home(tmp_path / "home")
@@ -318,12 +413,7 @@ def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path,
         with pytest.raises(Stop):
             train(tiny_config(build, **options), home=home, quiet=True)
     (run,) = home.runs.glob("*/*/[!.]*")
-    for when, epoch in (("half", 0), ("after", 1), ("batch", 1)):
-        child = [sys.executable, "-c", DYING, str(home.root), when]
-        one = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(child, cwd=ROOT, env=one, capture_output=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-        assert torch.load(run / LAST, weights_only=True)["epoch"] == epoch
+    killed(home, run, [("half", 0), ("after", 1), ("batch", 1)])
     resume(run, home=home, quiet=True)
     same_run(run, whole)
     assert not list(run.rglob("*.partial"))

@@ -76,7 +76,8 @@ def test_a_searched_width_is_said(build, tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_the_loop_is_upstreams(tmp_path):
+@pytest.mark.parametrize("per", ["epoch", "step"])
+def test_the_loop_is_upstreams(tmp_path, per):
     """Against the loop of the paper's code written out: seven batches, three a step, the last one alone."""
     order = list(range(17))
     build = learnable_build(
@@ -86,7 +87,7 @@ def test_the_loop_is_upstreams(tmp_path):
         build,
         model={"dropout": 0.2},
         optimiser={"lr": 5e-3, "weight_decay": 1e-2},
-        schedule={"warmup_epochs": 1},
+        schedule={"warmup_epochs": 1, "per": per},
         training={"epochs": 3, "batch_size": 2, "accumulate": 3, "shuffle": False, "clip_norm": 0.1},
     )
     run = train(config, home=Home(tmp_path / "home"), quiet=True).runs[0]
@@ -95,9 +96,12 @@ def test_the_loop_is_upstreams(tmp_path):
     model = build_model(config.model, in_channels=6, num_classes=CLASSES)
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
     loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
+    units = 3 if per == "step" else 1  # seven batches, three of them a step
     for epoch in range(3):
-        optimiser.param_groups[0]["lr"] = 5e-3 * cosine_with_warmup(epoch, warmup=1, epochs=3)
         for number, batch in enumerate(loader):
+            moment = epoch * units + (number // 3 if per == "step" else 0)
+            rate = cosine_with_warmup(moment, warmup=units, epochs=3 * units)
+            optimiser.param_groups[0]["lr"] = 5e-3 * rate
             (weighted_cross_entropy(model(batch), batch.y) / 3).backward()
             if (number + 1) % 3 == 0 or number + 1 == len(loader):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -462,7 +466,10 @@ def test_precision_and_determinism(build, tmp_path, option):
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
+@pytest.mark.parametrize(
+    "settings", [[], ["training.ema=0.7", "training.patience=1", "training.keep_best=2", "schedule.per=step"]]
+)
+def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path, settings):
     order = list(range(15))
     parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
     build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
@@ -471,7 +478,8 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
         [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--json"]
         + ["--home", str(tmp_path), "--name", "two", "--devices", "2", "--device", "cpu"]
         + ["--epochs", "2", "--set", "training.batch_size=2"]
-        + [word for key in small for word in ("--set", f"model.{key}")],
+        + [word for key in small for word in ("--set", f"model.{key}")]
+        + [word for setting in settings for word in ("--set", setting)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -1,0 +1,88 @@
+"""Optimisers of a run, by the names of PyTorch's classes, and which parameters they decay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kmip_data.models.kinds import Section
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+#: Which of the further keys an optimiser of PyTorch takes; every one takes a rate and a weight decay.
+TAKES: dict[str, set[str]] = {
+    "adamw": {"betas", "eps", "fused"},
+    "adam": {"betas", "eps", "fused"},
+    "nadam": {"betas", "eps"},
+    "radam": {"betas", "eps"},
+    "adamax": {"betas", "eps"},
+    "adadelta": {"eps"},
+    "adagrad": {"eps", "fused"},
+    "rmsprop": {"momentum", "eps"},
+    "sgd": {"momentum", "fused"},
+    "asgd": set(),
+}
+FURTHER = ("betas", "momentum", "eps", "fused")
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimiserConfig(Section):
+    """AdamW with PyTorch's default betas, unless another is named."""
+
+    name: Literal[
+        "adamw", "adam", "nadam", "radam", "adamax", "adadelta", "adagrad", "rmsprop", "sgd", "asgd"
+    ] = Field(default="adamw", description="class of torch.optim")
+    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="decoupled weight decay in adamw, L2 regularisation in the others"
+    )
+    decay_norms_and_biases: bool = Field(
+        default=True,
+        description="decay all parameters alike, as the paper's code; false: matrices alone, not biases or"
+        " the scales of norms",
+    )
+    betas: tuple[_Share, _Share] | None = Field(
+        default=None, description="Adam and its kin: decay of the two moments; none: PyTorch's default"
+    )
+    momentum: _Share | None = Field(
+        default=None, description="sgd, rmsprop: momentum; none: PyTorch's default"
+    )
+    eps: float | None = Field(
+        default=None,
+        gt=0,
+        description="added to the denominator, where there is one; none: PyTorch's default",
+    )
+    fused: bool | None = Field(
+        default=None,
+        description="adamw, adam, adagrad, sgd: one kernel a step (same step up to rounding); none: PyTorch's"
+        " choice",
+    )
+
+    @model_validator(mode="after")
+    def _takes_what_is_set(self) -> Self:
+        for key in FURTHER:
+            if getattr(self, key) is not None and key not in TAKES[self.name]:
+                takers = ", ".join(name for name, keys in TAKES.items() if key in keys)
+                msg = f"{self.name} takes no {key}; {takers} do"
+                raise ValueError(msg)
+        return self
+
+
+def build_optimiser(model: nn.Module, config: OptimiserConfig) -> Optimizer:
+    """Return the optimiser that ``config`` names for the parameters of ``model``."""
+    from torch import optim
+
+    classes = {name.lower(): kind for name, kind in vars(optim).items() if isinstance(kind, type)}
+    given: dict[str, Any] = {key: getattr(config, key) for key in FURTHER if getattr(config, key) is not None}
+    parameters: Any = model.parameters()
+    if not config.decay_norms_and_biases:
+        # Biases and what norms scale by are the vectors of a network; all else has rows and columns.
+        groups = [[p for p in model.parameters() if (p.ndim > 1) == matrix] for matrix in (True, False)]
+        parameters = [{"params": groups[0]}, {"params": groups[1], "weight_decay": 0.0}]
+    found: Optimizer = classes[config.name](
+        parameters, lr=config.lr, weight_decay=config.weight_decay, **given
+    )
+    return found

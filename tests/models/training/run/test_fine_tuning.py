@@ -1,0 +1,165 @@
+"""Runs that begin with the weights of another: what is taken, what is said, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.cli.train import configuration
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.train import resume, train
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def build(place):
+    return learnable_build(place / "build")
+
+
+@pytest.fixture(scope="module")
+def source(place, build):
+    return train(tiny_config(build), home=Home(place / "home"), name="source", quiet=True).runs[0]
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Weights that runs begin with."""
+    found = []
+
+    class Noting(fitting.Recorder):
+        def on_train_start(self, trainer, pl_module):
+            found.append(copy_weights(self.module.model))
+            super().on_train_start(trainer, pl_module)
+
+    monkeypatch.setattr(fitting, "Recorder", Noting)
+    return found
+
+
+def tuned(build, source, **sections):
+    sections["training"] = {"epochs": 1, "seed": 5, "init_from": str(source), **sections.get("training", {})}
+    return tiny_config(build, **sections)
+
+
+def test_all_weights_are_taken_and_the_run_says_so(build, source, tmp_path, begun, capsys) -> None:
+    run = train(tuned(build, source), home=Home(tmp_path), quiet=False).runs[0]
+    weights = load_file(source / WEIGHTS)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in begun[0].items())
+    assert f"weights: {len(weights)} of {len(weights)} tensors from {source}\n" in capsys.readouterr().err
+    assert read_config(run / "config.toml").training.init_from == str(source)
+
+
+def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, begun, capsys) -> None:
+    other = learnable_build(tmp_path / "build", classes=7)
+    train(tuned(other, source), home=Home(tmp_path / "home"), quiet=False)
+    weights = load_file(source / WEIGHTS)
+    differing = [name for name, tensor in begun[0].items() if tensor.shape != weights[name].shape]
+    assert differing
+    assert all(name.startswith("head.") for name in differing)
+    for name, tensor in begun[0].items():
+        assert name in differing or torch.equal(tensor, weights[name])
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("weights:"))
+    new = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in differing))
+    assert line.endswith(f"drawn anew, as they do not fit: {new}")
+
+
+def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(build, source, tmp_path, begun) -> None:
+    deeper = {"layers": 3}
+    train(tuned(build, source, model=deeper), home=Home(tmp_path / "1"), quiet=True)
+    plain = tuned(build, source, model=deeper, training={"init_from": ""})
+    train(plain, home=Home(tmp_path / "2"), quiet=True)
+    new = [name for name in begun[0] if name.startswith("layers.2.")]
+    assert new
+    assert all(torch.equal(begun[0][name], begun[1][name]) for name in new)
+
+
+def test_nothing_that_fits_is_refused_before_a_folder_is_made(build, source, tmp_path) -> None:
+    home = Home(tmp_path)
+    with pytest.raises(UsageError, match=r"No weights of .* fit the model") as caught:
+        train(tuned(build, source, model={"hidden_dim": 16}), home=home, quiet=True)
+    assert "where the model has (16," in str(caught.value.parts["found"])
+    assert not list(home.runs.glob("*/*/*"))
+
+
+def test_an_unfinished_run_is_refused(build, source, tmp_path) -> None:
+    folder = tmp_path / "unfinished"
+    folder.mkdir()
+    shutil.copy(source / "config.toml", folder)
+    with pytest.raises(UsageError, match="has no weights to begin with"):
+        train(tuned(build, folder), home=Home(tmp_path), quiet=True)
+
+
+def test_a_strangers_folder_executes_nothing(build, source, tmp_path) -> None:
+    canary = tmp_path / "canary"
+
+    class Hostile:
+        def __reduce__(self):
+            return os.system, (f"touch {canary}",)
+
+    folder = tmp_path / "received"
+    shutil.copytree(source, folder)
+    torch.save({"weight": Hostile()}, folder / WEIGHTS)
+    torch.save({"weight": Hostile()}, folder / "checkpoints/last.ckpt")
+    (folder / "config.toml").write_text(f"[data]\ndataset = '$(touch {canary})'\n", encoding="utf-8")
+    with pytest.raises(DamagedInput, match="cannot be read as weights"):
+        train(tuned(build, folder), home=Home(tmp_path), quiet=True)
+    (folder / WEIGHTS).unlink()
+    os.mkfifo(folder / WEIGHTS)
+    with pytest.raises((UsageError, DamagedInput)):
+        train(tuned(build, folder), home=Home(tmp_path), quiet=True)
+    assert not canary.exists()
+
+
+def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
+    build, source, tmp_path, monkeypatch, begun
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(source, own)
+    home = Home(tmp_path / "home")
+    whole = train(tuned(build, own), home=home, name="whole", quiet=True).runs[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(tuned(build, own), home=home, name="stopped", quiet=True)
+    shutil.rmtree(own)  # what the run took is in its own folder
+    run = resume("stopped", home=home, quiet=True).runs[0]
+    assert all(torch.equal(begun[0][name], tensor) for name, tensor in begun[-1].items())
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+
+
+def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source, tmp_path) -> None:
+    home = Home(tmp_path)
+    run = train(tuned(build, source), home=home, name="run", quiet=True).runs[0]
+    for name in ("result.json", "checkpoints/last.ckpt"):
+        (run / name).unlink()
+    save_file({"head.weight": torch.zeros(3)}, run / INITIAL)
+    with pytest.raises(DamagedInput, match="does not hold weights of this model"):
+        resume(run, home=home, quiet=True)
+
+
+def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_path) -> None:
+    home = Home(tmp_path)
+    left = home.runs / "clouds/gps-kmip/early"
+    left.mkdir(parents=True)
+    shutil.copy(source / WEIGHTS, left / INITIAL)
+    assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
+
+
+def test_on_the_command_line() -> None:
+    found = configuration(
+        "s3dis", {}, {}, model="gps-kmip", variant="code", epochs=None, overrides=[], init_from="a/run"
+    )
+    assert found.training.init_from == "a/run"
