@@ -182,7 +182,7 @@ def test_on_the_command_line(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"attention_k": "0"}, "--attention-k is not a list of numbers"),
+        ({"attention_k": "0"}, "model.attention.k cannot be '0'"),
         ({"attention_k": "3,4"}, "there are 8 layers"),
         ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.attention.k is 7"),
         ({"k_schedule": "cosine:50:x"}, "not a schedule of k"),
