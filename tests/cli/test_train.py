@@ -74,7 +74,8 @@ def test_resume_of_a_finished_run_returns_it(make_build):
     [
         ([], "--dataset"),
         (["--dataset", "s3dis", "--resume", "x"], "one of the two"),
-        (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "--epochs, --set"),
+        (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
+        (["--resume", "x", "--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
         (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
         (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
         (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
