@@ -71,4 +71,6 @@ class Profile(Callback):
         order = f"self_{device.type}_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=48)
         write_file(self._folder / TABLE_NAME, table.encode())
-        self._tell(f"profile: {self._seen - self._first} batches, {self._folder / TRACE_NAME}\n{table}")
+        self._tell(
+            f"profile: train batches {self._first + 1} to {self._seen}, {self._folder / TRACE_NAME}\n{table}"
+        )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import seed_everything
+from lightning.pytorch.loggers import CSVLogger
 from support.city_data import streets_build
 from support.training_data import CLASSES, OF_THE_MACHINE, learnable_build, read_history, tiny_config
 
@@ -63,7 +64,7 @@ def test_norms_and_losses_of_each_step_are_those_of_the_loop_written_out(build, 
                 norm = math.sqrt(
                     sum(float((p.grad.double() ** 2).sum()) for p in model.parameters() if p.grad is not None)
                 )
-                expected.append((epoch, len(expected), sum(map(float, losses)) / len(losses), norm))
+                expected.append((epoch, len(expected), sum(loss.item() for loss in losses) / len(losses), norm))
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
                 optimiser.step()
                 optimiser.zero_grad()
@@ -149,6 +150,26 @@ def test_a_slow_loader_is_seen(build, tmp_path, monkeypatch):
     config = tiny_config(build, training={"epochs": 2, "batch_size": 1})
     run = train(config, home=Home(tmp_path), quiet=True).runs[0]
     assert read_history(run)[1]["share_waiting"] > 0.5
+
+
+def test_a_logger_gets_the_epochs_and_the_steps(build, tmp_path, monkeypatch):
+    """Through Lightning's own interface, which the loggers of TensorBoard, W&B and MLflow have too."""
+    made = []
+
+    def csv_logger(_name, folder, **_):
+        made.append(CSVLogger(str(folder), name="", version="logged"))
+        return made[-1]
+
+    monkeypatch.setattr("kmip_data.models.training.run.fitting.build_logger", csv_logger)
+    config = tiny_config(build, training={"epochs": 2}, system={"log_every": 2})
+    run = train(config, home=Home(tmp_path), quiet=True).runs[0]
+    rows = made[0].experiment.metrics + read_history(run / "logged")
+    by_step = {row["step"]: row for row in rows if "step/grad_norm" in row}
+    for row in read_history(run, "steps.csv"):
+        logged = by_step[row["step"]]
+        assert {f"step/{name}": row[name] for name in STEP[2:]}.items() <= logged.items()
+    epochs = [row for row in rows if "grad_norm_max" in row]
+    assert [row["share_waiting"] for row in epochs] == [row["share_waiting"] for row in read_history(run)]
 
 
 # What stops a run.
