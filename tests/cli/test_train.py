@@ -69,6 +69,20 @@ def test_resume_of_a_finished_run_returns_it(make_build):
     assert kmip("train", "--resume", run, "--json").json["run"] == run
 
 
+def test_a_trace_on_request(make_build):
+    outcome = kmip(
+        "train",
+        "--dataset",
+        make_build().path,
+        *(word for word in QUICK if word != "--quiet"),
+        "--profile",
+        "--json",
+    )
+    run = Path(outcome.json["run"])
+    assert (run / "trace.json").is_file()
+    assert (run / "profile.txt").read_text("utf-8").strip() in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "word"),
     [

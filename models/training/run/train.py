@@ -77,7 +77,8 @@ def train(
     if name is not None:
         check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
-    runs, results = [], []
+    runs: list[Path] = []
+    results = []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained

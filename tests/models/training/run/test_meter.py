@@ -64,7 +64,9 @@ def test_norms_and_losses_of_each_step_are_those_of_the_loop_written_out(build, 
                 norm = math.sqrt(
                     sum(float((p.grad.double() ** 2).sum()) for p in model.parameters() if p.grad is not None)
                 )
-                expected.append((epoch, len(expected), sum(loss.item() for loss in losses) / len(losses), norm))
+                expected.append(
+                    (epoch, len(expected), sum(loss.item() for loss in losses) / len(losses), norm)
+                )
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
                 optimiser.step()
                 optimiser.zero_grad()
