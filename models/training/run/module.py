@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
+from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.search.timing import searches_in
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
@@ -61,18 +62,19 @@ class TrainingModule(LightningModule):
         Raises
         ------
         CheckFailed
-            The weights have become infinite or NaN.
+            The weights, or what the network makes of the batch, are infinite or NaN.
         """
         self.size = Size.of(batch)
         try:
             return self.model(batch), self.task.targets(batch)
-        except UsageError as error:
-            # The search refuses what it cannot rank. Say where in the run, and what is not finite.
+        except NotFinite as error:  # what the search cannot rank: say where in the run, and why
+            where = ""
             if self.training:
                 self.stop_if_diverged()  # what a GPU met earlier in the epoch and nobody has read yet
-            if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-                raise
-            raise self.diverged("The weights are not finite numbers", error.what) from error
+                where = f"; {self._records(self.meter.newest, self.meter.newest)}"
+            sound = all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters())
+            what = "The numbers inside the network" if sound else "The weights"
+            raise self.diverged(f"{what} are not finite numbers", error.what + where) from error
 
     def on_train_epoch_start(self) -> None:
         """Move k, where it has a schedule; a resumed run comes to the same."""
@@ -106,15 +108,20 @@ class TrainingModule(LightningModule):
         fault = self.meter.fault(since)
         if fault is None:
             return
-        batches = range(fault.first, fault.last + 1)
-        names = [name for batch in batches for name in self._names(self.current_epoch, batch)]
-        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        several = f"es {fault.first + 1} to" if len(batches) > 1 else ""
+        several = f"es {fault.first + 1} to" if fault.last > fault.first else ""
         self.doing = (
             f"training in epoch {self.current_epoch + 1}, batch{several} {fault.last + 1}"
             f" (step {fault.step + 1} of the run)"
         )
-        raise self.diverged(fault.what, f"{counted(len(names), 'record')}: {', '.join(names[:NAMED])}{more}")
+        raise self.diverged(fault.what, self._records(fault.first, fault.last))
+
+    def _records(self, first: int, last: int) -> str:
+        """What these batches of the epoch were made of, in this process."""
+        batches = range(first, last + 1)
+        names = [name for batch in batches for name in self._names(self.current_epoch, batch)]
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        here = f" in process {self.global_rank}" if self.trainer.world_size > 1 else ""
+        return f"{counted(len(names), 'record')}{here}: {', '.join(names[:NAMED])}{more}"
 
     def diverged(self, what: str, found: str) -> Diverged:
         """Return the error for numbers that are no longer finite, with what the run was doing."""

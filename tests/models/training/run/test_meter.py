@@ -252,6 +252,24 @@ def test_a_run_that_diverges_names_the_records_of_its_batch_and_can_go_on(
     assert read_config(run / "config.toml").optimiser.lr == 0.001
 
 
+def test_numbers_that_the_search_refuses_name_the_records_too(build, tmp_path, monkeypatch):
+    """The weights are sound and the input is not: exit code 1, as for any run that diverged."""
+    step = TrainingModule.training_step
+
+    def spoiling(self, batch, batch_idx):
+        if (self.current_epoch, batch_idx) == (1, 2):
+            batch.x[0, 0] = math.inf
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TrainingModule, "training_step", spoiling)
+    config = tiny_config(build)
+    with pytest.raises(CheckFailed) as caught:
+        train(config, home=Home(tmp_path), quiet=True)
+    what = "The numbers inside the network are not finite numbers, training in epoch 2, batch 3."
+    assert caught.value.what == what
+    assert ", ".join(keys_by_hand(build, config, 1, 2)) in caught.value.parts["found"]
+
+
 def test_a_long_list_of_records_is_cut(tmp_path, monkeypatch):
     order = list(range(NAMED + 9))
     build = learnable_build(
