@@ -133,6 +133,9 @@ class TrainCommand(DatasetCommand):
     metavar="RUN",
     help="Fine-tune: begin with the weights of a finished run, wherever name and shape fit.",
 )
+@click.option(
+    "--profile", is_flag=True, help="Trace a few steps into trace.json, and print what took longest."
+)
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
 @jobs_option
@@ -145,6 +148,7 @@ def command(
     seeds: str | None,
     name: str | None,
     explain: bool,
+    profile: bool,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -169,12 +173,15 @@ def command(
         )
     if resume is not None:
         _refuse_changes()
-        summary = resume_run(resume, home=home, quiet=quiet, **build_options)
+        changes = chosen["overrides"]
+        summary = resume_run(
+            resume, home=home, overrides=changes, quiet=quiet, profile=profile, **build_options
+        )
     else:
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
-        run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, **build_options}
-        summary = train(config, home=home, quiet=quiet, **run)
+        run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, "profile": profile}
+        summary = train(config, home=home, quiet=quiet, **run, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
     if as_json:
@@ -186,7 +193,7 @@ def command(
 def _refuse_changes() -> None:
     """Raise UsageError for an option that would make a resumed run another one."""
     context = click.get_current_context()
-    kept = {"resume", "home", "as_json", "quiet", *BUILD_OPTIONS}
+    kept = {"resume", "overrides", "profile", "home", "as_json", "quiet", *BUILD_OPTIONS}
     changes = [
         parameter.opts[-1]
         for parameter in context.command.params
@@ -196,7 +203,7 @@ def _refuse_changes() -> None:
     if changes:
         raise UsageError(
             "A resumed run goes on as it began.",
-            expected="--resume RUN alone: the run's config.toml says the rest",
+            expected="--resume RUN alone, or with --set optimiser.lr=…: the run's config.toml says the rest",
             found=", ".join(changes),
             next="leave them out, or begin another run with --dataset",
         )

@@ -222,6 +222,12 @@ class GraphLoader:
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return 0, 1
 
+    def keys(self, epoch: int, batch: int) -> list[str]:
+        """Keys of the records in a batch (from 0) of ``epoch``, by its order alone; not of a ``sampler``."""
+        positions = next(islice(self._batches(epoch), batch, None))
+        keys = self.dataset.keys
+        return [keys[position] for position in positions.tolist()]
+
     def __len__(self) -> int:
         """Number of batches of the next epoch (of this rank)."""
         if self.batch_sampler is not None:

@@ -16,6 +16,11 @@ from torch import Tensor
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.reading import buffers
 
+
+class NotFinite(UsageError):
+    """Queries or keys hold NaN or infinity."""
+
+
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
@@ -243,7 +248,7 @@ def _check_finite(name: str, rows: Tensor) -> None:
     if bool(finite.all()):
         return
     head, row, column = (int(place) for place in (~finite).nonzero()[0])
-    raise UsageError(
+    raise NotFinite(
         f"{name} holds a value that cannot be ranked",
         expected="finite numbers",
         found=f"{float(rows[head, row, column])} at [{head}, {row}, {column}]"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.search.kept import kept_or
-from kmip_data.models.search.problem import check_problem, out_of_memory
+from kmip_data.models.search.problem import SearchProblem, check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
+from kmip_data.models.search.timing import timed
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
@@ -75,8 +76,14 @@ def topk_inner_product(
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
         try:
-            return kept_or(lambda: choose(problem, backend).search(problem))
+            return kept_or(lambda: _search(problem, backend))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             raise out_of_memory(problem, error) from error
+
+
+def _search(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
+    with timed():
+        found: tuple[Tensor, Tensor] = choose(problem, backend).search(problem)
+    return found

@@ -69,12 +69,27 @@ def test_resume_of_a_finished_run_returns_it(make_build):
     assert kmip("train", "--resume", run, "--json").json["run"] == run
 
 
+def test_a_trace_on_request(make_build):
+    outcome = kmip(
+        "train",
+        "--dataset",
+        make_build().path,
+        *(word for word in QUICK if word != "--quiet"),
+        "--profile",
+        "--json",
+    )
+    run = Path(outcome.json["run"])
+    assert (run / "trace.json").is_file()
+    assert (run / "profile.txt").read_text("utf-8").strip() in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "word"),
     [
         ([], "--dataset"),
         (["--dataset", "s3dis", "--resume", "x"], "one of the two"),
-        (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "--epochs, --set"),
+        (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
+        (["--resume", "x", "--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
         (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
         (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
         (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),

@@ -195,9 +195,9 @@ def _difference(home: Path, whole: Path) -> str:
 
 
 def _rows(run: Path) -> list[dict[str, float]]:
-    from support.training_data import read_history
+    from support.training_data import OF_THE_MACHINE, read_history
 
-    return [{name: row[name] for name in row if "seconds" not in name} for row in read_history(run)]
+    return [{name: row[name] for name in row if name not in OF_THE_MACHINE} for row in read_history(run)]
 
 
 def main() -> None:

@@ -16,10 +16,16 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
 
+#: Columns of ``metrics.csv`` and ``steps.csv`` that no two runs have alike.
+OF_THE_MACHINE = {
+    *("seconds", "seconds_train", "seconds_search", "share_waiting"),
+    *("graphs_per_second", "nodes_per_second", "peak_memory"),
+}
 
-def read_history(run: Path) -> list[dict[str, float]]:
+
+def read_history(run: Path, name: str = "metrics.csv") -> list[dict[str, float]]:
     """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+    with (run / name).open(encoding="utf-8", newline="") as file:
         return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 

@@ -131,6 +131,9 @@ class SystemConfig(Section):
     logger: Literal["csv", "tensorboard", "wandb", "mlflow"] = Field(
         default="csv", description="where metrics go beside metrics.csv"
     )
+    log_every: int = Field(
+        default=50, ge=0, description="steps from one row of steps.csv to the next; 0: no such file"
+    )
 
 
 class RunConfig(Section):

@@ -66,9 +66,15 @@ class ManyGraphs(RunData):
 
     def batches(self, epoch: Callable[[], int]) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
+        return EpochBatches(self._train_loader(), epoch)
+
+    def _train_loader(self) -> GraphLoader:
         training = self.config.training
-        loader = self.loader("train", shuffle=training.shuffle, seed=training.seed, even=True)
-        return EpochBatches(loader, epoch)
+        return self.loader("train", shuffle=training.shuffle, seed=training.seed, even=True)
+
+    def names(self, epoch: int, batch: int) -> list[str]:
+        """Keys of the graphs, in this process's batch."""
+        return self._train_loader().keys(epoch, batch)
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in batches of its own, in file order."""

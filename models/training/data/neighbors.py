@@ -45,10 +45,19 @@ class NeighborBatches:
         return (len(self._chosen) + self._size - 1) // self._size
 
     def __iter__(self) -> Iterator[Data]:
-        generator = np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
-        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
+        order, generator = self._order()
         for start in range(0, len(order), self._size):
             yield self.around(order[start : start + self._size], generator)
+
+    def _order(self) -> tuple[NDArray[np.int64], np.random.Generator]:
+        generator = np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
+        return generator.permutation(self._chosen) if self._shuffle else self._chosen, generator
+
+    def nodes(self, batch: int) -> list[int]:
+        """Nodes to predict in a batch (from 0)."""
+        order, start = self._order()[0], batch * self._size
+        found: list[int] = order[start : start + self._size].tolist()
+        return found
 
     def around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
         """Return the sampled graph around ``seeds``, which come first and make up its ``train_mask``."""

@@ -49,7 +49,9 @@ class OneGraph(RunData):
             )
 
     def _open(self, config: RunConfig) -> None:
-        self.graph: Data = self._records(config)[0]
+        records = self._records(config)
+        self.graph: Data = records[0]
+        self._key = records.keys[0]
         self._whole = self.graph
 
     def _size(self, part: str) -> int:
@@ -75,18 +77,27 @@ class OneGraph(RunData):
 
     def batches(self, epoch: Callable[[], int]) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
-        training = self.config.training
-        if training.neighbors:
-            return NeighborBatches(
-                self.graph,
-                self.graph.train_mask,
-                fanouts=training.neighbors,
-                batch_size=training.batch_size,
-                shuffle=training.shuffle,
-                seed=training.seed,
-                epoch=epoch,
-            )
+        if self.config.training.neighbors:
+            return self._sampled(epoch)
         return UserList([self.graph])  # Lightning takes a list for several loaders
+
+    def _sampled(self, epoch: Callable[[], int]) -> NeighborBatches:
+        training = self.config.training
+        return NeighborBatches(
+            self.graph,
+            self.graph.train_mask,
+            fanouts=training.neighbors,
+            batch_size=training.batch_size,
+            shuffle=training.shuffle,
+            seed=training.seed,
+            epoch=epoch,
+        )
+
+    def names(self, epoch: int, batch: int) -> list[str]:
+        """Key of the graph; with sampling, the nodes whose neighbourhoods make up the batch."""
+        if not self.config.training.neighbors:
+            return [self._key]
+        return [f"node {node} of {self._key}" for node in self._sampled(lambda: epoch).nodes(batch)]
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """All parts in one pass."""

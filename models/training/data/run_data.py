@@ -96,6 +96,10 @@ class RunData(ABC):
         """Train batches of the epoch that ``epoch()`` gives."""
 
     @abstractmethod
+    def names(self, epoch: int, batch: int) -> list[str]:
+        """Keys of the records in a train batch (from 0) of ``epoch``, or what else it was made of."""
+
+    @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """What must be read to measure ``parts``, each row of a part once over all processes."""
 

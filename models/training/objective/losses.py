@@ -20,7 +20,7 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
 
     A batch of one class has weights 0 and the loss 0/0 = NaN upstream. All its rows weigh the same, so
-    here its loss is the plain mean, as it is for any equal weights that are not 0.
+    here its loss is the plain mean, as it is for any equal weights that are not 0. Without rows it is 0.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     code uses. The weights belong to a batch, so the loss depends on how graphs are batched; where the
     batch is one graph with masks, they are counted over the nodes of the mask.
     """
+    if not target.numel():
+        return logits.float().sum()
     count = torch.bincount(target, minlength=logits.shape[-1])
     total = target.numel()
     weight = (total - count).float() / total
@@ -48,8 +50,8 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32."""
-    return F.cross_entropy(logits.float(), target)
+    """Mean cross-entropy of ``(N, C)`` logits and ``(N,)`` int64 classes, in float32; without rows 0."""
+    return F.cross_entropy(logits.float(), target) if target.numel() else logits.float().sum()
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

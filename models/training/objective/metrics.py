@@ -256,7 +256,8 @@ class SplitMetrics(nn.Module):
         total, known = self.loss.compute()
         found = {name: metric.compute(rows) for name, metric in METRICS.items() if metric.kind == self.kind}
         self.reset()
-        return {name: float(value) for name, value in {"loss": total / known, **found}.items()}
+        loss = total / known.clamp_min(1)  # a part without a known target has loss 0, as a batch has
+        return {name: float(value) for name, value in {"loss": loss, **found}.items()}
 
     def reset(self) -> None:
         """Forget all batches."""

@@ -36,7 +36,8 @@ from kmip_data.models.training.run.fine_tuning import take_weights
 from kmip_data.models.training.run.folders import CURVES_NAME
 from kmip_data.models.training.run.history import draw_curves
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.module import Diverged, TrainingModule, evaluate_parts
+from kmip_data.models.training.run.profile import Profile
 from kmip_data.models.training.run.recorder import Recorder
 from kmip_data.models.training.run.result import (
     RESULT_NAME,
@@ -63,6 +64,7 @@ class Job:
     folder: Path | None  #: the run folder; ``None`` where another process of a distributed run made it
     device: Device
     memory: Estimate  #: what it will take, and whether its layers are recomputed
+    profile: bool = False  #: whether some steps are traced
 
 
 def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunResult:
@@ -80,7 +82,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         seed_everything(config.training.seed, workers=False, verbose=False)
         module = TrainingModule(config, data, recompute=job.memory.recompute)
         recorder = Recorder(module, folder, data, quiet=quiet)
-        trainer = _trainer(job, recorder)
+        trainer = _trainer(job, recorder, tell)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         if folder is not None and checkpoint is None and config.training.init_from:
             take_weights(module.model, folder / INITIAL)
@@ -95,8 +97,9 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             return _finish(job, recorder, trainer.strategy.root_device)
 
 
-def _trainer(job: Job, recorder: Recorder) -> Trainer:
+def _trainer(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Trainer:
     config, folder = job.config, job.folder
+    profiles = [Profile(folder, tell)] if job.profile and folder is not None and recorder.writes else []
     system, training = config.system, config.training
     logger: Any = False
     if folder is not None and recorder.writes:
@@ -115,7 +118,7 @@ def _trainer(job: Job, recorder: Recorder) -> Trainer:
         num_sanity_val_steps=0,
         logger=logger,
         deterministic="warn" if system.deterministic else None,
-        callbacks=[recorder],
+        callbacks=[*profiles, recorder.module.meter, recorder],
         plugins=[AtomicCheckpointIO()],
         default_root_dir=folder,
         use_distributed_sampler=False,
@@ -159,6 +162,13 @@ def _guarded(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Itera
         raise SystemExit(TERMINATED) if isinstance(stop, SIGTERMException) else stop from None
     except Exception as error:
         left = f"{folder}; {_kept(recorder)}"
+        if isinstance(error, Diverged):
+            error.parts["on disk"] = left
+            error.parts["next"] = (
+                f"{resume} --set optimiser.lr={config.optimiser.lr / 10:g}, or --set training.clip_norm=…;"
+                f" kmip-data verify {shlex.quote(str(job.data.build.path))} checks the data"
+            )
+            raise
         if (full := _full_disk(error, folder)) is not None:
             full.parts["on disk"] = left
             full.parts["next"] = f"make room (or mend the disk), then: {resume}"

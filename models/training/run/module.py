@@ -12,10 +12,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
+from kmip_data.models.search.problem import NotFinite
+from kmip_data.models.search.timing import searches_in
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import build_optimiser
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
@@ -25,6 +27,14 @@ from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import with_task
 from kmip_data.models.training.run.averaging import Average
+from kmip_data.models.training.run.meter import Meter
+from kmip_data.wording import counted
+
+NAMED = 32  #: records of a batch that an error names
+
+
+class Diverged(CheckFailed):
+    """Numbers of a run are no longer finite."""
 
 
 class TrainingModule(LightningModule):
@@ -42,6 +52,8 @@ class TrainingModule(LightningModule):
             self.model.compile(dynamic=True)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
+        self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")
+        self._names = data.names
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
         ema = self.config.training.ema
         self.average = None if ema is None else Average(ema)
@@ -54,16 +66,19 @@ class TrainingModule(LightningModule):
         Raises
         ------
         CheckFailed
-            The weights have become infinite or NaN.
+            The weights, or what the network makes of the batch, are infinite or NaN.
         """
         self.size = Size.of(batch)
         try:
             return self.model(batch), self.task.targets(batch)
-        except UsageError as error:
-            # The search refuses what it cannot rank. Say where in the run, and what is not finite.
-            if all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-                raise
-            raise self.diverged("The weights are not finite numbers", error.what) from error
+        except NotFinite as error:  # what the search cannot rank: say where in the run, and why
+            where = ""
+            if self.training:
+                self.stop_if_diverged()  # what a GPU met earlier in the epoch and nobody has read yet
+                where = f"; {self._records(self.meter.newest, self.meter.newest)}"
+            sound = all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters())
+            what = "The numbers inside the network" if sound else "The weights"
+            raise self.diverged(f"{what} are not finite numbers", error.what + where) from error
 
     def on_train_epoch_start(self) -> None:
         """Move k, where it has a schedule; a resumed run comes to the same."""
@@ -75,16 +90,46 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches per step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
-        logits, target = of_part(batch, "train", *self(batch))
+        with searches_in(self.meter.search):
+            logits, target = of_part(batch, "train", *self(batch))
         loss = self.loss(logits, target)
-        if not torch.isfinite(loss):
-            raise self.diverged(f"The loss is {float(loss.detach())}", f"a batch of {self.size}")
+        self.meter.loss(loss)
+        if self.meter.at_once:
+            self.stop_if_diverged(batch_idx)
         self.metrics.update(logits, target, loss)
         return loss
 
-    def diverged(self, what: str, found: str) -> CheckFailed:
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Stop before a gradient that is not finite spoils the weights, where looking at it is free."""
+        if self.meter.at_once:
+            self.stop_if_diverged(self.meter.newest)
+
+    def stop_if_diverged(self, since: int = 0) -> None:
+        """Raise CheckFailed for the first batch of the epoch, from ``since`` on, that was not finite.
+
+        This waits for a GPU, so there it is called once an epoch.
+        """
+        fault = self.meter.fault(since)
+        if fault is None:
+            return
+        several = f"es {fault.first + 1} to" if fault.last > fault.first else ""
+        self.doing = (
+            f"training in epoch {self.current_epoch + 1}, batch{several} {fault.last + 1}"
+            f" (step {fault.step + 1} of the run)"
+        )
+        raise self.diverged(fault.what, self._records(fault.first, fault.last))
+
+    def _records(self, first: int, last: int) -> str:
+        """What these batches of the epoch were made of, in this process."""
+        batches = range(first, last + 1)
+        names = [name for batch in batches for name in self._names(self.current_epoch, batch)]
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        here = f" in process {self.global_rank}" if self.trainer.world_size > 1 else ""
+        return f"{counted(len(names), 'record')}{here}: {', '.join(names[:NAMED])}{more}"
+
+    def diverged(self, what: str, found: str) -> Diverged:
         """Return the error for numbers that are no longer finite, with what the run was doing."""
-        return CheckFailed(
+        return Diverged(
             f"{what}, {self.doing}.",
             expected="finite numbers",
             found=found,
@@ -112,16 +157,29 @@ class TrainingModule(LightningModule):
             self.schedule.step()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add schedule and average; Lightning adds weights, optimiser and loops."""
+        """Add schedule, its rate and the average; Lightning adds weights, optimiser and loops."""
         checkpoint["schedule"] = self.schedule.state_dict()
+        checkpoint["lr"] = self.config.optimiser.lr
         if self.average is not None:
             checkpoint["average"] = self.average.weights
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the schedule's state until the optimiser is there; its rates come with the optimiser's."""
+        """Keep the schedule's state until the optimiser is there; its rates come with the optimiser's.
+
+        Where the run goes on with another learning rate, all rates move by the same factor.
+        """
         self._schedule_state = checkpoint["schedule"]
         if self.average is not None:
             self.average.load(checkpoint["average"], self.model)
+        rate = self.config.optimiser.lr
+        was = checkpoint.get("lr") or self._schedule_state.get("base_lrs", [rate])[0]
+        if rate == was:
+            return
+        groups = [group for state in checkpoint["optimizer_states"] for group in state["param_groups"]]
+        for values in (*groups, self._schedule_state):
+            for name in {"lr", "initial_lr", "base_lrs", "_last_lr"} & values.keys():
+                old, by = values[name], rate / was
+                values[name] = [each * by for each in old] if isinstance(old, list) else old * by
 
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from kmip_data.errors import CheckFailed
+from kmip_data.files.changes import csv_bytes
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
 from kmip_data.models.training.config.schedules import step_schedule
@@ -28,8 +29,9 @@ from kmip_data.models.training.run.checkpoint import (
     write_kept,
     write_weights,
 )
-from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.folders import METRICS_NAME, STEPS_NAME
 from kmip_data.models.training.run.history import Row, check_history, history_csv
+from kmip_data.models.training.run.meter import STEP
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
 
@@ -62,6 +64,7 @@ class Recorder(Checkpoint):
         self.epochs, self.eval_every, self.metric = training.epochs, training.eval_every, str(training.metric)
         self.patience, self.keep_best = training.patience, training.keep_best
         self.history: list[Row] = []
+        self.steps: list[list[float]] = []  #: rows of steps.csv
         self.saved = 0  #: epochs that the checkpoint on disk has
         self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
         self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
@@ -87,6 +90,7 @@ class Recorder(Checkpoint):
         """History, best weights, random generators: tensors and plain values."""
         return {
             "history": self.history,
+            "steps": torch.tensor(self.steps, dtype=torch.float64).view(-1, len(STEP)),
             "best_epoch": self.best_epoch,
             "best_weights": self.best_weights,
             "next_best": dict(list(self.kept.items())[1:]),
@@ -116,6 +120,8 @@ class Recorder(Checkpoint):
             msg = "its best weights are of another model"
             raise ValueError(msg)
         self.history, self.kept = state_dict["history"], kept
+        if (steps := state_dict.get("steps")) is not None:  # runs of before have none
+            self.steps = steps.view(-1, len(STEP)).tolist()
         self.saved = len(self.history)
         self._validation_loss = state_dict["validation_loss"]
         self._random = state_dict["random"]
@@ -147,8 +153,10 @@ class Recorder(Checkpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate, record, step the schedule, save."""
         epoch = trainer.current_epoch
+        self.module.stop_if_diverged()
         train = self.module.metrics.compute()
         seconds = time.perf_counter() - self._started
+        measured, steps = self.module.meter.read()
         share_buffers(self.module.model)
         rate = float(trainer.optimizers[0].param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
@@ -156,10 +164,15 @@ class Recorder(Checkpoint):
         if is_eval_epoch(epoch, every=self.eval_every, epochs=self.epochs):
             row |= self._evaluate(epoch, trainer.strategy.root_device)
         row["seconds"] = round(time.perf_counter() - self._started, 6)
+        row |= measured
         self.history.append(row)
+        self.steps += steps
         if self.module.config.schedule.per == "epoch":
             step_schedule(self.module.schedule, self._validation_loss)
         for logger in trainer.loggers:
+            for values in steps:
+                named = {f"step/{name}": value for name, value in zip(STEP[2:], values[2:], strict=True)}
+                logger.log_metrics(named, step=int(values[1]))
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
         self._write(best=epoch in self.kept)
         # Every process takes part; only the first one writes.
@@ -186,6 +199,9 @@ class Recorder(Checkpoint):
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is not None and self.writes:
             write_file(self.folder / METRICS_NAME, history_csv(self.history))
+            if self.steps:
+                rows = ([int(epoch), int(step), *values] for epoch, step, *values in self.steps)
+                write_file(self.folder / STEPS_NAME, csv_bytes(STEP, rows))
             if best and self.kept:
                 write_weights(self.folder / BEST, self.best_weights)
                 if self.keep_best > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links
 from kmip_data.files.locking import build_lock
 from kmip_data.format.writer import write_file
@@ -33,6 +33,9 @@ from kmip_data.models.training.run.logs import check_logger, teller
 from kmip_data.models.training.run.result import RESULT_NAME, Summary, read_result
 from kmip_data.wording import counted
 
+#: Keys that a resumed run may change: what a run whose numbers went astray needs.
+CHANGEABLE = ("optimiser.lr", "training.clip_norm")
+
 
 def train(
     config: RunConfig,
@@ -42,6 +45,7 @@ def train(
     name: str | None = None,
     quiet: bool = False,
     explain: bool = False,
+    profile: bool = False,
     **build_options: Any,
 ) -> Summary:
     """Train ``config`` once per seed, building the dataset first where it is missing.
@@ -58,6 +62,8 @@ def train(
         Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
     explain
         List where the text and the code of the preset differ, key by key.
+    profile
+        Trace some of the first run's steps; see :class:`~kmip_data.models.training.run.profile.Profile`.
     build_options
         Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -77,7 +83,8 @@ def train(
         check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
     config = with_source(config, home)
-    runs, results = [], []
+    runs: list[Path] = []
+    results = []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
@@ -105,13 +112,20 @@ def train(
                 if initial:
                     write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(Job(seeded, data, folder, device, memory), tell=tell, quiet=quiet))
+            job = Job(seeded, data, folder, device, memory, profile and not runs)
+            results.append(fit(job, tell=tell, quiet=quiet))
             runs.append(folder or Path())
     return Summary(runs, results)
 
 
 def resume(
-    run: str | Path, *, home: Home | None = None, quiet: bool = False, **build_options: Any
+    run: str | Path,
+    *,
+    home: Home | None = None,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    profile: bool = False,
+    **build_options: Any,
 ) -> Summary:
     """Go on with a run from its last checkpoint; a finished run is returned as it is.
 
@@ -121,15 +135,30 @@ def resume(
     On a CPU the weights become the same, bit for bit, as those of a run that never stopped
     (with the same number of threads and versions).
 
+    Parameters
+    ----------
+    overrides
+        ``KEY=VALUE`` for keys of :data:`CHANGEABLE`, from here on; written into the run's ``config.toml``.
+    profile
+        Trace some steps.
+
     Raises
     ------
     UsageError
-        There is no such run, or another process is working on it.
+        Another key is to be changed, there is no such run, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
         The dataset is not the one that the run began with.
     """
+    for override in overrides:
+        if (key := override.partition("=")[0].strip()) not in CHANGEABLE:
+            raise UsageError(
+                "A resumed run goes on as it began.",
+                expected=f"one of {', '.join(CHANGEABLE)}",
+                found=f"--set {key}",
+                next="leave it out, or begin another run with --dataset",
+            )
     home, tell = home or Home.locate(), teller(quiet)
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
@@ -144,10 +173,14 @@ def resume(
     refuse_links(folder)
     config = own_choices(config, folder, home, tell)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
+        config = apply_overrides(config, overrides)
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
-        job = Job(config, data, folder, device, plan_memory(config, data, device))
+        memory = plan_memory(config, data, device)
+        if overrides and is_main_process():
+            write_file(folder / CONFIG_NAME, to_toml(config).encode())
+        job = Job(config, data, folder, device, memory, profile)
         return Summary([folder], [fit(job, tell=tell, quiet=quiet)])
 
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.losses import LOSSES, cross_entropy, weighted_cross_entropy
+from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.objective.tasks import Task
 
 
 def weighted_by_hand(logits, target):
@@ -78,3 +81,32 @@ def test_unknown_targets_are_left_out(name):
 def test_one_target_a_graph_may_come_as_a_vector():
     logits = torch.tensor([[1.0], [2.0]])
     assert LOSSES["l1"](logits, torch.tensor([1.0, 4.0])) == 1
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("rows", [0, 6])
+def test_a_batch_without_anything_known_costs_nothing_and_moves_nothing(name, rows):
+    """Upstream divides 0 by 0."""
+    shape = (2, 3, 3) if LOSSES[name].kind == "links" else (rows, 3)
+    logits = torch.randn(shape, generator=torch.Generator().manual_seed(4), requires_grad=True)
+    target = torch.full(shape, torch.nan)
+    if LOSSES[name].kind == "links":
+        target = torch.full(shape, NO_PAIR, dtype=torch.int8)
+    elif LOSSES[name].kind == "single-label":
+        logits, target = logits[:0], torch.empty(0, dtype=torch.int64)  # classes are always known
+    loss = LOSSES[name](logits, target)
+    assert loss.dtype == torch.float32
+    assert float(loss) == 0
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
+def test_a_part_without_anything_known_has_loss_0(kind):
+    metrics = SplitMetrics(Task("graph", kind, 3))
+    target = torch.full((4, 3), torch.nan)
+    logits = torch.zeros(4, 3)
+    if kind == "single-label":
+        logits, target = logits[:0], torch.empty(0, dtype=torch.int64)
+    metrics.update(logits, target, torch.tensor(0.0))
+    assert metrics.compute()["loss"] == 0

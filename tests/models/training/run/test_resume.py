@@ -14,7 +14,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 from support.shared import ROOT
-from support.training_data import learnable_build, read_history, tiny_config
+from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
@@ -24,8 +24,6 @@ from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
-
-TIMES = {"seconds", "seconds_train"}
 
 
 #: Keys that the configurations of old run folders do not have.
@@ -52,7 +50,7 @@ def same_run(first, second):
     for name in one:
         assert torch.equal(one[name], two[name]), name
     rows = [
-        [{key: value for key, value in row.items() if key not in TIMES} for row in read_history(run)]
+        [{key: value for key, value in row.items() if key not in OF_THE_MACHINE} for row in read_history(run)]
         for run in (first, second)
     ]
     assert rows[0] == rows[1]
