@@ -25,7 +25,6 @@ from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
-
 #: Keys that the configurations of old run folders do not have.
 NEW_KEYS = {
     "optimiser": ["name", "decay_norms_and_biases", "betas", "momentum", "eps", "fused"],
