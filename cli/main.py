@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -122,7 +123,7 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        known = explain(error)
+        known = explain(error, args)
         code = known.exit_code if known is not None else UNKNOWN_ERROR
         known = known or _unknown(error)
         click.echo(f"Error: {known}", err=True)
@@ -134,13 +135,14 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception) -> KmipDataError | None:
+def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
     """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
     if isinstance(error, KmipDataError):
         return error
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else PROGRAM
+        command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
+        path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
         return UsageError(
             error.format_message(),
             expected=context.get_usage().removeprefix("Usage: ") if context is not None else None,

@@ -91,10 +91,7 @@ def _remarks(path: Path) -> list[str]:
 
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:
     """Return the error for a broken build; ``repaired`` is what a repair wrote, if there was one."""
-    problems = [
-        f"\n    {problem.file}: {problem.what} (expected {problem.expected}, found {problem.found})"
-        for problem in report.problems
-    ]
+    problems = [f"\n    {problem}" for problem in report.problems]
     broken, after = ", ".join(report.broken_shards), "" if repaired is None else "still "
     what = f"{path} is {after}broken{' after the repair' if after else ''}{f': {broken}' if broken else ''}."
     if repaired is None:

@@ -24,6 +24,10 @@ class Problem:
     expected: str = ""
     found: str = ""
 
+    def __str__(self) -> str:
+        known = [f"{name} {text}" for name in ("expected", "found") if (text := getattr(self, name))]
+        return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
+
 
 def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
     """Say what is wrong with a file's presence or bytes."""
