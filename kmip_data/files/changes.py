@@ -145,7 +145,7 @@ def remove_empty(folder: Path, *, root: Path | None = None) -> None:
 
 
 def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
-    """Remove a folder that this package made for itself, with all in it; ``root`` as in :func:`write_file`."""
+    """Remove a folder that this package made for itself, with all in it, as :func:`remove_file` does."""
     with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
         shutil.rmtree(folder.name, dir_fd=parent)
 

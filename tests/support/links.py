@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +19,11 @@ from support.cli import kmip
 Kind = Literal["moved", "other", "bait", "dangling"]
 KINDS: tuple[Kind, ...] = ("moved", "other", "bait", "dangling")
 PRECIOUS = b"years of work"
-#: What a build, a run or raw data call their files and folders: each lies in a bait, ready to be taken for ours.
+#: What this package calls files and folders: each lies in a bait, ready to be taken for ours.
 NAMES = (
     *("card.json", "README.md", "mine.txt", "00000.h5", "00001.h5", "00099.h5", "stop", "prepared.begun"),
     *("config.toml", "metrics.csv", "curves.png", "result.json", "model.safetensors", "last.ckpt"),
-    *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock", "D.lock", "D.owner.json"),
+    *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock"),
     *("prepared/half", "prepared-1/half", "shards/00000.h5", "work/mine", ".unpacking-abcdefgh/0/mine"),
     "00000.h5.00000000-1-1-00000000.partial",
 )
@@ -41,18 +41,19 @@ class Command:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A folder ``place/D`` to put links into, and ``away``, where they lead."""
+    """A folder in ``place`` to put links into, and ``away``, where they lead."""
 
     root: Path
     bait_journal: bytes = b""  #: makes a bait look like the work folder of a build that was stopped
+    name: str = "D"
 
     @property
     def folder(self) -> Path:
         """The copy that a command works on."""
-        return self.root / "place/D"
+        return self.root / "place" / self.name
 
     def run(self, command: Command, name: str, kind: Kind) -> bool:
-        """Run one case; return whether there was one: a link to what is not there cannot be moved."""
+        """Run one case; return whether there was one: what is not there cannot be moved."""
         for part in ("place", "away"):
             shutil.rmtree(self.root / part, ignore_errors=True)
         (self.root / "away").mkdir(parents=True)
@@ -85,22 +86,23 @@ class Sandbox:
             shutil.rmtree(link)
         else:
             link.unlink(missing_ok=True)
-        if kind == "bait" and folder or kind == "other" and not folder:
-            self._bait(away)
-        elif kind in {"bait", "other"}:
-            away.write_bytes(PRECIOUS)
+        if kind in {"bait", "other"}:
+            if folder == (kind == "bait"):
+                self._bait(away)
+            else:
+                away.write_bytes(PRECIOUS)
         link.symlink_to(away)
 
     def _bait(self, away: Path) -> None:
-        for name in NAMES:
+        own = self.folder.name
+        for name in (*NAMES, f"{own}.lock", f"{own}.owner.json"):
             (away / name).parent.mkdir(parents=True, exist_ok=True)
             (away / name).write_bytes(PRECIOUS)
         (away / "journal.jsonl").write_bytes(self.bait_journal or PRECIOUS)
 
     def _around(self, link: Path) -> set[str]:
         """What lies beside the folder, by name."""
-        place = self.folder.parent
-        return {path.relative_to(place).as_posix() for path in place.iterdir()} | {link.name}
+        return {path.name for path in self.folder.parent.iterdir()} | {link.name}
 
 
 def states(folder: Path) -> dict[str, tuple[Any, ...]]:
@@ -120,6 +122,20 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> str:
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     )
+
+
+def run_all(
+    sandbox: Sandbox, commands: Mapping[str, Command], made: Iterable[str], kind: Kind
+) -> tuple[int, list[str]]:
+    """Run every command with a link in every place; return the number of cases, and what was wrong."""
+    count, failed, made = 0, [], list(made)
+    for title, command in commands.items():
+        for name in places(command.original, made):
+            try:
+                count += sandbox.run(command, name, kind)
+            except AssertionError as error:
+                failed.append(f"{title}, {error}")
+    return count, failed
 
 
 def places(folder: Path, more: Iterable[str] = ()) -> Iterator[str]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.cli import kmip
-from support.links import KINDS, Command, Kind, Sandbox, places
+from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
 
 MADE = (
@@ -54,7 +54,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     assert kmip("encode", whole, *ENCODE, "--jobs", "1", "-q").code == 0
     begun, ended = stopped("begun", "run_units"), stopped("ended", "finish_build")
     small = learnable_build(top / "small").path
-    repair = lambda folder: ["verify", folder, "--repair", "--home", home, "--jobs", "1", "-q"]  # noqa: E731
+
+    def repair(folder: Path) -> list[object]:
+        return ["verify", folder, "--repair", "--home", home, "--jobs", "1", "-q"]
 
     def put(name: str, text: str) -> Callable[[Path], object]:
         return lambda folder: (folder / name).write_text(text)
@@ -106,7 +108,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     header = (begun / "work/journal.jsonl").read_bytes().splitlines()[0]
     prepared = {"files": ["half"], "folder": "prepared-1", "inside": None, "plan": {}}
     journal = b"\n".join([header, json.dumps({"prepared": prepared}).encode(), b'{"units":1}', b""])
-    return SimpleNamespace(journal=journal, **{"all": found})
+    return SimpleNamespace(journal=journal, found=found)
 
 
 def _sandbox(commands: SimpleNamespace, place: Path) -> Sandbox:
@@ -131,7 +133,7 @@ def _sandbox(commands: SimpleNamespace, place: Path) -> Sandbox:
 def test_what_a_link_in_a_build_leads_to_stays(
     commands: SimpleNamespace, tmp_path: Path, command: str, name: str, kind: Kind
 ) -> None:
-    assert _sandbox(commands, tmp_path).run(commands.all[command], name, kind)
+    assert _sandbox(commands, tmp_path).run(commands.found[command], name, kind)
 
 
 @pytest.mark.torture
@@ -140,12 +142,6 @@ def test_what_a_link_in_a_build_leads_to_stays(
 def test_every_link_in_a_build_under_every_command(
     commands: SimpleNamespace, tmp_path: Path, kind: Kind, torture_count: Callable[..., None]
 ) -> None:
-    sandbox, count, failed = _sandbox(commands, tmp_path), 0, []
-    for title, command in commands.all.items():
-        for name in places(command.original, MADE):
-            try:
-                count += sandbox.run(command, name, kind)
-            except AssertionError as error:
-                failed.append(f"{title}, {error}")
+    count, failed = run_all(_sandbox(commands, tmp_path), commands.found, MADE, kind)
     assert not failed, "\n\n".join(failed)
     torture_count("links", count)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import kmip
-from support.links import KINDS, Command, Kind, Sandbox, places
+from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
@@ -57,7 +57,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         "resume at half": Command(half, resume),
         "resume a trained run": Command(saved, resume),
         "evaluate": Command(runs / "done", evaluate),
-        "dump": Command(runs / "done", lambda run: evaluate(run, "--dump-qk", run.parent / "dump")),
+        "dump": Command(runs / "done", lambda run: evaluate(run, "--dump-qk", home.root / "dump")),
     }
 
 
@@ -84,12 +84,6 @@ def test_what_a_link_in_a_run_leads_to_stays(
 def test_every_link_in_a_run_under_every_command(
     commands: dict[str, Command], tmp_path: Path, kind: Kind, torture_count: Callable[..., None]
 ) -> None:
-    sandbox, count, failed = Sandbox(tmp_path), 0, []
-    for title, command in commands.items():
-        for name in places(command.original, MADE):
-            try:
-                count += sandbox.run(command, name, kind)
-            except AssertionError as error:
-                failed.append(f"{title}, {error}")
+    count, failed = run_all(Sandbox(tmp_path), commands, MADE, kind)
     assert not failed, "\n\n".join(failed)
     torture_count("links", count)
