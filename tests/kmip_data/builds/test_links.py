@@ -19,7 +19,9 @@ MADE = (
     *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
 )
 ENCODE = ("--degree-profile", "2.0")
-SMALL = [word for key in ("layers=1", "hidden_dim=8", "heads=2", "k=3") for word in ("--set", f"model.{key}")]
+SMALL = [
+    word for key in ("layers=1", "hidden_dim=32", "heads=2", "k=3") for word in ("--set", f"model.{key}")
+]
 
 
 def _flip(path: Path) -> None:

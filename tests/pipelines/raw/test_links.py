@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,8 @@ MADE = (
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     """Every command that brings raw files in, into a folder that has none, or has them, whole or damaged."""
-    home, output = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("output") / "build"
-    build = ("--limit", "2", "--k", "4", "--jobs", "1", "-q", "--offline", "--output", output)
+    home = tmp_path_factory.mktemp("home")
+    build = ("--limit", "2", "--k", "4", "--jobs", "1", "-q", "--offline")
     assert kmip("build", NAME, "--sample", *build, "--home", home).code == 0
     (archive,) = (home / "raw/s3dis-sample").glob("members-*")
     assert kmip("fetch", NAME, "--archive", archive, "--home", home, "-q").code == 0
@@ -38,6 +39,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         raw.parent.mkdir(exist_ok=True)
         raw.unlink(missing_ok=True)
         raw.symlink_to(folder.parent)
+        shutil.rmtree(raw.with_name("built"), ignore_errors=True)
         return ["--home", raw.parent]
 
     def fetch(folder: Path) -> list[object]:
