@@ -213,6 +213,7 @@ def _find(
     _check_files(build)
     if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
         with build_lock(build.path):
+            refuse_links(build.path)
             build.read_again()
             remove_work(build.path)
     return build

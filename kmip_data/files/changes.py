@@ -144,10 +144,10 @@ def remove_empty(folder: Path, *, root: Path | None = None) -> None:
         os.rmdir(folder.name, dir_fd=parent)
 
 
-def remove_scratch(folder: Path) -> None:
-    """Remove a folder that this package made for itself, with all in it; links are not followed."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder)
+def remove_scratch(folder: Path, *, root: Path | None = None) -> None:
+    """Remove a folder that this package made for itself, with all in it, as :func:`remove_file` does."""
+    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
+        shutil.rmtree(folder.name, dir_fd=parent)
 
 
 def remove_partials(folder: Path, *, root: Path) -> None:
@@ -162,6 +162,12 @@ def is_being_written(path: Path) -> bool:
         return False
     with _opened(path.parent, None) as folder:
         return not _is_stale(path.name, folder)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise UsageError where ``path`` is a symbolic link."""
+    if path.is_symlink():
+        raise _is_a_link(path)
 
 
 def refuse_links(folder: Path) -> None:

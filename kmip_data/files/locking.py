@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kmip_data.errors import UsageError
-from kmip_data.files.changes import move, remove_empty, remove_file
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files.changes import refuse_link, remove_empty, remove_file, write_json
 from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 from kmip_data.runtime.progress import say
@@ -36,13 +36,15 @@ NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 def lock_path(folder: Path) -> Path:
     """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
 
-    A folder whose parent cannot be written to (the root of a mounted disk) has it inside. Either is
-    there only while the lock is held, or after its holder was killed.
+    A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is a link,
+    has it inside. Either is there only while the lock is held, or after its holder was killed.
     """
     locks = folder.parent / LOCKS
     try:
         _make(locks)
     except OSError:
+        return folder / ".lock"
+    if locks.is_symlink():
         return folder / ".lock"
     return locks / f"{folder.name}.lock"
 
@@ -54,7 +56,7 @@ def _make(locks: Path) -> None:
             locks.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             try:
-                if not stat.S_ISDIR(locks.stat().st_mode):
+                if not stat.S_ISDIR(locks.lstat().st_mode):  # a link that leads nowhere, too
                     raise
             except FileNotFoundError:
                 continue
@@ -77,6 +79,8 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
+    for file in (path, owner):
+        refuse_link(file)
     with writing(path):
         lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
     try:
@@ -133,7 +137,5 @@ def describe_owner(owner: Path) -> str:
 def _write_owner(owner: Path) -> None:
     entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
     # The side file only feeds a message: a full disk must not stop a build that has the lock.
-    with contextlib.suppress(OSError):
-        partial = owner.with_name(f"{owner.name}.{os.getpid()}")
-        partial.write_text(json.dumps(entry), encoding="utf-8")
-        move(partial, owner)
+    with contextlib.suppress(KmipDataError):
+        write_json(owner, entry)

@@ -100,7 +100,7 @@ def remove_work(folder: Path) -> None:
     work = folder / WORK
     entries = journal_entries(work / JOURNAL)
     if entries is not None:
-        remove_begun(work, entries)
+        remove_begun(folder, entries)
         for entry in entries:
             if "prepared" in entry and "folder" in entry["prepared"]:
                 inside = entry["prepared"]["folder"]
@@ -127,13 +127,14 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     return True
 
 
-def remove_begun(work: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Remove what a ``prepare`` that did not end has written into a folder of its own."""
+    work = folder / WORK
     ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
     for mark in work.glob(f"{PREPARED}*{BEGUN}"):
         if mark.stem not in ended:
-            files.remove_scratch(work / mark.stem)
-        files.remove_file(mark, root=work)
+            files.remove_scratch(work / mark.stem, root=folder)
+        files.remove_file(mark, root=folder)
 
 
 def remove_partials(folder: Path) -> None:

@@ -119,7 +119,7 @@ class _Run:
         except BaseException:
             remove_partials(folder)  # of workers that were ended while they wrote
             if (entries := journal_entries(work / JOURNAL, self.plan.key)) is not None:
-                remove_begun(work, entries)
+                remove_begun(folder, entries)
             raise
         remove_partials(folder)  # of workers that died and whose unit was built by another
 
@@ -140,7 +140,7 @@ class _Run:
                     self.plan.raw.path if place is None else work / place, entry["prepared"]["plan"]
                 )
         with writing(work):
-            remove_begun(work, self.journal.entries)
+            remove_begun(self.plan.folder, self.journal.entries)
             # An earlier one is still there where files of the user's lie in it.
             count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
             pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
@@ -158,7 +158,7 @@ class _Run:
         made = [path.relative_to(pieces).as_posix() for path in sorted(pieces.rglob("*")) if path.is_file()]
         entry = {"inside": inside, "plan": dict(prepared.plan), "folder": pieces.name, "files": made}
         self.journal.append({"prepared": entry})
-        files.remove_file(mark, root=work)
+        files.remove_file(mark, root=self.plan.folder)
         return prepared
 
     def build(self, units: Sequence[Unit]) -> dict[int, UnitResult]:

@@ -170,8 +170,7 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
-    files.remove_files(work, (*EXECUTOR_FILES, JOURNAL))
-    files.remove_empty(work, root=build.path)
+    files.remove_files(build.path, [f"{COLUMNS}/{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:

@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from support.file_operations import OPERATIONS, changed
+
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = ("open", "mkdir", "write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 TAKES_ROOM = {"open", "mkdir", "write", "fsync"}
 SMALL = ("layers=1", "hidden_dim=8", "heads=2", "k=3")
 NEVER = 10**9
@@ -91,8 +92,8 @@ class _Counter:
 
     def wrapped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            path = self.changed(name, arguments, options)
-            if path is None:
+            path = changed(name, arguments, options)  # of files below the folder alone
+            if path is None or not path.startswith(self.folder):
                 return function(*arguments, **options)
             self.seen += 1
             case, due = self.case, self.seen == self.case.n
@@ -114,21 +115,6 @@ class _Counter:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         return call
-
-    def changed(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str | None:
-        """Path of the file that is changed, if it is one that counts."""
-        if name == "open" and not arguments[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
-            return None
-        target = arguments[1] if name == "replace" else arguments[0]
-        if isinstance(target, int):
-            try:
-                target = Path(f"/proc/self/fd/{target}").readlink()
-            except OSError:
-                return None
-        inside = options.get("dst_dir_fd", options.get("dir_fd"))  # a name inside an open folder
-        base = Path.cwd() if inside is None else Path(f"/proc/self/fd/{inside}").readlink()
-        path = str(base / target)
-        return path if path.startswith(self.folder) else None
 
 
 def _forked(arguments: list[str], folder: Path, case: Case, log: Path | None = None) -> tuple[int, str]:

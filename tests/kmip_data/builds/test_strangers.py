@@ -314,5 +314,6 @@ def test_random_damage(originals, tmp_path):
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(10))
-def test_random_damage_at_length(originals, tmp_path, seed):
+def test_random_damage_at_length(originals, tmp_path, seed, torture_count):
     fuzz(originals, tmp_path, 1 + seed, 2_000)
+    torture_count("fuzzer cases", 2_000)

@@ -209,7 +209,7 @@ OPERATIONS = {
     "remove by name": lambda root: files.remove_files(root, ["a/b/mine", "a/mine"], folders=["a/b/empty"]),
     "remove partial files": lambda root: files.remove_partials(root / "a/b", root=root),
     "make a folder": lambda root: files.make_folder(root / "a/b/c/d", root=root),
-    "remove what is scratch": lambda root: files.remove_scratch(root / "a"),
+    "remove what is scratch": lambda root: files.remove_scratch(root / "a/b", root=root),
 }
 CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scandir")
 
@@ -258,11 +258,14 @@ def test_nothing_is_done_through_a_link_below_the_root(tmp_path, monkeypatch, op
 @pytest.mark.torture
 @pytest.mark.parametrize("swapped", ["a", "a/b"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_link_that_is_put_in_between_leads_nowhere(tmp_path, monkeypatch, operation, swapped):
+def test_a_link_that_is_put_in_between_leads_nowhere(
+    tmp_path, monkeypatch, operation, swapped, torture_count
+):
     calls = _swapped(tmp_path / "0", monkeypatch, operation, 0, swapped)
     assert calls
     for turn in range(1, calls + 1):
         _swapped(tmp_path / str(turn), monkeypatch, operation, turn, swapped)
+    torture_count("links", calls)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])

@@ -101,6 +101,31 @@ def test_a_parent_that_cannot_be_written_to_has_the_lock_inside(
         assert (tmp_path / "x/.lock").exists()
 
 
+@pytest.mark.parametrize("dangling", [False, True])
+def test_no_lock_is_made_behind_a_link(tmp_path: Path, dangling: bool) -> None:
+    away = tmp_path / "away"
+    if not dangling:
+        away.mkdir()
+        for name in ("x.lock", "x.owner.json"):
+            (away / name).write_text("mine")
+    (tmp_path / ".locks").symlink_to(away)
+    with build_lock(tmp_path / "x"):
+        assert (tmp_path / "x/.lock").is_file()
+    assert dangling is not away.exists()
+    assert dangling or [path.read_text() for path in away.iterdir()] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("name", ["x.lock", "x.owner.json"])
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".locks").mkdir()
+    (tmp_path / ".locks" / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="is a symbolic link"), build_lock(tmp_path / "x"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert [path.name for path in (tmp_path / ".locks").iterdir()] == [name]
+
+
 @pytest.fixture
 def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without flock, and leases of a second."""

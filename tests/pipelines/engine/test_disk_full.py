@@ -43,8 +43,8 @@ def _check_resume(folder: Path, reference: dict[str, str]) -> None:
 
 
 #: Writes of a build of four units (``test_kill`` checks that these are all).
-POINTS = [("worker", n) for n in range(1, 5)] + [("builder", n) for n in range(1, 11)]
-CHOSEN = [("worker", 1), ("worker", 3), ("builder", 1), ("builder", 5), ("builder", 8), ("builder", 10)]
+POINTS = [("worker", n) for n in range(1, 5)] + [("builder", n) for n in range(1, 12)]
+CHOSEN = [("worker", 1), ("worker", 3), ("builder", 1), ("builder", 6), ("builder", 9), ("builder", 11)]
 
 
 def _full_at(folder: Path, reference: dict[str, str], role: str, n: int, call: str = "write") -> None:
@@ -70,7 +70,7 @@ def test_no_space_at_every_write(
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize(("role", "n"), [("worker", 2), ("builder", 4), ("builder", 9)])
+@pytest.mark.parametrize(("role", "n"), [("worker", 2), ("builder", 6), ("builder", 11)])
 def test_an_error_while_syncing(
     tmp_path: Path, reference: dict[str, str], role: str, n: int, torture_count: Callable[..., None]
 ) -> None:

@@ -64,8 +64,8 @@ CALLS = [
     ("worker", "/shards", "write", 4),
     ("worker", "/shards", "fsync", 8),
     ("worker", "/shards", "replace", 4),
-    ("builder", "", "write", 10),
-    ("builder", "", "fsync", 13),
+    ("builder", "", "write", 11),  # the first says who has the lock
+    ("builder", "", "fsync", 15),
     ("builder", "", "replace", 4),
 ]
 
@@ -89,10 +89,10 @@ CHOSEN = [
     ("worker", "/shards", "fsync", 1, "before"),
     ("worker", "/shards", "replace", 2, "before"),
     ("worker", "/shards", "replace", 1, "after"),
-    ("builder", "", "write", 1, "middle"),
-    ("builder", "", "fsync", 3, "after"),
-    ("builder", "", "write", 4, "middle"),
-    ("builder", "", "write", 8, "middle"),
+    ("builder", "", "write", 2, "middle"),
+    ("builder", "", "fsync", 5, "after"),
+    ("builder", "", "write", 5, "middle"),
+    ("builder", "", "write", 9, "middle"),
     ("builder", "", "replace", 3, "before"),
     ("builder", "", "replace", 4, "before"),
     ("builder", "", "replace", 4, "after"),

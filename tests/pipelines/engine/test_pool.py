@@ -102,14 +102,14 @@ def test_a_failing_record_is_named(
 
 
 #: The calls of a build of one unit of six graphs on files of the build, all in the builder.
-CALLS = {"write": 8, "fsync": 18, "replace": 5}
+CALLS = {"write": 9, "fsync": 20, "replace": 5}
 Point = tuple[str, int, str]
 #: A piece of ``prepare``; the shard's bytes, name and line; the card's name.
 CHOSEN: list[Point] = [
-    ("fsync", 3, "after"),
-    ("write", 4, "middle"),
-    ("replace", 2, "after"),
+    ("fsync", 5, "after"),
     ("write", 5, "middle"),
+    ("replace", 2, "after"),
+    ("write", 6, "middle"),
     ("replace", 5, "before"),
 ]
 POINTS: list[Point] = [

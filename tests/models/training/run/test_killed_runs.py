@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,9 @@ def test_a_run_that_is_killed_is_gone_on_with_by_the_command_it_names(
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(4))
-def test_runs_killed_at_200_moments(place: Path, operations: list[Operation], part: int) -> None:
+def test_runs_killed_at_200_moments(
+    place: Path, operations: list[Operation], part: int, torture_count: Callable[..., None]
+) -> None:
     moments = [
         Case(n, when)
         for n, operation in enumerate(operations)
@@ -74,13 +77,17 @@ def test_runs_killed_at_200_moments(place: Path, operations: list[Operation], pa
     ]
     cases = random.Random(0).sample(moments, 200)[part::4]
     _check(disturb(place, place / "build", cases), cases)
+    torture_count("kills", len(cases))
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_runs_whose_disk_is_full_from_any_operation_on(place: Path, operations: list[Operation]) -> None:
+def test_runs_whose_disk_is_full_from_any_operation_on(
+    place: Path, operations: list[Operation], torture_count: Callable[..., None]
+) -> None:
     cases = [
         Case(n, how="no-space") for n, operation in enumerate(operations) if operation.name in TAKES_ROOM
     ]
     cases = random.Random(1).sample(cases, 40)
     _check(disturb(place, place / "build", cases), cases)
+    torture_count("full disks", len(cases))

@@ -1,0 +1,89 @@
+"""Links in a run folder lead nowhere: no command writes, removes or changes anything through one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.links import KINDS, Command, Kind, Sandbox, run_all
+from support.training_data import learnable_build
+
+from kmip_data.builds.home import Home
+from kmip_data.models.training.run.recorder import Recorder
+
+MADE = (
+    *(".lock", "curves.png", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
+    *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
+)
+SMALL = [word for key in ("layers=1", "hidden_dim=8", "heads=2", "k=3") for word in ("--set", f"model.{key}")]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
+    """Every command that is given a run, on finished runs and on some that were stopped."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    build = learnable_build(home.built / "clouds").path
+    runs = home.runs / "clouds/gps-kmip"
+
+    def train(name: str, *, place: Path = home.root, epochs: int = 2) -> list[object]:
+        words = ["train", "--dataset", build, "--home", place, "--epochs", epochs, "--device", "cpu", "-q"]
+        return [*words, "--name", name, *SMALL]
+
+    def stopped(name: str, after: str) -> Path:
+        def stop(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Recorder, after, stop)
+            assert kmip(*train(name)).code == 130
+        return runs / name
+
+    assert kmip(*train("done")).code == 0
+    begun, saved = stopped("begun", "on_train_epoch_start"), stopped("saved", "on_fit_end")
+    half = stopped("half", "on_train_epoch_end")
+
+    def resume(run: Path) -> list[object]:
+        return ["train", "--resume", run, "--home", home.root, "-q"]
+
+    def evaluate(run: Path, *more: object) -> list[object]:
+        return ["evaluate", run, "--dataset", build, "--home", home.root, *more]
+
+    return {
+        "resume a finished run": Command(runs / "done", resume),
+        "resume without a result": Command(runs / "done", resume, lambda run: (run / "result.json").unlink()),
+        "resume a run that has begun": Command(begun, resume),
+        "resume at half": Command(half, resume),
+        "resume a trained run": Command(saved, resume),
+        "evaluate": Command(runs / "done", evaluate),
+        "dump": Command(runs / "done", lambda run: evaluate(run, "--dump-qk", home.root / "dump")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("resume a run that has begun", "metrics.csv"),
+        ("resume at half", "checkpoints"),
+        ("resume a trained run", "curves.png"),
+        ("resume without a result", "result.json"),
+        ("resume without a result", "../.locks"),
+        ("resume a trained run", "../.locks/D.lock"),
+    ],
+)
+def test_what_a_link_in_a_run_leads_to_stays(
+    commands: dict[str, Command], tmp_path: Path, command: str, name: str
+) -> None:
+    assert Sandbox(tmp_path).run(commands[command], name, "bait")
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_link_in_a_run_under_every_command(
+    commands: dict[str, Command], tmp_path: Path, kind: Kind, torture_count: Callable[..., None]
+) -> None:
+    count, failed = run_all(Sandbox(tmp_path), commands, MADE, kind)
+    assert not failed, "\n\n".join(failed)
+    torture_count("links", count)

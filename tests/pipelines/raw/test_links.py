@@ -1,0 +1,88 @@
+"""Links among raw files lead nowhere: no command writes, removes or changes anything through one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.links import KINDS, Command, Kind, Sandbox, run_all
+
+NAME = "s3dis"
+MADE = (
+    *(".unpacking-abcdefgh", ".lock", "first-use.json", "indoor3d_sem_seg_hdf5_data.zip"),
+    *("../.locks", f"../.locks/{NAME}.lock", f"../.locks/{NAME}.owner.json"),
+)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
+    """Every command that brings raw files in, into a folder that has none, or has them, whole or damaged."""
+    home = tmp_path_factory.mktemp("home")
+    build = ("--limit", "2", "--k", "4", "--jobs", "1", "-q", "--offline")
+    assert kmip("build", NAME, "--sample", *build, "--home", home).code == 0
+    (archive,) = (home / "raw/s3dis-sample").glob("members-*")
+    assert kmip("fetch", NAME, "--archive", archive, "--home", home, "-q").code == 0
+    (copy,) = (home / "raw" / NAME).glob("members-*")
+    other = tmp_path_factory.mktemp("other")  # the same files, but for a line
+    for path in archive.iterdir():
+        if path.name != "receipt.json":
+            (other / path.name).write_bytes(path.read_bytes())
+    with (other / "room_filelist.txt").open("a") as file:
+        file.write("\n")
+
+    def beside(folder: Path) -> list[object]:
+        """Make ``place`` a home whose raw files the sandbox has."""
+        raw = folder.parent.with_name("home") / "raw"
+        raw.parent.mkdir(exist_ok=True)
+        raw.unlink(missing_ok=True)
+        raw.symlink_to(folder.parent)
+        shutil.rmtree(raw.with_name("built"), ignore_errors=True)
+        return ["--home", raw.parent]
+
+    def fetch(folder: Path) -> list[object]:
+        return ["fetch", NAME, "--archive", archive, *beside(folder), "-q"]
+
+    def damage(folder: Path) -> None:
+        (folder / copy.name / "all_files.txt").write_text("damaged")
+
+    raw = home / "raw" / NAME
+    return {
+        "fetch again": Command(raw, fetch),
+        "fetch instead of damaged files": Command(raw, fetch, damage),
+        "fetch others": Command(
+            raw, lambda folder: ["fetch", NAME, "--archive", other, *beside(folder), "-q"]
+        ),
+        "fetch what is not here": Command(raw, lambda folder: ["fetch", NAME, "--offline", *beside(folder)]),
+        "build": Command(raw, lambda folder: ["build", NAME, *build, *beside(folder)]),
+        "build from damaged files": Command(
+            raw, lambda folder: ["build", NAME, "--archive", archive, *build, *beside(folder)], damage
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("fetch again", "../.locks"),
+        ("fetch others", ".unpacking-abcdefgh"),
+        ("fetch others", f"../.locks/{NAME}.lock"),
+    ],
+)
+def test_what_a_link_among_raw_files_leads_to_stays(
+    commands: dict[str, Command], tmp_path: Path, command: str, name: str
+) -> None:
+    assert Sandbox(tmp_path, name=NAME).run(commands[command], name, "bait")
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_link_among_raw_files_under_every_command(
+    commands: dict[str, Command], tmp_path: Path, kind: Kind, torture_count: Callable[..., None]
+) -> None:
+    count, failed = run_all(Sandbox(tmp_path, name=NAME), commands, MADE, kind)
+    assert not failed, "\n\n".join(failed)
+    torture_count("links", count)
