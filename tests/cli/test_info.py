@@ -21,7 +21,9 @@ def test_info_of_a_dataset(home):
         assert fact in text, fact
     found = kmip("info", "shapenet-part", "--json").json
     assert found["expected"]["graphs"] == 16_881
-    assert found["presets"] == ["gps-kmip"]
+    stacks = ["gat", "gated-gcn", "gcn", "gine"]
+    attention = ["gps-bigbird", "gps-kmip", "gps-none", "gps-performer", "gps-transformer"]
+    assert found["presets"] == ["exphormer", *stacks, *attention]
     assert found["builds"] == []
 
 

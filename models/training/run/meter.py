@@ -119,15 +119,17 @@ class Meter(Callback):
     # What a training step calls.
 
     def loss(self, loss: Tensor) -> None:
-        """Keep the loss of the batch in work."""
-        self._values[0, len(self._batches) - 1] = loss.detach()
+        """Keep the loss of the batch in work; a step outside a Trainer has none."""
+        if self._batches:
+            self._values[0, len(self._batches) - 1] = loss.detach()
 
     @contextmanager
     def search(self) -> Iterator[None]:
         """Time one search for the k best keys."""
-        begun = self._now()
+        begun = self._now() if self._batches else None
         yield
-        self._batches[-1].searches.append((begun, self._now()))
+        if begun is not None:
+            self._batches[-1].searches.append((begun, self._now()))
 
     # What is read.
 
