@@ -13,7 +13,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.reading import buffers, gather
 from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
 from kmip_data.reading.store import Rows, ShardStore
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.helpers import HelperThreads
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
@@ -90,7 +90,7 @@ class Assembler:
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
-        threads: int = 1,
+        helpers: HelperThreads | None = None,
     ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
         """Copy the rows of some graphs, one graph after the other.
 
@@ -104,8 +104,8 @@ class Assembler:
             Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
         pin
             Copy straight into page-locked memory.
-        threads
-            That share the work, where it is worth it.
+        helpers
+            Threads to share the work with, where it is worth it.
 
         Returns
         -------
@@ -141,8 +141,10 @@ class Assembler:
             if index is not None:
                 gather.write_edges(edges, pointers, self._k or 0, self._like, index, start, stop)
 
-        bounds = _even_bounds(pointers[gather.NODE], threads if sum(totals) >= _WORTH_SHARING else 1)
-        for_ranges(lambda start, stop: copy(bounds[start], bounds[stop]), len(bounds) - 1)
+        if helpers is None or sum(totals) < _WORTH_SHARING:
+            copy(0, len(graphs))
+        else:
+            helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
         self._finish(values, converted, graphs if unchecked else None, index, pin=pin)
         del held  # the copies of compressed rows were needed until here
         return values, pointers

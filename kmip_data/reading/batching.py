@@ -17,6 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.fields import Field
+from kmip_data.runtime.helpers import HelperThreads
 
 #: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -51,7 +52,7 @@ def make_batch(
     compact: bool = False,
     pin: bool = False,
     follow: Sequence[str] = (),
-    threads: int = 1,
+    helpers: HelperThreads | None = None,
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
@@ -59,13 +60,13 @@ def make_batch(
     ----------
     graphs
         (B,) numbers of graphs in source order, at least one.
-    compact, pin, threads
+    compact, pin, helpers
         See :meth:`Assembler.gather`.
     follow
         Attributes that get ``<name>_batch`` and ``<name>_ptr``.
     """
     values: dict[str, Any]
-    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, threads=threads)
+    values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
     size = len(graphs)
     slices = dict(zip(gather.LEVELS, torch.from_numpy(pointers).unbind(), strict=True))
     none = torch.from_numpy(np.zeros(size, _INT64))

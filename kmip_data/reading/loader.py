@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,6 +27,7 @@ from kmip_data.reading.loader_arguments import (
 )
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.prefetch import ahead
+from kmip_data.runtime.helpers import HelperThreads
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -246,15 +248,21 @@ class GraphLoader:
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
         batches = islice(self._batches(at.epoch), at.batches, None)
-        if self.prefetch:
-            # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
-            makers = self.num_threads if self._assembler is None else 1
-            made = ahead(batches, self._make, threads=makers, depth=max(self.prefetch, makers))
-        else:
-            made = map(self._make, batches)
-        for batch in made:
-            at.batches += 1
-            yield batch
+        # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
+        whole = self._assembler is None
+        helpers = HelperThreads(0 if whole else self.num_threads - 1)
+        make = partial(self._make, helpers)
+        try:
+            if self.prefetch:
+                makers = self.num_threads if whole else 1
+                made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
+            else:
+                made = map(make, batches)
+            for batch in made:
+                at.batches += 1
+                yield batch
+        finally:
+            helpers.close()
         if self._running is at:
             self._running = None
 
@@ -284,7 +292,7 @@ class GraphLoader:
             if len(batch) == self.batch_size or not self.rule.drop_last:
                 yield batch
 
-    def _make(self, positions: NDArray[np.int64]) -> Batch:
+    def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
             return make_batch(
                 self._assembler,
@@ -292,7 +300,7 @@ class GraphLoader:
                 compact=self.compact,
                 pin=self._pin,
                 follow=self.follow_batch,
-                threads=self.num_threads,
+                helpers=helpers,
             )
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
