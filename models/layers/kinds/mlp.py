@@ -1,4 +1,4 @@
-"""A perceptron in the place of message passing."""
+"""A perceptron instead of message passing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""k-MIP in the place of ``torch.nn.MultiheadAttention``: in its call, in GPSConv, in transformer layers."""
+"""k-MIP instead of ``torch.nn.MultiheadAttention``: in its call, in GPSConv, in transformer layers."""
 
 from __future__ import annotations
 
