@@ -148,7 +148,7 @@ def test_times_are_sums_over_the_batches(monkeypatch):
 
 def test_a_slow_loader_is_seen(build, tmp_path, monkeypatch):
     make = GraphLoader._make
-    monkeypatch.setattr(GraphLoader, "_make", lambda self, at: time.sleep(0.2) or make(self, at))
+    monkeypatch.setattr(GraphLoader, "_make", lambda *given: time.sleep(0.2) or make(*given))
     config = tiny_config(build, training={"epochs": 2, "batch_size": 1})
     run = train(config, home=Home(tmp_path), quiet=True).runs[0]
     assert read_history(run)[1]["share_waiting"] > 0.5
