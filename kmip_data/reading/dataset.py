@@ -251,7 +251,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if label.num_classes is not None:
             return label.num_classes
         labels = Assembler(self._store, [label], edges=False, lengths=False)
-        return int(self._infer_num_classes(make_batch(labels, self.records).y))
+        values = make_batch(labels, self.records).y
+        return int(self._infer_num_classes(values)) if values.numel() else 0
 
     def get_summary(self) -> Summary:
         """Statistics of the sizes; read from the row pointers where no transform may change them."""

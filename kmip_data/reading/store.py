@@ -30,7 +30,11 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and columns added to it, once for all datasets over it in use together."""
     digests = [entry.sha256 for entry in build.card.shards]
     digests += [entry.sha256 for card in added for entry in card.files]
-    key = (build.path, tuple(card.name for card in added), *digests)
+    # A card may lie about digests: where another folder took this one's place, its files are others.
+    shards = [build.path / entry.file for entry in build.card.shards]
+    found = [path.stat() for path in shards if path.exists()]
+    written = [(status.st_ino, status.st_mtime_ns) for status in found]
+    key = (build.path, tuple(card.name for card in added), *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
