@@ -1,4 +1,4 @@
-"""``kmip-data analyze``: what attention does, on a trained run or on generated data."""
+"""``kmip-data analyze``: what attention does, on a trained run or on generated data; and whom it helps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ ANALYSES = {
         "analyses.cumulative_weight",
         "Share of the attention weight that the k best keys hold.",
     ),
+    "classes": ("analyses.classes", "Accuracy of each class, model beside model."),
 }
 
 

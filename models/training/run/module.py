@@ -201,25 +201,33 @@ def evaluate_parts(
     CheckFailed
         A loss is not finite.
     """
-    found: dict[str, dict[str, float]] = {}
+    measured = measure_parts(module, data, parts, device)
+    found = {part: measured[part].compute() for part in parts}
+    for part in parts:
+        if not math.isfinite(found[part]["loss"]):
+            module.doing = f"evaluating {part}"
+            raise module.diverged(f"The loss is {found[part]['loss']}", f"the mean over {part}")
+    return found
+
+
+def measure_parts(
+    module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
+) -> dict[str, SplitMetrics]:
+    """Apply the network to ``parts`` in eval mode, and count what their metrics are computed from."""
+    counted: dict[str, SplitMetrics] = {}
     training = module.training
     module.eval()
     try:
         for measured, batches in data.passes(parts):
             module.doing = f"evaluating {', '.join(measured)}"
-            metrics = {part: SplitMetrics(module.task).to(device) for part in measured}
+            counted |= {part: SplitMetrics(module.task).to(device) for part in measured}
             with torch.inference_mode(), autocast(module.config.training.precision, device.type):
                 for batch in batches:
                     batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)
-                        metrics[part].update(*rows, module.loss(*rows))
-            found |= {part: metrics[part].compute() for part in measured}
+                        counted[part].update(*rows, module.loss(*rows))
     finally:
         module.train(training)
-    for part in parts:
-        if not math.isfinite(found[part]["loss"]):
-            module.doing = f"evaluating {part}"
-            raise module.diverged(f"The loss is {found[part]['loss']}", f"the mean over {part}")
-    return {part: found[part] for part in parts}
+    return counted
