@@ -102,7 +102,7 @@ class Card(Strict, frozen=False):
     data_schema: dict[str, Any]
     default_split: str = Field(description="key of splits that the classes take unless told")
     class_names: Annotated[list[str], FailFast()]
-    shards: Annotated[list[ShardEntry], FailFast()]
+    shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[Name, SplitEntry]
     counts: dict[str, Count]
     statistics: Annotated[dict[str, Any], AfterValidator(check_statistics)]

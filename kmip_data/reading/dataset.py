@@ -261,8 +261,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return Summary(
             name=type(self).__name__,
             num_graphs=len(self),
-            num_nodes=Stats.from_data(self.nodes.tolist()),
-            num_edges=Stats.from_data(self.edges.tolist()),
+            num_nodes=_stats(self.nodes),
+            num_edges=_stats(self.edges),
         )
 
     def _field(self, attribute: str) -> Field | None:
@@ -273,3 +273,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if field is None:
             return 0
         return field.shape[-1] if field.shape else 1
+
+
+def _stats(sizes: NDArray[np.int64]) -> Stats:
+    """Statistics of sizes; NaN of none, of which PyTorch Geometric's function makes an error."""
+    return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)

@@ -184,7 +184,10 @@ def test_classes_without_a_number_in_the_schema(tmp_path):
         columns=(replace(schema.columns[0], shape=(), stored="int64", presented="int64"),), edges="none"
     )
     records = [GraphRecord(key="a", num_nodes=1, columns={"graph/y": np.int64(2)})]
-    assert ShardedDataset(write_build(tmp_path / "c", records, one))[:0].num_classes == 0
+    nothing = ShardedDataset(write_build(tmp_path / "c", records, one))[:0]
+    assert nothing.num_classes == 0
+    assert nothing.get_summary().num_graphs == 0
+    assert np.isnan(nothing.get_summary().num_nodes.mean)
 
 
 def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
