@@ -18,8 +18,8 @@ from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.run.folders import RESULT_NAME
 
-RESULT_NAME = "result.json"
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
 

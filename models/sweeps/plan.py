@@ -1,0 +1,118 @@
+"""A plan of runs: the file of a sweep, shipped in ``manifests/sweeps`` or the user's own."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.small import read_small
+from kmip_data.manifest import unknown_name
+from kmip_data.models.kinds import Section
+from kmip_data.wording import nearest
+
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+=-]{0,63}$")]
+
+
+class Change(Section):
+    """One variation of every run of a plan."""
+
+    name: Name
+    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE, after those of the plan")
+    variant: str = Field(default="", description="variant of the preset; empty: the plan's")
+    models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
+    datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
+
+
+class Plan(Section):
+    """Which runs a sweep has: datasets by models by changes by seeds."""
+
+    name: Name = Field(description="stem of the file; set when it is read, never in it")
+    about: str
+    datasets: Names
+    models: Names
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        min_length=1, description='"0..4", or a list of numbers'
+    )
+    epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
+    variant: str = Field(default="code", description="variant of the presets")
+    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
+    changes: tuple[Change, ...] = Field(default=(), description="a run for each; none: the runs as they are")
+    choose: Literal["validation"] | None = Field(
+        default=None, description="name for each dataset and model the change that is best on val"
+    )
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _range(cls, value: Any) -> Any:
+        first, dots, last = str(value).partition("..")
+        return tuple(range(int(first), int(last) + 1)) if dots else value
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        names = [change.name for change in self.changes]
+        if len(set(names)) < len(names):
+            msg = "two changes have one name"
+            raise ValueError(msg)
+        for change in self.changes:
+            if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
+                msg = f"the change {change.name} is for {', '.join(sorted(other))}, which the plan has not"
+                raise ValueError(msg)
+        return self
+
+
+def sweep_names() -> list[str]:
+    """Names of the shipped plans, sorted."""
+    files = resources.files("kmip_data.manifests.sweeps").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read_plan(name: str) -> Plan:
+    """Read a shipped plan by its name, or a file that ends in ``.toml``.
+
+    Raises
+    ------
+    UsageError
+        There is no such plan, or its keys or values are not those of a plan; every fault is listed.
+    DamagedInput
+        The file cannot be read as TOML.
+    """
+    shipped = not name.endswith(".toml")
+    if shipped and name not in sweep_names():
+        raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+    try:
+        if shipped:
+            data = resources.files("kmip_data.manifests.sweeps").joinpath(f"{name}.toml").read_bytes()
+        else:
+            data = read_small(Path(name).expanduser())
+        values = tomllib.loads(data.decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedInput(
+            f"{name} cannot be read.",
+            expected="the plan of a sweep in TOML",
+            found=str(error),
+            next="name a file with the keys of docs/sweeps.md, or one of " + ", ".join(sweep_names()),
+        ) from error
+    try:
+        return Plan.model_validate({**values, "name": Path(name).stem})
+    except ValidationError as error:
+        raise UsageError(
+            f"The plan {name} is not valid.",
+            expected="the keys of docs/sweeps.md",
+            found="; ".join(_fault(entry) for entry in error.errors()),
+            next="mend the file",
+        ) from error
+
+
+def _fault(entry: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in entry["loc"])
+    if entry["type"] != "extra_forbidden":
+        return f"{place}: {entry['msg']}" if place else entry["msg"]
+    close = nearest(str(entry["loc"][-1]), (Change if len(entry["loc"]) > 1 else Plan).model_fields)
+    return f"there is no key {place!r}{f', did you mean {close!r}?' if close else ''}"
