@@ -18,6 +18,8 @@ from kmip_data.models.training.config.overrides import apply_overrides, with_epo
 from kmip_data.models.training.config.presets import config_for, is_build_folder
 from kmip_data.models.training.run.folders import check_name
 
+UNCHANGED = Change.model_construct(name="")  #: of a plan without changes
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -40,13 +42,11 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     UsageError
         A dataset, model, variant or key is not there, a value is wrong, or the plan has no cell.
     """
-    changes: tuple[Change | None, ...] = plan.changes or (None,)
+    axes = product(*map(dict.fromkeys, (plan.datasets, plan.models)), plan.changes or (UNCHANGED,))
     found = [
         cell
-        for dataset, model, change in product(
-            dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), changes
-        )
-        if change is None or _applies(change, dataset, model)
+        for dataset, model, change in axes
+        if model in (change.models or (model,)) and dataset in (change.datasets or (dataset,))
         for cell in _cells(plan, dataset, model, change, home)
     ]
     if not found:
@@ -59,23 +59,17 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     return found
 
 
-def _applies(change: Change, dataset: str, model: str) -> bool:
-    return (not change.models or model in change.models) and (
-        not change.datasets or dataset in change.datasets
-    )
-
-
-def _cells(plan: Plan, dataset: str, model: str, change: Change | None, home: Home) -> Iterator[Cell]:
+def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     """One cell a seed."""
     target = str(Path(dataset).expanduser().absolute()) if is_build_folder(dataset) else dataset
-    variant = (change.variant if change else "") or plan.variant
-    settings = plan.set + (change.set if change else ())
+    variant = change.variant or plan.variant
+    settings = plan.set + change.set
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)
     config = apply_overrides(config, settings)
     parent = home.runs / _label(config, home) / config.model.name
-    stem = f"{plan.name}-{f'{change.name}-' if change else ''}{digest(config)}"
+    stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
     options = ["--as", variant, *(["--epochs", str(plan.epochs)] if plan.epochs is not None else [])]
     options += [word for item in settings for word in ("--set", item)]
     for seed in dict.fromkeys(plan.seeds):
@@ -84,7 +78,7 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change | None, home: Ho
         yield Cell(
             dataset=dataset,
             model=model,
-            change=change.name if change else "",
+            change=change.name,
             seed=seed,
             config=config.with_seed(seed),
             folder=parent / name,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.files.small import read_small
 from kmip_data.manifest import unknown_name
 from kmip_data.models.kinds import Section
@@ -56,14 +56,11 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        names = [change.name for change in self.changes]
-        if len(set(names)) < len(names):
-            msg = "two changes have one name"
-            raise ValueError(msg)
+        if len({change.name for change in self.changes}) < len(self.changes):
+            raise ValueError("two changes have one name")
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
-                msg = f"the change {change.name} is for {', '.join(sorted(other))}, which the plan has not"
-                raise ValueError(msg)
+                raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")
         return self
 
 
@@ -79,34 +76,25 @@ def read_plan(name: str) -> Plan:
     Raises
     ------
     UsageError
-        There is no such plan, or its keys or values are not those of a plan; every fault is listed.
-    DamagedInput
-        The file cannot be read as TOML.
+        There is no such plan, it cannot be read, or its keys or values are not those of a plan.
     """
     shipped = not name.endswith(".toml")
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+    path = resources.files("kmip_data.manifests.sweeps") / f"{name}.toml" if shipped else Path(name)
     try:
-        if shipped:
-            data = resources.files("kmip_data.manifests.sweeps").joinpath(f"{name}.toml").read_bytes()
-        else:
-            data = read_small(Path(name).expanduser())
-        values = tomllib.loads(data.decode())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedInput(
-            f"{name} cannot be read.",
-            expected="the plan of a sweep in TOML",
-            found=str(error),
-            next="name a file with the keys of docs/sweeps.md, or one of " + ", ".join(sweep_names()),
-        ) from error
-    try:
+        with resources.as_file(path) as file:
+            values = tomllib.loads(read_small(file).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
-    except ValidationError as error:
+    except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
+        faults = (
+            [_fault(entry) for entry in error.errors()] if isinstance(error, ValidationError) else [error]
+        )
         raise UsageError(
-            f"The plan {name} is not valid.",
-            expected="the keys of docs/sweeps.md",
-            found="; ".join(_fault(entry) for entry in error.errors()),
-            next="mend the file",
+            f"The plan {name} cannot be used.",
+            expected="TOML with the keys of docs/sweeps.md",
+            found="; ".join(map(str, faults)),
+            next=f"mend the file, or take one of {', '.join(sweep_names())}",
         ) from error
 
 

@@ -24,6 +24,7 @@ from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import available_cores
 from kmip_data.wording import counted
 
+PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 LOOK = 0.2  #: seconds between looks at what runs
 REPORT = 600.0  #: seconds between reports of how far that is
 
@@ -118,7 +119,7 @@ def _begin(cell: Cell, folder: Path, jobs: int) -> _Running | None:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // jobs)))
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kmip_data", *arguments],
+            [*PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
