@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
+    from kmip_data.builds.options import BuildArguments
     from kmip_data.models.sweeps.cells import Cell
     from kmip_data.models.sweeps.plan import Plan
     from kmip_data.models.sweeps.state import State
@@ -76,24 +76,40 @@ def command(
     of its own, so that a sweep that was stopped, however, goes on with the same command. What fails is a row
     with its reason. Prints mean and standard deviation over seeds.
     """
+    from kmip_data.files.changes import csv_bytes
     from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.plan import read_plan
     from kmip_data.models.sweeps.running import run_cells
     from kmip_data.models.sweeps.state import state_of
+    from kmip_data.models.sweeps.table import for_people, rows_of
 
-    whole = _with_choices(read_plan(plan), **chosen)
-    cells, folder = cells_of(whole, home), home.root / "sweeps" / whole.name
-    if not (dry_run or status):
-        options: dict[str, Any] = {"archives": archives, "offline": offline, "accept_license": accept_license}
-        run_cells(cells, home=home, folder=folder, jobs=jobs, quiet=quiet, **options)
+    chosen_plan = _with_choices(read_plan(plan), **chosen)
+    cells, folder = cells_of(chosen_plan, home), home.root / "sweeps" / chosen_plan.name
+    starts = not (dry_run or status)
+    if starts:
+        options: BuildArguments = {"archives": archives, "offline": offline, "accept_license": accept_license}
+        run_cells(cells, home=home, folder=folder, jobs=jobs, options={**options, "quiet": quiet})
     states = [state_of(cell, folder) for cell in cells]
-    _print(whole, cells, states, form, progress=dry_run or status, results=not dry_run)
-    failed = [cell for cell, state in zip(cells, states, strict=True) if state.kind == "failed"]
-    if failed and not (dry_run or status):
+    rows = [] if dry_run else rows_of(chosen_plan, cells)
+    listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
+    if form == "json":
+        print_json({"sweep": chosen_plan.name, "runs": listed, "results": rows})
+    elif form == "csv":
+        found = rows or listed
+        click.echo(csv_bytes([*found[0]], (row.values() for row in found)).decode(), nl=False)
+    else:
+        if dry_run or (status and form == "text"):
+            count = Counter(state.kind for state in states)
+            click.echo(_table(listed, form))
+            click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
+        if rows:
+            click.echo(_table([for_people(row) for row in rows], form))
+    reasons = [state.reason for state in states if state.kind == "failed"]
+    if starts and reasons:
         raise CheckFailed(
-            f"{len(failed)} of {counted(len(cells), 'run')} failed.",
+            f"{len(reasons)} of {counted(len(cells), 'run')} failed.",
             expected="a result of each",
-            found=states[cells.index(failed[0])].reason,
+            found=reasons[0],
             left=f"their logs in {folder}, and the checkpoints that they have",
             next=f"kmip-data sweep {plan} --status lists the reasons; the same command tries them again",
         )
@@ -119,45 +135,19 @@ def _with_choices(
     return plan.model_copy(update={name: value for name, value in given.items() if value})
 
 
-def _print(
-    plan: Plan, cells: list[Cell], states: list[State], form: str, *, progress: bool, results: bool
-) -> None:
-    """Print the cells, the results, or with ``text`` and ``json`` both."""
-    from kmip_data.models.sweeps.table import rows_of, texts
-
-    rows = rows_of(plan, cells) if results else []
-    listed = [
-        {
-            "dataset": cell.dataset,
-            "model": cell.model,
-            "change": cell.change,
-            "seed": cell.seed,
-            "state": state.kind,
-            "epoch": f"{state.epoch}/{cell.config.training.epochs}",
-            "left": state.left,
-            "run": cell.folder.name,
-            "reason": state.reason,
-        }
-        for cell, state in zip(cells, states, strict=True)
-    ]
-    if form == "json":
-        print_json({"sweep": plan.name, "runs": listed, "results": [asdict(row) for row in rows]})
-        return
-    if form == "csv":
-        _print_csv([asdict(row) for row in rows] or listed)
-        return
-    if progress and (form == "text" or not results):
-        count = Counter(state.kind for state in states)
-        click.echo(_table(listed, form))
-        click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
-    if results:
-        click.echo(_table([texts(row) for row in rows], form))
-
-
-def _print_csv(rows: list[dict[str, Any]]) -> None:
-    from kmip_data.files.changes import csv_bytes
-
-    click.echo(csv_bytes([*rows[0]], (row.values() for row in rows)).decode(), nl=False)
+def _listed(cell: Cell, state: State) -> dict[str, Any]:
+    """A cell and how far it is, as a row."""
+    return {
+        "dataset": cell.dataset,
+        "model": cell.model,
+        "change": cell.change,
+        "seed": cell.seed,
+        "state": state.kind,
+        "epoch": f"{state.epoch}/{cell.config.training.epochs}",
+        "left": state.left,
+        "run": cell.folder.name,
+        "reason": state.reason,
+    }
 
 
 def _table(rows: list[dict[str, Any]], form: str) -> str:

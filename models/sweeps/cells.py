@@ -42,7 +42,7 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     UsageError
         A dataset, model, variant or key is not there, a value is wrong, or the plan has no cell.
     """
-    axes = product(*map(dict.fromkeys, (plan.datasets, plan.models)), plan.changes or (UNCHANGED,))
+    axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
     found = [
         cell
         for dataset, model, change in axes

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import LOCKS, build_lock
@@ -18,39 +16,38 @@ ERROR = "Error: "  #: begins what a command says that failed
 _TAIL = 2**16  #: bytes of a log in which that is looked for
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Where a cell stands."""
 
     kind: Literal["done", "running", "failed", "stopped", "waiting"]
     epoch: int = 0  #: epochs that are done
-    seconds: float = math.nan  #: that the others will take, by those
+    left: str = ""  #: the time that the others take, by those
     reason: str = ""  #: why it failed
-
-    @property
-    def left(self) -> str:
-        """The time left, for people."""
-        return "" if math.isnan(self.seconds) or self.kind == "done" else rough_time(self.seconds)
-
-
-def log_of(cell: Cell, folder: Path) -> Path:
-    """What the run of a cell printed last, below the folder of its sweep."""
-    return folder / f"{cell.folder.parent.parent.name}.{cell.folder.parent.name}.{cell.folder.name}.log"
 
 
 def state_of(cell: Cell, folder: Path) -> State:
     """Return where a cell stands; ``folder`` is the sweep's."""
-    epoch, seconds = _epochs(cell.folder / METRICS_NAME)
-    left = seconds * (cell.config.training.epochs - epoch)
-    if (cell.folder / RESULT_NAME).is_file():
+    log, seconds = log_of(cell, folder), _seconds(cell.folder / METRICS_NAME)
+    epoch = len(seconds)
+    if is_done(cell):
         return State("done", epoch)
+    left = rough_time(sum(seconds) / epoch * (cell.config.training.epochs - epoch)) if epoch else ""
     # In this order: whoever begins a run has the first lock, and must find the second one free.
-    if not (is_free(log_of(cell, folder)) and is_free(cell.folder)):
+    if not (is_free(log) and is_free(cell.folder)):
         return State("running", epoch, left)
-    reason = failure(log_of(cell, folder))
-    if reason:
+    if reason := failure(log):
         return State("failed", epoch, left, reason)
     return State("stopped" if (cell.folder / CONFIG_NAME).is_file() else "waiting", epoch, left)
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether the run has its result."""
+    return (cell.folder / RESULT_NAME).is_file()
+
+
+def log_of(cell: Cell, folder: Path) -> Path:
+    """Where the last process of a cell printed, and what the sweep that runs the cell holds the lock of."""
+    return folder / f"{'.'.join(cell.folder.parts[-3:])}.log"
 
 
 def is_free(path: Path) -> bool:
@@ -64,16 +61,6 @@ def is_free(path: Path) -> bool:
         return False
 
 
-def _epochs(metrics: Path) -> tuple[int, float]:
-    """Epochs that are done, and the mean of their seconds."""
-    try:
-        with metrics.open(encoding="utf-8", newline="") as file:
-            seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0, math.nan
-    return len(seconds), sum(seconds) / len(seconds) if seconds else math.nan
-
-
 def failure(log: Path) -> str:
     """Return what a log's last error says; nothing where there is none."""
     try:
@@ -83,3 +70,12 @@ def failure(log: Path) -> str:
     except OSError:
         return ""
     return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
+
+
+def _seconds(metrics: Path) -> list[float]:
+    """Seconds of each epoch that is done."""
+    try:
+        with metrics.open(encoding="utf-8", newline="") as file:
+            return [float(row["seconds"]) for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

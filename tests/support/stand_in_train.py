@@ -74,12 +74,12 @@ def main(words: list[str]) -> None:
             sys.exit(1)
         for epoch in range(len(rows) - 1, settings["epochs"]):
             time.sleep(settings["seconds"])
+            events.write(f"{folder.name} epoch {epoch}\n")
+            events.flush()
             rows.append(f"{epoch},2.0")
             new = metrics.with_suffix(".new")
             new.write_text("\n".join(rows) + "\n")
             new.replace(metrics)
-            events.write(f"{folder.name} epoch {epoch}\n")
-            events.flush()
         seed = int(folder.name.rpartition("seed")[2])
         new = folder / "new"
         value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100

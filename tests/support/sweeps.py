@@ -74,7 +74,9 @@ def main(plan: str, home: str, jobs: str) -> None:
     running.PROGRAM = PROGRAM
     found, place = read_plan(plan), Home.locate(home)
     folder = place.root / "sweeps" / found.name
-    running.run_cells(cells_of(found, place), home=place, folder=folder, jobs=int(jobs), quiet=True)
+    running.run_cells(
+        cells_of(found, place), home=place, folder=folder, jobs=int(jobs), options={"quiet": True}
+    )
 
 
 if __name__ == "__main__":

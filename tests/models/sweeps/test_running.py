@@ -42,7 +42,8 @@ def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]
             monkeypatch.setenv(name, value)
         cells = cells_of(read_plan(str(plan)), home)
         folder = place(home, plan)
-        running.run_cells(cells, home=home, folder=folder, jobs=jobs, quiet=True, offline=offline)
+        options = {"quiet": True, "offline": offline}
+        running.run_cells(cells, home=home, folder=folder, jobs=jobs, options=options)
         return cells
 
     return call
@@ -88,7 +89,7 @@ def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
     assert [state.kind for state in states] == ["done", "failed"] * 2
     assert states[1].reason == "The loss is not a number any more."
     rows = rows_of(read_plan(str(plan)), cells)
-    assert [(row.runs, row.of) for row in rows] == [(1, 2)] * 2
+    assert [(row["runs"], row["of"]) for row in rows] == [(1, 2)] * 2
     run(plan)  # what failed is tried again
     check_once(home, cells)
 
