@@ -62,8 +62,7 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     """One cell a seed."""
     target = str(Path(dataset).expanduser().absolute()) if is_build_folder(dataset) else dataset
-    variant = change.variant or plan.variant
-    settings = plan.set + change.set
+    variant, settings = change.variant or plan.variant, plan.set + change.set
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)
@@ -75,18 +74,9 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
     for seed in dict.fromkeys(plan.seeds):
         name = f"{stem}-seed{seed}"
         check_name(name)
-        yield Cell(
-            dataset=dataset,
-            model=model,
-            change=change.name,
-            seed=seed,
-            config=config.with_seed(seed),
-            folder=parent / name,
-            command=(
-                *("train", "--dataset", target, "--model", model, *options),
-                *("--seeds", str(seed), "--name", name, "--home", str(home.root)),
-            ),
-        )
+        own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
+        command = ("train", "--dataset", target, "--model", model, *options, *own)
+        yield Cell(dataset, model, change.name, seed, config.with_seed(seed), parent / name, command)
 
 
 def digest(config: RunConfig) -> str:

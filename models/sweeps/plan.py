@@ -16,7 +16,6 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest
 
-Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+=-]{0,63}$")]
 
 
@@ -35,10 +34,10 @@ class Plan(Section):
 
     name: Name = Field(description="stem of the file; set when it is read, never in it")
     about: str
-    datasets: Names
-    models: Names
+    datasets: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        min_length=1, description='"0..4", or a list of numbers'
+        min_length=1, description='"0..4", or a list'
     )
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(default="code", description="variant of the presets")

@@ -13,7 +13,6 @@ from kmip_data.models.training.run.folders import CONFIG_NAME, METRICS_NAME, RES
 from kmip_data.wording import rough_time
 
 ERROR = "Error: "  #: begins what a command says that failed
-_TAIL = 2**16  #: bytes of a log in which that is looked for
 
 
 class State(NamedTuple):
@@ -64,9 +63,7 @@ def is_free(path: Path) -> bool:
 def failure(log: Path) -> str:
     """Return what a log's last error says; nothing where there is none."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = log.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return ""
     return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")

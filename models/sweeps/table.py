@@ -9,9 +9,9 @@ from typing import Any
 from kmip_data.format.card import remark
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.plan import Plan
-from kmip_data.models.training.objective.metrics import METRICS, is_better
+from kmip_data.models.training.objective.metrics import is_better
 from kmip_data.models.training.run.folders import RESULT_NAME
-from kmip_data.models.training.run.result import RunResult, mean_std, read_result
+from kmip_data.models.training.run.result import RunResult, mean_std, read_result, title_of, value_text
 
 Row = dict[str, Any]  #: as docs/sweeps.md has its keys; shares, not percent
 
@@ -29,7 +29,7 @@ def rows_of(plan: Plan, cells: Iterable[Cell]) -> list[Row]:
     best: dict[tuple[str, str], Row] = {}
     for row in rows if plan.choose else ():
         first = best.get((row["dataset"], row["model"]))
-        if row["runs"] and is_better(row["metric"], row["val"], first and first["val"]):
+        if row["runs"] and is_better(row["metric"], row["val"], first["val"] if first else None):
             best[row["dataset"], row["model"]] = row
     return [row | {"chosen": any(row is one for one in best.values())} for row in rows]
 
@@ -42,8 +42,9 @@ def _measured(done: list[RunResult]) -> Row:
     mean, std = mean_std([result.metrics for result in done])
     first, metric = done[0], done[0].metric
     shares = [values.get(part, {}).get(metric) for part in ("val", "test") for values in (mean, std)]
-    seconds = [result.seconds for result in done]
-    times = [statistics.fmean(s.train_epoch for s in seconds), statistics.fmean(s.total for s in seconds)]
+    times = [
+        statistics.fmean(getattr(result.seconds, of) for result in done) for of in ("train_epoch", "total")
+    ]
     mixed = " (runs on different builds)" if len({result.build_key for result in done}) > 1 else ""
     values = (metric, *shares, *times, first.num_parameters)
     said = f"{remark(first.sample, first.complete)}{mixed}"
@@ -52,22 +53,17 @@ def _measured(done: list[RunResult]) -> Row:
 
 def for_people(row: Row) -> Row:
     """Return a row as it is read: title of a column -> text, or a number."""
-    metric = METRICS.get(row["metric"])
-    percent = metric is not None and metric.percent
+    metric = row["metric"]
 
     def cell(part: str) -> str | None:
-        if row[part] is None:
-            return None
-        scale, digits = (100, 2) if percent else (1, 4)
-        return f"{scale * row[part]:.{digits}f} ± {scale * row[f'{part}_std']:.{digits}f}"
+        return None if row[part] is None else value_text(metric, row[part], row[f"{part}_std"])
 
     return {
         "dataset": f"{row['dataset']}{row['remark']}",
         "model": row["model"],
         "change": f"{row['change']}{' (best on val)' if row['chosen'] else ''}",
-        "metric": metric and f"{metric.title}{' [%]' if percent else ''}",
-        "val": cell("val"),
-        "test": cell("test"),
+        "metric": metric and title_of(metric),
+        **{part: cell(part) for part in ("val", "test")},
         "runs": f"{row['runs']} of {row['of']}",
         "s/epoch": row["seconds_epoch"] and f"{row['seconds_epoch']:.3g}",
         "s/run": row["seconds_run"] and f"{row['seconds_run']:,.1f}",
