@@ -115,10 +115,8 @@ def _listed(cell: Cell, state: State) -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]], form: str) -> str:
     """Rows as a table, without the columns that are empty in all."""
     header = [name for name in rows[0] if any(row[name] not in {"", None} for row in rows)]
-    cells = [[row[name] for name in header] for row in rows]
+    cells = [["–" if row[name] is None else row[name] for name in header] for row in rows]
     if form == "text":
         return table(header, cells)
     lines = [header, ["---"] * len(header), *cells]
-    return "\n".join(
-        f"| {' | '.join('–' if cell is None else str(cell) for cell in line)} |" for line in lines
-    )
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

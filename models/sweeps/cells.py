@@ -16,7 +16,6 @@ from kmip_data.models.sweeps.plan import Change, Plan
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, is_build_folder
-from kmip_data.models.training.run.folders import check_name
 
 UNCHANGED = Change.model_construct(name="")  #: of a plan without changes
 
@@ -73,7 +72,6 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
     options += [word for item in settings for word in ("--set", item)]
     for seed in dict.fromkeys(plan.seeds):
         name = f"{stem}-seed{seed}"
-        check_name(name)
         own = ("--seeds", str(seed), "--name", name, "--home", str(home.root))
         command = ("train", "--dataset", target, "--model", model, *options, *own)
         yield Cell(dataset, model, change.name, seed, config.with_seed(seed), parent / name, command)

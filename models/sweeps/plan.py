@@ -16,7 +16,7 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+=-]{0,63}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 
 
 class Change(Section):
@@ -36,16 +36,12 @@ class Plan(Section):
     about: str
     datasets: tuple[str, ...] = Field(min_length=1)
     models: tuple[str, ...] = Field(min_length=1)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
-        min_length=1, description='"0..4", or a list'
-    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(min_length=1)  #: in the file also "0..4"
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(default="code", description="variant of the presets")
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
     changes: tuple[Change, ...] = Field(default=(), description="a run for each; none: the runs as they are")
-    choose: Literal["validation"] | None = Field(
-        default=None, description="name for each dataset and model the change that is best on val"
-    )
+    choose: Literal["validation"] | None = Field(default=None, description="mark the change best on val")
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -86,13 +82,11 @@ def read_plan(name: str) -> Plan:
             values = tomllib.loads(read_small(file).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
-        faults = (
-            [_fault(entry) for entry in error.errors()] if isinstance(error, ValidationError) else [error]
-        )
+        faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]
         raise UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
-            found="; ".join(map(str, faults)),
+            found="; ".join(faults),
             next=f"mend the file, or take one of {', '.join(sweep_names())}",
         ) from error
 

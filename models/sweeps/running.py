@@ -38,13 +38,12 @@ def run_cells(cells: list[Cell], *, home: Home, folder: Path, jobs: int, options
     for. However this ends, its processes end before: ``folder`` has their logs, the runs their checkpoints.
     """
     quiet = options.get("quiet", False)
-    unique = list({cell.folder: cell for cell in cells}.values())
     folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder / "data", quiet=quiet):  # of two sweeps at once the second finds them built
-        waiting = _with_data([cell for cell in unique if not is_done(cell)], home, folder, options)
+        waiting = _with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
     running: Running = {}
-    begun = len(unique) - len(waiting)
-    with Progress(folder.name, len(unique), unit="runs", initial=begun, quiet=quiet) as bar:
+    done = len(cells) - len(waiting)
+    with Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar:
         try:
             _work(waiting, running, folder, jobs, bar)
         finally:

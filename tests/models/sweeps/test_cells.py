@@ -14,7 +14,7 @@ from kmip_data.cli.main import root
 from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.sweeps.cells import cells_of, digest
-from kmip_data.models.sweeps.plan import read_plan
+from kmip_data.models.sweeps.plan import read_plan, sweep_names
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 
@@ -72,6 +72,14 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         assert found.with_seed(int(given["seeds"])) == cell.config
         assert given["name"] == cell.folder.name
         assert given["home"] == home
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_the_shipped_plans_are_right_in_every_cell(home, name):
+    plan = read_plan(name)
+    cells = cells_of(plan, home)
+    assert len(cells) == len(plan.datasets) * len(plan.models) * len(plan.seeds)
+    assert not home.root.exists()
 
 
 def test_a_digest_is_that_of_what_a_run_learns():

@@ -144,7 +144,7 @@ def test_an_interrupt_stops_the_runs_too(home, tmp_path, number):
     time.sleep(0.7)
     assert events(home.root) == before
     assert start(plan, home.root).wait(120) == 0
-    check_once(home, cells_of(read_plan(str(plan)), home))
+    check_survivors(home, plan)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
