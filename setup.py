@@ -72,6 +72,7 @@ setup(
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.models": ["*.toml"],
         "kmip_data.manifests.results": ["*.toml"],
+        "kmip_data.manifests.sweeps": ["*.toml"],
     },
     include_package_data=False,
     install_requires=[

@@ -47,6 +47,22 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def rough_time(seconds: float) -> str:
+    """Write a time for people.
+
+    >>> rough_time(95), rough_time(5000), rough_time(400_000)
+    ('95 s', '1 h 23 min', '4 days 15 h')
+    """
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return which known name was probably meant, for "did you mean"; ``None`` where none is near.
 

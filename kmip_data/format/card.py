@@ -131,6 +131,11 @@ class Card(Strict, frozen=False):
         return f"{self.title if named else f'{self.dataset}: {self.title}'}{self.remark}"
 
     @property
+    def label(self) -> str:
+        """Name of the dataset for folders of runs; a sample says so."""
+        return f"{self.dataset}-sample" if self.sample else self.dataset
+
+    @property
     def remark(self) -> str:
         """See :func:`remark`."""
         return remark(self.sample, self.complete)

@@ -137,8 +137,7 @@ class RunData(ABC):
     @property
     def label(self) -> str:
         """Name of the dataset for folders; a sample says so."""
-        card = self.build.card
-        return f"{card.dataset}-sample" if card.sample else card.dataset
+        return self.build.card.label
 
     @property
     def description(self) -> str:

@@ -33,14 +33,13 @@ from kmip_data.models.training.run.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.run.fine_tuning import take_weights
-from kmip_data.models.training.run.folders import CURVES_NAME
+from kmip_data.models.training.run.folders import CURVES_NAME, RESULT_NAME
 from kmip_data.models.training.run.history import draw_curves
 from kmip_data.models.training.run.logs import build_logger, quiet_lightning
 from kmip_data.models.training.run.module import Diverged, TrainingModule, evaluate_parts
 from kmip_data.models.training.run.profile import Profile
 from kmip_data.models.training.run.recorder import Recorder
 from kmip_data.models.training.run.result import (
-    RESULT_NAME,
     Memory,
     RunResult,
     Seconds,

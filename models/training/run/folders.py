@@ -20,6 +20,7 @@ from kmip_data.wording import nearest
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
+RESULT_NAME = "result.json"
 STEPS_NAME = "steps.csv"
 CURVES_NAME = "curves.png"
 _LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: what a run folder holds before its configuration

@@ -34,6 +34,7 @@ from kmip_data.models.training.run.history import Row, check_history, history_cs
 from kmip_data.models.training.run.meter import STEP
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
+from kmip_data.wording import rough_time
 
 FORECAST_AFTER = 2  #: epochs
 WORTH_SAYING = 60.0  #: seconds that are left
@@ -262,22 +263,6 @@ class Recorder(Checkpoint):
         parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
-
-
-def rough_time(seconds: float) -> str:
-    """Write a time for people.
-
-    >>> rough_time(95), rough_time(5000), rough_time(400_000)
-    ('95 s', '1 h 23 min', '4 days 15 h')
-    """
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{hours // 24} days {hours % 24} h"
 
 
 def share_buffers(model: torch.nn.Module) -> None:

@@ -18,8 +18,8 @@ from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.run.folders import RESULT_NAME
 
-RESULT_NAME = "result.json"
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
 
@@ -153,21 +153,29 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
+def title_of(name: str) -> str:
+    """Return what people call a metric, or the loss, and its unit."""
+    metric = METRICS.get(name)
+    return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
+
+
+def value_text(name: str, mean: float, std: float | None) -> str:
+    """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
+    scale, digits = (100, 2) if name in METRICS and METRICS[name].percent else (1, 4)
+    text = f"{scale * mean:.{digits}f}"
+    return text if std is None else f"{text} ± {scale * std:.{digits}f}"
+
+
 def metrics_table(runs: Sequence[Metrics]) -> str:
     """Parts against metrics, shares in percent; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
-    titles = {"loss": "loss"} | {
-        name: f"{metric.title} [%]" if metric.percent else metric.title for name, metric in METRICS.items()
-    }
     parts = [part for part in PARTS if part in mean]
-    names = [name for name in titles if name in mean[parts[0]]]
+    names = [name for name in ("loss", *METRICS) if name in mean[parts[0]]]
 
     def cell(part: str, name: str) -> str:
-        scale, digits = (100, 2) if name in METRICS and METRICS[name].percent else (1, 4)
-        text = f"{scale * mean[part][name]:.{digits}f}"
-        return f"{text} ± {scale * std[part][name]:.{digits}f}" if len(runs) > 1 else text
+        return value_text(name, mean[part][name], std[part][name] if len(runs) > 1 else None)
 
-    rows = [["", *(titles[name] for name in names)]]
+    rows = [["", *map(title_of, names)]]
     rows += [[part, *(cell(part, name) for name in names)] for part in parts]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -23,6 +23,7 @@ from kmip_data.models.training.run.fine_tuning import fitting_weights, with_sour
 from kmip_data.models.training.run.fitting import Job, fit
 from kmip_data.models.training.run.folders import (
     CONFIG_NAME,
+    RESULT_NAME,
     check_name,
     find_run,
     new_run,
@@ -30,7 +31,7 @@ from kmip_data.models.training.run.folders import (
     run_name,
 )
 from kmip_data.models.training.run.logs import check_logger, teller
-from kmip_data.models.training.run.result import RESULT_NAME, Summary, read_result
+from kmip_data.models.training.run.result import Summary, read_result
 from kmip_data.wording import counted
 
 #: Keys that a resumed run may change: what a run whose numbers went astray needs.

@@ -1,0 +1,122 @@
+"""``kmip-data sweep``: a plan of runs, as processes, gone on with until every cell has its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option, raw_options
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.errors import CheckFailed
+from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kmip_data.builds.home import Home
+    from kmip_data.models.sweeps.cells import Cell
+    from kmip_data.models.sweeps.plan import Plan
+    from kmip_data.models.sweeps.state import State
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data sweep small-cities --dry-run",
+        "kmip-data sweep small-cities --model gps-kmip,gcn --seeds 0..1 --epochs 20 --jobs 2",
+        "kmip-data sweep small-cities --status",
+        "kmip-data sweep paper-city --dataset helsinki --format markdown",
+    ],
+)
+@click.argument("plan", metavar="SWEEP")
+@click.option("--dataset", "datasets", metavar="A,B", help="Datasets or build folders instead of the plan's.")
+@click.option("--model", "models", metavar="M,N", help="Models instead of the plan's.")
+@click.option("--seeds", metavar="LIST", help="Such as 0..4 or 0,5, instead of the plan's.")
+@number_option("--epochs", "Epochs of every run.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of every run.")
+@number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
+@click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
+@click.option("--status", is_flag=True, help="How far the runs are, and the results so far; start none.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown", "csv", "json"]), default="text",
+    show_default=True, help="Of the tables.",
+)  # fmt: skip
+@raw_options
+@home_option
+@quiet_option
+def command(
+    plan: str, jobs: int, dry_run: bool, status: bool, form: str, home: Home, quiet: bool, **chosen: Any
+) -> None:
+    """Run a plan: datasets by models by changes by seeds.
+
+    SWEEP is a shipped plan, or a file NAME.toml. Each run is a process of `kmip-data train` with a folder
+    of its own, so that a sweep that was stopped, however, goes on with the same command. What fails is a row
+    with its reason. Prints mean and standard deviation over seeds.
+    """
+    from kmip_data.files.changes import csv_bytes
+    from kmip_data.models.sweeps.cells import cells_of
+    from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.models.sweeps.running import run_cells
+    from kmip_data.models.sweeps.state import state_of
+    from kmip_data.models.sweeps.table import for_people, rows_of
+
+    build: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
+    whole = _with_choices(read_plan(plan), chosen)
+    cells, folder = cells_of(whole, home), home.root / "sweeps" / whole.name
+    if not (dry_run or status):
+        run_cells(cells, home=home, folder=folder, jobs=jobs, options=build | {"quiet": quiet})
+    states = [state_of(cell, folder) for cell in cells]
+    rows = [] if dry_run else rows_of(whole, cells)
+    listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
+    if form == "json":
+        print_json({"sweep": whole.name, "runs": listed, "results": rows})
+    elif form == "csv":
+        found = rows or listed
+        click.echo(csv_bytes([*found[0]], (row.values() for row in found)).decode(), nl=False)
+    else:
+        shown = listed if dry_run or status else [row for row in listed if row["state"] == "failed"]
+        if shown and (dry_run or form == "text"):
+            count = Counter(state.kind for state in states)
+            click.echo(_table(shown, form))
+            click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
+        if rows:
+            click.echo(_table([for_people(row) for row in rows], form))
+    reasons = [state.reason for state in states if state.kind == "failed"]
+    if reasons and not (dry_run or status):
+        raise CheckFailed(
+            f"{len(reasons)} of {counted(len(cells), 'run')} failed.",
+            expected="a result of each",
+            found=reasons[0],
+            left=f"their logs in {folder}, and the checkpoints that they have",
+            next="the same command tries them again",
+        )
+
+
+def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+    """Return the plan with what was given on the line."""
+    given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
+    if chosen["seeds"] is not None:
+        given["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
+    epochs = chosen["epochs"] or plan.epochs
+    return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
+
+
+def _listed(cell: Cell, state: State) -> dict[str, Any]:
+    """A cell and how far it is, as a row."""
+    named = {name: getattr(cell, name) for name in ("dataset", "model", "change", "seed")}
+    epoch = f"{state.epoch}/{cell.config.training.epochs}"
+    far = {"state": state.kind, "epoch": epoch, "left": state.left}
+    return {**named, **far, "run": cell.folder.name, "reason": state.reason}
+
+
+def _table(rows: list[dict[str, Any]], form: str) -> str:
+    """Rows as a table, without the columns that are empty in all."""
+    header = [name for name in rows[0] if any(row[name] not in {"", None} for row in rows)]
+    cells = [["–" if row[name] is None else row[name] for name in header] for row in rows]
+    if form == "text":
+        return table(header, cells)
+    lines = [header, ["---"] * len(header), *cells]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

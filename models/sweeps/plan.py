@@ -1,0 +1,99 @@
+"""A plan of runs: the file of a sweep, shipped in ``manifests/sweeps`` or the user's own."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from kmip_data.errors import UsageError
+from kmip_data.files.small import read_small
+from kmip_data.manifest import unknown_name
+from kmip_data.models.kinds import Section
+from kmip_data.wording import nearest
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+
+
+class Change(Section):
+    """One variation of every run of a plan."""
+
+    name: Name
+    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE, after those of the plan")
+    variant: str = Field(default="", description="variant of the preset; empty: the plan's")
+    models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
+    datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
+
+
+class Plan(Section):
+    """Which runs a sweep has: datasets by models by changes by seeds."""
+
+    name: Name = Field(description="stem of the file; set when it is read, never in it")
+    about: str
+    datasets: tuple[str, ...] = Field(min_length=1)
+    models: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(min_length=1)  #: in the file also "0..4"
+    epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
+    variant: str = Field(default="code", description="variant of the presets")
+    set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
+    changes: tuple[Change, ...] = Field(default=(), description="a run for each; none: the runs as they are")
+    choose: Literal["validation"] | None = Field(default=None, description="mark the change best on val")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _range(cls, value: Any) -> Any:
+        first, dots, last = str(value).partition("..")
+        return tuple(range(int(first), int(last) + 1)) if dots else value
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        if len({change.name for change in self.changes}) < len(self.changes):
+            raise ValueError("two changes have one name")
+        for change in self.changes:
+            if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
+                raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")
+        return self
+
+
+def sweep_names() -> list[str]:
+    """Names of the shipped plans, sorted."""
+    files = resources.files("kmip_data.manifests.sweeps").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read_plan(name: str) -> Plan:
+    """Read a shipped plan by its name, or a file that ends in ``.toml``.
+
+    Raises
+    ------
+    UsageError
+        There is no such plan, it cannot be read, or its keys or values are not those of a plan.
+    """
+    shipped = not name.endswith(".toml")
+    if shipped and name not in sweep_names():
+        raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+    path = resources.files("kmip_data.manifests.sweeps") / f"{name}.toml" if shipped else Path(name)
+    try:
+        with resources.as_file(path) as file:
+            values = tomllib.loads(read_small(file).decode())
+        return Plan.model_validate({**values, "name": Path(name).stem})
+    except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
+        faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]
+        raise UsageError(
+            f"The plan {name} cannot be used.",
+            expected="TOML with the keys of docs/sweeps.md",
+            found="; ".join(faults),
+            next=f"mend the file, or take one of {', '.join(sweep_names())}",
+        ) from error
+
+
+def _fault(entry: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in entry["loc"])
+    if entry["type"] != "extra_forbidden":
+        return f"{place}: {entry['msg']}" if place else entry["msg"]
+    close = nearest(str(entry["loc"][-1]), (Change if len(entry["loc"]) > 1 else Plan).model_fields)
+    return f"there is no key {place!r}{f', did you mean {close!r}?' if close else ''}"

@@ -1,0 +1,148 @@
+"""The cells of a sweep as processes, some at a time: what is done stays, what was stopped goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from kmip_data.builds.find import obtain, obtain_columns
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files.digests import canonical_json
+from kmip_data.files.locking import build_lock
+from kmip_data.format.writer import write_file
+from kmip_data.models.sweeps.cells import Cell
+from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, log_of, state_of
+from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.threads import available_cores
+from kmip_data.wording import counted
+
+PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
+LOOK = 0.2  #: seconds between looks at what runs
+REPORT = 600.0  #: seconds between reports of how far that is
+Running = dict[
+    Path, tuple[subprocess.Popen[bytes], ExitStack]
+]  #: by run folder; the stack has the cell's lock
+
+
+def run_cells(cells: list[Cell], *, home: Home, folder: Path, jobs: int, options: BuildArguments) -> None:
+    """Run what is not done, ``jobs`` cells at a time; how each ended is on disk (:func:`state_of`).
+
+    The data of all are built before the first begins, with ``options``. What another process runs is waited
+    for. However this ends, its processes end before: ``folder`` has their logs, the runs their checkpoints.
+    """
+    quiet = options.get("quiet", False)
+    folder.mkdir(parents=True, exist_ok=True)
+    with build_lock(folder / "data", quiet=quiet):  # of two sweeps at once the second finds them built
+        waiting = _with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
+    running: Running = {}
+    done = len(cells) - len(waiting)
+    with Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar:
+        try:
+            _work(waiting, running, folder, jobs, bar)
+        finally:
+            if running:
+                say("Stopping; the checkpoints are kept, and the same command goes on.", quiet=quiet)
+            for process, _ in running.values():
+                process.terminate()
+            for process, held in running.values():
+                process.wait()
+                held.close()
+
+
+def _with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
+    """Build what is missing, once each; return the cells whose data are there."""
+    faults: dict[str, str] = {}
+    ready = []
+    for cell in cells:
+        data, encodings = cell.config.data, [encoding.name for encoding in cell.config.model.encodings]
+        key = canonical_json([data.model_dump(mode="json"), encodings])
+        if key not in faults:
+            faults[key] = ""
+            try:
+                target, sample = data.dataset, data.sample
+                build = obtain(target, data.parameters, data.split, home=home, sample=sample, **options)
+                obtain_columns(build, encodings, **options)
+            except KmipDataError as error:
+                faults[key] = str(error)
+        if faults[key]:
+            write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
+            say(told(cell, folder), quiet=options.get("quiet", False))
+        else:
+            ready.append(cell)
+    return ready
+
+
+def _work(waiting: list[Cell], running: Running, folder: Path, jobs: int, bar: Progress) -> None:
+    """Begin cells and look at those that run, until none is left."""
+    cells, said = {cell.folder: cell for cell in waiting}, time.monotonic()
+    while waiting or running:
+        for place, (process, held) in list(running.items()):
+            if process.poll() is not None:
+                _give_reason(cells[place], process.returncode, log_of(cells[place], folder))
+                held.close()
+                del running[place]
+                bar.update(1)
+                bar.message(told(cells[place], folder))
+        for cell in list(waiting):
+            if is_done(cell):  # by another process
+                waiting.remove(cell)
+                bar.update(1)
+            elif len(running) < jobs and _begin(cell, running, folder, jobs):
+                waiting.remove(cell)
+        if time.monotonic() - said > REPORT:
+            said = time.monotonic()
+            for place in running:
+                bar.message(told(cells[place], folder))
+        time.sleep(LOOK)
+
+
+def _begin(cell: Cell, running: Running, folder: Path, jobs: int) -> bool:
+    """Start the process of a cell, or go on with its run; false where another process has it."""
+    log = log_of(cell, folder)
+    with ExitStack() as held:
+        try:
+            held.enter_context(build_lock(log, wait=False))
+        except UsageError:
+            return False
+        # A sweep that was killed has left its lock, but not the run, which lives on.
+        if is_done(cell) or not is_free(cell.folder):
+            return False
+        resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
+        environment = dict(os.environ)
+        if jobs > 1:
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // jobs)))
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [*PROGRAM, *(resumed if (cell.folder / CONFIG_NAME).is_file() else cell.command)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches the sweep alone, which then ends its runs once
+            )
+        running[cell.folder] = process, held.pop_all()
+    return True
+
+
+def _give_reason(cell: Cell, code: int, log: Path) -> None:
+    """Write why a process failed into its log where it could not say so itself."""
+    if not is_done(cell) and not failure(log):
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"\n{ERROR}it ended {how}\n")
+
+
+def told(cell: Cell, folder: Path) -> str:
+    """Return which cell it is and how far, in a line."""
+    state, epochs = state_of(cell, folder), counted(cell.config.training.epochs, "epoch")
+    name = " ".join(filter(None, [cell.dataset, cell.model, cell.change, f"seed {cell.seed}"]))
+    far = f", {state.epoch} of {epochs}" if state.epoch else ""
+    left = f", about {state.left} left" if state.kind == "running" and state.left else ""
+    return f"{name}: {state.kind}{far}{left}{state.reason and f': {state.reason}'}"

@@ -1,0 +1,78 @@
+"""How far each cell of a sweep is, as the disk has it: nothing else need run to tell."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kmip_data.errors import UsageError
+from kmip_data.files.locking import LOCKS, build_lock
+from kmip_data.models.sweeps.cells import Cell
+from kmip_data.models.training.run.folders import CONFIG_NAME, METRICS_NAME, RESULT_NAME
+from kmip_data.wording import rough_time
+
+ERROR = "Error: "  #: begins what a command says that failed
+
+
+class State(NamedTuple):
+    """Where a cell stands."""
+
+    kind: Literal["done", "running", "failed", "stopped", "waiting"]
+    epoch: int = 0  #: epochs that are done
+    left: str = ""  #: the time that the others take, by those
+    reason: str = ""  #: why it failed
+
+
+def state_of(cell: Cell, folder: Path) -> State:
+    """Return where a cell stands; ``folder`` is the sweep's."""
+    log, seconds = log_of(cell, folder), _seconds(cell.folder / METRICS_NAME)
+    epoch = len(seconds)
+    if is_done(cell):
+        return State("done", epoch)
+    left = rough_time(sum(seconds) / epoch * (cell.config.training.epochs - epoch)) if epoch else ""
+    # In this order: whoever begins a run has the first lock, and must find the second one free.
+    if not (is_free(log) and is_free(cell.folder)):
+        return State("running", epoch, left)
+    if reason := failure(log):
+        return State("failed", epoch, left, reason)
+    return State("stopped" if (cell.folder / CONFIG_NAME).is_file() else "waiting", epoch, left)
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether the run has its result."""
+    return (cell.folder / RESULT_NAME).is_file()
+
+
+def log_of(cell: Cell, folder: Path) -> Path:
+    """Where the last process of a cell printed, and what the sweep that runs the cell holds the lock of."""
+    return folder / f"{'.'.join(cell.folder.parts[-3:])}.log"
+
+
+def is_free(path: Path) -> bool:
+    """Whether no process holds the lock of ``path``."""
+    if not any((path.parent / LOCKS).glob(f"{path.name}.lock*")):
+        return True  # without making one
+    try:
+        with build_lock(path, wait=False):
+            return True
+    except UsageError:
+        return False
+
+
+def failure(log: Path) -> str:
+    """Return what a log's last error says; nothing where there is none."""
+    try:
+        lines = log.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
+
+
+def _seconds(metrics: Path) -> list[float]:
+    """Seconds of each epoch that is done."""
+    try:
+        with metrics.open(encoding="utf-8", newline="") as file:
+            return [float(row["seconds"]) for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

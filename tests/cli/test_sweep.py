@@ -1,0 +1,177 @@
+"""``sweep`` through the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import sweeps
+from support.cli import kmip, kmip_process
+from support.stand_in_train import result
+from support.sweeps import SMALL, environment, write_plan
+from support.training_data import learnable_build, read_history
+
+from kmip_data.models.sweeps import running
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def plan(home: Path, tmp_path: Path) -> Path:
+    """Two models and two seeds on data that are there."""
+    learnable_build(home / "built/clouds")
+    return write_plan(tmp_path / "small.toml", set=SMALL)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network is trained."""
+    monkeypatch.setattr(running, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
+    outcome = kmip("sweep", plan, "--dry-run")
+    assert outcome.code == 0, outcome.err
+    assert re.findall(r"^clouds +(\S+) +(\d) +waiting +0/3 +small-", outcome.out, re.MULTILINE) == [
+        (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
+    ]
+    assert outcome.out.endswith("4 waiting\n\n")
+    assert sorted(entry.name for entry in home.iterdir()) == ["built"]
+
+
+def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
+    other = learnable_build(tmp_path / "other")
+    options = ("--dataset", f"helsinki,{other.path}", "--model", "gcn", "--seeds", "3,5", "--epochs", "7")
+    found = kmip("sweep", plan, *options, "--set", "model.layers=2", "--dry-run", "--format", "json").json
+    assert [(run["dataset"], run["model"], run["seed"], run["epoch"]) for run in found["runs"]] == [
+        (dataset, "gcn", seed, "0/7") for dataset in ("helsinki", str(other.path)) for seed in (3, 5)
+    ]
+    assert found["sweep"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "gps-kmap"], "gps-kmip"),
+        (["--dataset", "clowds"], "Did you mean 'clouds'"),
+        (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
+        (["--seeds", "x"], "--seeds is not a list"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_run(home, plan, words, said):
+    outcome = kmip("sweep", plan, *words)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (home / "runs").exists()
+
+
+def test_an_unknown_key_of_a_plan(home, tmp_path):
+    outcome = kmip("sweep", write_plan(tmp_path / "p.toml", dataset=["clouds"]))
+    assert outcome.code == 2
+    assert "there is no key 'dataset', did you mean 'datasets'?" in outcome.err
+
+
+def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
+    outcome = kmip("sweep", plan, "--jobs", "2")
+    assert outcome.code == 0, outcome.err
+    assert "waiting" not in outcome.out
+    for model in ("gps-kmip", "gps-none"):
+        runs = sorted((home / "runs/clouds" / model).glob("small-*-seed*/result.json"))
+        values = [json.loads(run.read_text())["metrics"]["test"]["accuracy"] for run in runs]
+        mean, std = statistics.fmean(values), statistics.pstdev(values)
+        row = next(line for line in outcome.out.splitlines() if f" {model} " in line)
+        assert f"{100 * mean:.2f} ± {100 * std:.2f}  2 of 2" in row
+        assert row.endswith("1,234")
+    status = kmip("sweep", plan, "--status")
+    assert "\n4 done\n" in status.out
+    assert status.out.endswith(outcome.out)
+    lines = kmip("sweep", plan, "--status", "--format", "markdown").out.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("| dataset | model | metric | val | test | runs |")
+    assert lines[1].replace("|", "").replace("-", "").strip() == ""
+
+
+def test_csv_and_json_have_the_same_results(home, plan, stand_in):
+    found = kmip("sweep", plan, "--format", "json").json["results"]
+    rows = list(csv.DictReader(io.StringIO(kmip("sweep", plan, "--status", "--format", "csv").out)))
+    assert [row["test"] for row in rows] == [str(row["test"]) for row in found]
+    page = (ROOT / "docs/sweeps.md").read_text("utf-8")
+    for key in found[0]:
+        assert f"`{key}`" in page, key
+
+
+def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeypatch):
+    monkeypatch.setenv("STAND_IN", json.dumps({"fails": "seed1"}))
+    outcome = kmip("sweep", plan)
+    assert outcome.code == 1
+    assert outcome.out.count("The loss is not a number any more.") == 2
+    assert outcome.out.count("1 of 2") == 2
+    assert "2 of 4 runs failed." in outcome.err
+    status = kmip("sweep", plan, "--status")
+    assert status.code == 0
+    assert "2 done, 2 failed" in status.out
+    monkeypatch.delenv("STAND_IN")
+    assert kmip("sweep", plan).code == 0
+
+
+def test_the_best_change_on_val_is_chosen(home, tmp_path, plan, stand_in):
+    changes = [{"name": "as-it-is"}, {"name": "lr", "set": ["optimiser.lr=0.01"]}]
+    search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, choose="validation", seeds=[0])
+    assert kmip("sweep", search).code == 0
+    for run in (home / "runs/clouds").glob("*/search-*"):
+        value = 0.7 if ("lr" in run.name) == (run.parent.name == "gps-none") else 0.6
+        (run / "result.json").write_text(result(run.name, 0, value, run.parent.name))
+    found = kmip("sweep", search, "--status", "--format", "json").json["results"]
+    assert [(row["model"], row["change"]) for row in found if row["chosen"]] == [
+        ("gps-kmip", "as-it-is"),
+        ("gps-none", "lr"),
+    ]
+    assert kmip("sweep", search, "--status").out.count("lr (best on val)") == 1
+
+
+def test_runs_on_a_sample_say_so(home, plan, stand_in):
+    assert kmip("sweep", plan).code == 0
+    for run in (home / "runs/clouds/gps-kmip").iterdir():
+        (run / "result.json").write_text(result(run.name, 0, 0.5, "gps-kmip", sample=True))
+    out = kmip("sweep", plan, "--status", "--format", "markdown").out
+    assert "| clouds (sample: generated, not the real data) | gps-kmip |" in out
+
+
+@pytest.mark.slow
+def test_a_sweep_is_a_loop_of_train_and_goes_on_after_a_kill(home, plan, monkeypatch):
+    """Real processes: killed in the middle, then the same command; each run as ``train`` makes it."""
+    options = ["--epochs", "8", "--model", "gps-kmip", "-q"]
+    words = [sys.executable, "-m", "kmip_data", "sweep", str(plan), *options, "--jobs", "2"]
+    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT)
+    runs = home / "runs/clouds/gps-kmip"
+    while process.poll() is None and not list(runs.glob("*/metrics.csv")):
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    sweeps.kill_runs(home)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    outcome = kmip("sweep", plan, *options, "--format", "json")
+    assert outcome.code == 0, outcome.err
+    assert [run["state"] for run in outcome.json["runs"]] == ["done", "done"]
+    settings = [word for item in SMALL for word in ("--set", item)]
+    options = ["--dataset", "clouds", "--epochs", "8", "--seeds", "0..1", "--name", "loop", "-q", *settings]
+    loop = kmip_process("train", *options, "--json").json  # of as many threads: this one has more
+    assert outcome.json["results"][0]["test"] == loop["metrics"]["test"]["accuracy"]
+    assert outcome.json["results"][0]["test_std"] == loop["std"]["test"]["accuracy"]
+    for seed in range(2):
+        [run] = runs.glob(f"small-*-seed{seed}")
+        assert [row["train_loss"] for row in read_history(run)] == [
+            row["train_loss"] for row in read_history(runs / f"loop-seed{seed}")
+        ]

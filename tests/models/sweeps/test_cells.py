@@ -1,0 +1,126 @@
+"""The cells of a plan: every one, checked, with the command that trains just that."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import click
+import pytest
+from support.sweeps import write_plan
+from support.training_data import learnable_build
+
+from kmip_data.builds.home import Home
+from kmip_data.cli.main import root
+from kmip_data.cli.train import configuration
+from kmip_data.errors import UsageError
+from kmip_data.models.sweeps.cells import cells_of, digest
+from kmip_data.models.sweeps.plan import read_plan, sweep_names
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for
+
+CHANGES = [
+    {"name": "as-it-is"},
+    {"name": "k5", "set": ["model.attention.k=5"], "models": ["gps-kmip"]},
+    {"name": "deep", "set": ["model.layers=20"], "datasets": ["paris"]},
+]
+AXES = {"datasets": ["helsinki", "paris"], "models": ["gps-kmip", "gcn"], "seeds": "0..2"}
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    return Home.locate(tmp_path / "home")
+
+
+def plan_of(tmp_path, **keys):
+    return read_plan(str(write_plan(tmp_path / "plan.toml", **keys)))
+
+
+def test_the_cells_are_those_of_nested_loops(tmp_path, home):
+    expected = [
+        (dataset, model, change["name"], seed)
+        for dataset in AXES["datasets"]
+        for model in AXES["models"]
+        for change in CHANGES
+        if change["name"] != "k5" or model == "gps-kmip"
+        if change["name"] != "deep" or dataset == "paris"
+        for seed in range(3)
+    ]
+    cells = cells_of(plan_of(tmp_path, **AXES, changes=CHANGES), home)
+    assert [(cell.dataset, cell.model, cell.change, cell.seed) for cell in cells] == expected
+    assert len({cell.folder for cell in cells}) == len(cells)
+
+
+def test_without_changes_a_cell_is_the_preset(tmp_path, home):
+    cells = cells_of(plan_of(tmp_path, **AXES, epochs=1500), home)
+    for cell, (dataset, model, seed) in zip(
+        cells, product(AXES["datasets"], AXES["models"], range(3)), strict=True
+    ):
+        assert cell.config == config_for(dataset, model).with_seed(seed)
+        assert cell.folder.parent == home.runs / dataset / model
+        assert cell.folder.name.endswith(f"-seed{seed}")
+
+
+def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
+    settings = ["optimiser.lr=3e-3", "model.dropout=0.3"]
+    keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
+    for cell in cells_of(plan_of(tmp_path, **keys), home):
+        context = root.get_command(None, "train").make_context("train", list(cell.command[1:]))
+        given = context.params
+        options = {name: given[name] for name in ("model", "variant", "epochs", "overrides")}
+        with click.Context(context.command):
+            found = configuration(given["dataset"], {}, {}, home=home, **options)
+        assert found.with_seed(int(given["seeds"])) == cell.config
+        assert given["name"] == cell.folder.name
+        assert given["home"] == home
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_the_shipped_plans_are_right_in_every_cell(home, name):
+    plan = read_plan(name)
+    cells = cells_of(plan, home)
+    assert len(cells) == len(plan.datasets) * len(plan.models) * len(plan.seeds)
+    assert not home.root.exists()
+
+
+def test_a_digest_is_that_of_what_a_run_learns():
+    config = config_for("helsinki", "gps-kmip")
+    assert digest(config) == digest(config.with_seed(0).model_copy(update={"preset": "another"}))
+    changes = ("model.layers=3", "optimiser.lr=1", "training.epochs=3", "model.attention.kind=performer")
+    others = {digest(apply_overrides(config, [change])) for change in changes}
+    assert len(others | {digest(config)}) == 5
+
+
+def test_own_builds_stand_for_a_dataset(tmp_path, home):
+    build = learnable_build(home.built / "clouds")
+    sample = learnable_build(tmp_path / "elsewhere", sample=True)
+    datasets = ["clouds", str(build.path), str(sample.path)]
+    cells = cells_of(plan_of(tmp_path, datasets=datasets, models=["gps-kmip"], seeds=[0]), home)
+    assert [cell.folder.parents[1].name for cell in cells] == ["clouds", "clouds", "clouds-sample"]
+    assert [cell.config.data.dataset for cell in cells] == datasets
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"datasets": ["helsinky"]}, "Did you mean 'helsinki'"),
+        ({"datasets": ["helsinki", "city"]}, "not a dataset"),
+        ({"datasets": ["helsinki"], "models": ["gcn", "gnc"]}, "Did you mean"),
+        ({"datasets": ["helsinki"], "variant": "txt"}, "Did you mean 'text'"),
+        ({"datasets": ["helsinki"], "set": ["optimizer.lr=1"]}, "Did you mean 'optimiser.lr'"),
+        ({"datasets": ["helsinki"], "set": ["optimiser.lr=much"]}, "cannot be 'much'"),
+        ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
+        ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
+    ],
+)
+def test_every_cell_is_checked_before_any_is_run(tmp_path, home, keys, said):
+    with pytest.raises(Exception, match=said) as error:
+        cells_of(plan_of(tmp_path, **keys), home)
+    assert error.value.exit_code in {2, 4}
+
+
+def test_a_plan_without_a_cell(tmp_path, home):
+    plan = plan_of(
+        tmp_path, datasets=["helsinki"], models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}]
+    )
+    with pytest.raises(UsageError, match="has no run"):
+        cells_of(plan.model_copy(update={"models": ("gat",)}), home)

@@ -1,0 +1,67 @@
+"""Plans: what they say, and what they must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.sweeps import write_plan
+
+from kmip_data.errors import UsageError
+from kmip_data.models.sweeps.plan import read_plan, sweep_names
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_a_shipped_plan_is_read_by_its_name(name):
+    plan = read_plan(name)
+    assert plan.name == name
+    assert plan.about.endswith(".")
+    assert plan.seeds
+
+
+def test_the_small_city_has_the_nine_models_of_the_paper():
+    plan = read_plan("small-cities")
+    assert len(set(plan.models)) == 9
+    assert plan.datasets == ("helsinki",)
+    assert plan.seeds == (0, 1, 2)
+    assert read_plan("paper-city").seeds == (0, 1, 2, 3)  # as many as the paper has
+
+
+def test_seeds_are_a_range_or_a_list(tmp_path):
+    assert read_plan(str(write_plan(tmp_path / "a.toml", seeds="2..4"))).seeds == (2, 3, 4)
+    assert read_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"modles": ["gcn"]}, "no key 'modles', did you mean 'models'"),
+        ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
+        ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
+        ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
+        ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
+        ({"seeds": "3..1"}, "seeds"),
+        ({"seeds": "many"}, "seeds"),
+        ({"seeds": [-1]}, "seeds.0"),
+        ({"models": []}, "models"),
+        ({"epochs": 0}, "epochs"),
+        ({"choose": "test"}, "choose"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_is_named(tmp_path, keys, said):
+    with pytest.raises(UsageError) as error:
+        read_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
+    assert said in str(error.value)
+    assert "docs/sweeps.md" in str(error.value)
+
+
+def test_a_file_that_is_no_plan(tmp_path: Path):
+    (tmp_path / "no.toml").write_text("about = ")
+    for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
+        with pytest.raises(UsageError, match="cannot be used"):
+            read_plan(str(path))
+
+
+def test_an_unknown_name_has_the_nearest():
+    with pytest.raises(UsageError, match="Did you mean 'small-cities'"):
+        read_plan("small-city")

@@ -1,0 +1,199 @@
+"""Cells as processes: each once, at most so many at a time, gone on with, whatever ended them."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import sweeps
+from support.sweeps import environment, events, kill_runs, start, write_plan
+from support.training_data import learnable_build
+
+from kmip_data.builds.home import Home
+from kmip_data.files.locking import build_lock
+from kmip_data.models.sweeps import running
+from kmip_data.models.sweeps.cells import Cell, cells_of
+from kmip_data.models.sweeps.plan import read_plan
+from kmip_data.models.sweeps.state import log_of, state_of
+from kmip_data.models.sweeps.table import rows_of
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with the data of the plans."""
+    found = Home.locate(tmp_path / "home")
+    learnable_build(found.built / "clouds")
+    return found
+
+
+@pytest.fixture
+def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
+    """Run a plan by the stand-in, in this process, and return its cells."""
+    monkeypatch.setattr(running, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "LOOK", 0.01)
+
+    def call(plan: Path, jobs: int = 2, *, offline: bool = False, **settings: object) -> list[Cell]:
+        for name, value in environment(**settings).items():
+            monkeypatch.setenv(name, value)
+        cells = cells_of(read_plan(str(plan)), home)
+        folder = place(home, plan)
+        options = {"quiet": True, "offline": offline}
+        running.run_cells(cells, home=home, folder=folder, jobs=jobs, options=options)
+        return cells
+
+    return call
+
+
+def place(home: Home, plan: Path) -> Path:
+    return home.root / "sweeps" / plan.stem
+
+
+def whole(cells: list[Cell], epochs: int = 3) -> set[str]:
+    return {f"{cell.folder.name} epoch {epoch}" for cell in cells for epoch in range(epochs)}
+
+
+def check_once(home: Home, cells: list[Cell]) -> None:
+    """Every epoch of every run happened, and none twice."""
+    found = {name: count for name, count in events(home.root).items() if "epoch" in name}
+    assert found == dict.fromkeys(whole(cells), 1)
+
+
+def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml")
+    cells = run(plan)
+    check_once(home, cells)
+    assert [state_of(cell, place(home, plan)).kind for cell in cells] == ["done"] * 4
+    before = events(home.root)
+    run(plan)
+    assert events(home.root) == before
+    assert not list(home.root.rglob(".locks"))
+
+
+def test_cells_that_are_alike_run_once(run, home, tmp_path):
+    run(write_plan(tmp_path / "plan.toml", datasets=["clouds", str(home.built / "clouds")]))
+    starts = [name for name in events(home.root) if name.endswith("start")]
+    assert len(starts) == 8  # named otherwise is configured otherwise
+    cells = run(write_plan(tmp_path / "twice.toml", models=["gps-kmip", "gps-kmip"], seeds=[0, 0]))
+    assert len(cells) == 1
+
+
+def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml")
+    cells = run(plan, fails="seed1")
+    states = [state_of(cell, place(home, plan)) for cell in cells]
+    assert [state.kind for state in states] == ["done", "failed"] * 2
+    assert states[1].reason == "The loss is not a number any more."
+    rows = rows_of(read_plan(str(plan)), cells)
+    assert [(row["runs"], row["of"]) for row in rows] == [(1, 2)] * 2
+    run(plan)  # what failed is tried again
+    check_once(home, cells)
+
+
+def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "PROGRAM", ("sh", "-c", "kill -9 $$"))
+    monkeypatch.setattr(running, "PROGRAM", sweeps.PROGRAM)
+    plan = write_plan(tmp_path / "plan.toml", seeds=[0])
+    states = [state_of(cell, place(home, plan)) for cell in run(plan)]
+    assert [(state.kind, state.reason) for state in states] == [("failed", "it ended by signal 9")] * 2
+
+
+def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0])
+    first, second = (state_of(cell, place(home, plan)) for cell in run(plan, offline=True))
+    assert (first.kind, second.kind) == ("failed", "done")
+    assert "paris" in first.reason
+
+
+def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml")
+    other = start(plan, home.root, jobs=2, seconds=0.3)
+    cells = run(plan, seconds=0.3)
+    assert other.wait(60) == 0
+    check_once(home, cells)
+
+
+def test_a_running_cell_says_how_far_it_is(run, home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
+    [cell] = cells_of(read_plan(str(plan)), home)
+    assert state_of(cell, place(home, plan)).kind == "waiting"
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "config.toml").touch()
+    (cell.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
+    assert state_of(cell, place(home, plan)).kind == "stopped"
+    with build_lock(cell.folder):
+        state = state_of(cell, place(home, plan))
+        assert (state.kind, state.epoch, state.left) == ("running", 2, "80 s")
+        assert running.told(cell, place(home, plan)).endswith(": running, 2 of 3 epochs, about 80 s left")
+    with build_lock(log_of(cell, place(home, plan))):
+        assert state_of(cell, place(home, plan)).kind == "running"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_runs_too(home, tmp_path, number):
+    plan = write_plan(tmp_path / "plan.toml")
+    process = start(plan, home.root, seconds=0.5)
+    wait_for(lambda: any("epoch" in name for name in events(home.root)))
+    process.send_signal(number)
+    assert process.wait(60) != 0
+    before = events(home.root)
+    time.sleep(0.7)
+    assert events(home.root) == before
+    assert start(plan, home.root).wait(120) == 0
+    check_survivors(home, plan)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
+    """Kill the sweep at random moments, its runs with it or not, then let it end; return the kills."""
+    rng, landed = random.Random(seed), 0
+    for _ in range(kills):
+        process = start(plan, home.root, seconds=0.15)
+        begun = sum(events(home.root).values())
+        while sum(events(home.root).values()) == begun and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.4))
+        landed += process.poll() is None
+        process.kill()
+        if rng.random() < 0.5:
+            landed += kill_runs(home.root)
+        process.wait()
+    assert start(plan, home.root, seconds=0.02).wait(300) == 0
+    return landed
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_goes_on(home, tmp_path):
+    plan = write_plan(tmp_path / "plan.toml")
+    assert disturbed(home, plan, 2, seed=0)
+    check_survivors(home, plan)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_a_sweep_killed_20_times(home, tmp_path, torture_count):
+    plan = write_plan(tmp_path / "plan.toml", seeds="0..9")
+    torture_count("kills", disturbed(home, plan, 20, seed=1))
+    check_survivors(home, plan)
+
+
+def check_survivors(home: Home, plan: Path) -> None:
+    """Every run is finished; an epoch that was done is done again only where its process was killed."""
+    cells = cells_of(read_plan(str(plan)), home)
+    found = events(home.root)
+    assert whole(cells) <= found.keys()
+    for cell in cells:
+        assert state_of(cell, place(home, plan)).kind == "done"
+        done = sum(count for name, count in found.items() if name.startswith(f"{cell.folder.name} epoch"))
+        assert done <= 3 + found[f"{cell.folder.name} start"] - 1
+        assert json.loads((cell.folder / "result.json").read_text())["seed"] == cell.seed

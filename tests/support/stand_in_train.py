@@ -1,0 +1,91 @@
+"""Stands in for ``kmip-data train`` in tests of sweeps: the same files and locks, and no network.
+
+    python -m support.stand_in_train train --resume FOLDER --home HOME
+    python -m support.stand_in_train train --dataset DATASET --model MODEL … --name NAME --home HOME
+
+``STAND_IN`` is JSON: ``seconds`` of an epoch, ``epochs``, and ``fails``: part of the names of runs that do.
+Each start and each epoch is a line of ``HOME/events``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from kmip_data.files.locking import build_lock
+
+SETTINGS = "STAND_IN"
+
+
+def result(name: str, seed: int, value: float, model: str, *, sample: bool = False) -> str:
+    """A ``result.json`` whose accuracy on val and test is ``value``."""
+    metrics = {part: {"loss": 1 - value, "accuracy": value} for part in ("train", "val", "test")}
+    return json.dumps(
+        {
+            "name": name,
+            "dataset": "clouds",
+            "sample": sample,
+            "build_key": "0123456789ab",
+            "build_parameters": {},
+            "split": {"name": "saved", "rule": "saved", "parameters": {}, "digests": {}},
+            "model": model,
+            "preset": "",
+            "variant": "code",
+            "config": {"training": {"epochs": 3}},
+            "num_features": 6,
+            "num_classes": 4,
+            "num_parameters": 1234,
+            "seed": seed,
+            "device": "cpu",
+            "versions": {},
+            "epochs": 3,
+            "best_epoch": 2,
+            "metric": "accuracy",
+            "metrics": metrics,
+            "seconds": {"train_epoch": 0.5, "total": 1.5},
+            "memory": {"device": None, "host": 1},
+        }
+    )
+
+
+def main(words: list[str]) -> None:
+    """Train, in a manner of speaking."""
+    settings = {"seconds": 0.0, "epochs": 3, "fails": "nothing", **json.loads(os.environ.get(SETTINGS, "{}"))}
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    home = Path(given["--home"])
+    if "--resume" in given:
+        folder = Path(given["--resume"])
+        assert (folder / "config.toml").is_file()
+        assert not (folder / "result.json").exists(), "a finished run is begun again"
+    else:
+        folder = home / "runs/clouds" / given["--model"] / given["--name"]
+        assert not (folder / "config.toml").exists(), "a run is made anew"
+        folder.mkdir(parents=True, exist_ok=True)
+    with build_lock(folder, wait=False), (home / "events").open("a") as events:
+        events.write(f"{folder.name} start\n")
+        (folder / "config.toml").touch()
+        metrics = folder / "metrics.csv"
+        rows = metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds"]
+        if settings["fails"] in folder.name:
+            print("Error: The loss is not a number any more.\n  next: less")  # noqa: T201
+            sys.exit(1)
+        for epoch in range(len(rows) - 1, settings["epochs"]):
+            time.sleep(settings["seconds"])
+            events.write(f"{folder.name} epoch {epoch}\n")
+            events.flush()
+            rows.append(f"{epoch},2.0")
+            new = metrics.with_suffix(".new")
+            new.write_text("\n".join(rows) + "\n")
+            new.replace(metrics)
+        seed = int(folder.name.rpartition("seed")[2])
+        new = folder / "new"
+        value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100
+        new.write_text(result(folder.name, seed, value, folder.parent.name))
+        new.replace(folder / "result.json")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

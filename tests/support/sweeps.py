@@ -1,0 +1,83 @@
+"""Small sweeps: a home with data to train on, plans, and a driver that can be killed.
+
+    python -m support.sweeps PLAN HOME JOBS
+
+runs a plan by the stand-in for training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, "-m", "support.stand_in_train")
+#: A network that trains in no time.
+SMALL = ["model.layers=1", "model.hidden_dim=8", "training.batch_size=4", "system.device=cpu"]
+
+
+def write_plan(path: Path, **keys: Any) -> Path:
+    """Write a plan: by default two models and two seeds on ``clouds``."""
+    import tomli_w
+
+    values = {"about": "a test", "datasets": ["clouds"], "models": ["gps-kmip", "gps-none"], "seeds": "0..1"}
+    path.write_text(tomli_w.dumps({**values, "epochs": 3, **keys}))
+    return path
+
+
+def environment(**settings: Any) -> dict[str, str]:
+    """Variables with which processes find the stand-in and know what it is to do."""
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": paths, "STAND_IN": json.dumps(settings), "OMP_NUM_THREADS": "1"}
+
+
+def start(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:
+    """Start a sweep as a process."""
+    words = [sys.executable, "-m", "support.sweeps", str(plan), str(home), str(jobs)]
+    return subprocess.Popen(words, env=environment(**settings), cwd=ROOT)
+
+
+def events(home: Path) -> Counter[str]:
+    """How often each thing happened to a run: ``NAME start``, ``NAME epoch 0``."""
+    path = home / "events"
+    return Counter(path.read_text().splitlines() if path.exists() else ())
+
+
+def kill_runs(home: Path) -> int:
+    """Kill what trains now, by the side files of the locks; return how many were killed."""
+    killed = 0
+    for owner in home.glob("runs/*/*/.locks/*.owner.json"):
+        try:
+            os.kill(json.loads(owner.read_text())["pid"], signal.SIGKILL)
+            killed += 1
+        except (ProcessLookupError, ValueError, FileNotFoundError):
+            continue
+    return killed
+
+
+def main(plan: str, home: str, jobs: str) -> None:
+    """Run a plan."""
+    from kmip_data.builds.home import Home
+    from kmip_data.models.sweeps import running
+    from kmip_data.models.sweeps.cells import cells_of
+    from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.runtime.interrupts import ENDING, end
+
+    for number in ENDING:
+        signal.signal(number, end)
+    running.PROGRAM = PROGRAM
+    found, place = read_plan(plan), Home.locate(home)
+    folder = place.root / "sweeps" / found.name
+    running.run_cells(
+        cells_of(found, place), home=place, folder=folder, jobs=int(jobs), options={"quiet": True}
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
