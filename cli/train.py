@@ -76,6 +76,12 @@ class TrainCommand(DatasetCommand):
     "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
 )
 @click.option(
+    "--scale",
+    type=click.Choice(["global", "batch"]),
+    help="Several devices: divide the preset's batch among them (global), or take batches and a learning rate"
+    " that grow with their number.  [default: global]",
+)
+@click.option(
     "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: one run per seed, with mean and deviation."
 )
 @click.option(
@@ -221,6 +227,7 @@ KEYS = {
     "precision": "training.precision",
     "device": "system.device",
     "devices": "system.devices",
+    "scale": "training.scale",
     "compiled": "system.compile",
     "logger": "system.logger",
 }
