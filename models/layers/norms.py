@@ -49,7 +49,8 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor, graph: Tensor | None = None, num_graphs: int | None = None) -> Tensor:
         """Normalise (N, d); graphs make no difference."""
         if self.together:
-            return self._normalised_together(x)
+            normalised: Tensor = self._normalised_together(x)
+            return normalised
         if x.shape[0] == 0:
             return x
         by_batch = self.uses_batch(x.shape[0])
@@ -115,9 +116,8 @@ def _statistics(x: Tensor, share: float) -> tuple[int, Tensor, Tensor]:
     sums[1 + d :] += away
     sums *= share
     distributed.all_reduce(sums)
-    rows, total, squares = sums.split([1, d, d])
-    mean = total / rows
-    return int(rows), mean, (squares / rows - mean.square()).clamp_min(0)
+    rows, mean = int(sums[0]), sums[1 : 1 + d] / sums[0]
+    return rows, mean, (sums[1 + d :] / sums[0] - mean.square()).clamp_min(0)
 
 
 class _Together(torch.autograd.Function):

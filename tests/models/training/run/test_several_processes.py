@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from support.training_data import learnable_build, read_history, tiny_config
+from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 from support.two_processes import free_port, on_two, train_on_two
 
 from kmip_data.builds.home import Home
@@ -29,7 +28,9 @@ ORDER = list(range(16))
 PARTS = {"train": ORDER[:11], "val": ORDER[11:14], "test": ORDER[14:]}
 PLAIN = {"norm": "graph-layer", "local": {"kind": "gcn"}, "dropout": 0.0}
 NORMED = {"norm": "batch", "local": {"kind": "gated-gcn"}, "dropout": 0.0}
-SGD = {"name": "sgd", "momentum": 0.9, "lr": 0.05}
+#: Biases before a batch norm, and of keys, have no gradient but rounding errors. Adam would divide those by
+#: their own size, so it gets an eps that is larger than they are.
+SGD, ADAM = {"name": "sgd", "momentum": 0.9, "lr": 0.05}, {"eps": 1e-3}
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Configurations of one process; those of two have the same names and two devices."""
     build = learnable_build(tmp_path_factory.mktemp("build"), graphs=16, nodes=17, parts=PARTS)
     cases = {
-        "plain": {"model": PLAIN},
-        "normed": {"model": NORMED},
-        "recomputed": {"model": {**NORMED, "checkpoint_layers": True}},
+        "plain": {"model": PLAIN, "optimiser": ADAM},
+        "normed": {"model": NORMED, "optimiser": ADAM},
+        "recomputed": {"model": {**NORMED, "checkpoint_layers": True}, "optimiser": SGD},
         "momentum": {"model": PLAIN, "optimiser": SGD},
     }
     usual = {"epochs": 2, "batch_size": 5}
     found = {name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()}
-    grown = tiny_config(build, model=PLAIN, training={**usual, "batch_size": 2, "scale": "batch"})
+    grown = tiny_config(
+        build, model=PLAIN, optimiser=ADAM, training={**usual, "batch_size": 2, "scale": "batch"}
+    )
     links = configuration(
         "pcqm-contact",
         {},
@@ -123,21 +126,27 @@ CASES = ["plain", "normed", "recomputed", "momentum", "grown", "links"]
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     one, two = _run(home, name), _run(home / "two", name)
-    within = 1e-4 if name in {"normed", "recomputed"} else 1e-6
+    within = 1e-5 if name in {"normed", "recomputed"} else 1e-6
     last = [torch.load(run / LAST, weights_only=True)["state_dict"] for run in (one, two)]
-    begun = load_file(one / "model.safetensors")
     assert last[0].keys() == last[1].keys()
-    assert len(begun) > 5
     for key, value in last[0].items():
         torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
-    for alone, shared in zip(read_history(one), read_history(two), strict=True):
-        for column in alone.keys() & shared.keys():
-            if column == "lr" or column.startswith(("train_", "val_", "test_", "grad_norm")):
-                assert shared[column] == pytest.approx(alone[column], rel=10 * within, abs=10 * within), (
-                    column
-                )
-    for part, values in read_result(one).metrics.items():
-        assert read_result(two).metrics[part] == pytest.approx(values, rel=10 * within, abs=10 * within)
+    pairs = [*zip(read_history(one), read_history(two), strict=True)]
+    pairs += [(values, read_result(two).metrics[part]) for part, values in read_result(one).metrics.items()]
+    for alone, shared in pairs:
+        for column in alone.keys() - OF_THE_MACHINE:
+            if name == "grown" and column in {"loss", "val_loss", "test_loss"}:
+                continue  # evaluated in the batches of one process, on which class weights depend
+            # Nodes that look alike have equal scores but for rounding, which decides their ranks.
+            near = 0.02 if "mrr" in column or "hits" in column else 10 * within
+            assert shared[column] == pytest.approx(alone[column], rel=near, abs=near), column
+
+
+@pytest.mark.slow
+def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
+    saved = torch.load(_run(home / "two", "plain") / LAST, weights_only=True)["callbacks"]
+    (states,) = (state["random"] for state in saved.values() if "random" in state)
+    assert not torch.equal(*(state["torch"] for state in states))
 
 
 @pytest.mark.slow
