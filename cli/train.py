@@ -85,6 +85,14 @@ class TrainCommand(DatasetCommand):
     "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: one run per seed, with mean and deviation."
 )
 @click.option(
+    "--seeds-at-once",
+    "at_once",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    help="Seeds trained at a time, each on devices of its own or its share of the cores.  [default: 1]",
+)
+@click.option(
     "--precision",
     type=click.Choice(["32", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
@@ -155,6 +163,7 @@ def command(
     name: str | None,
     explain: bool,
     profile: bool,
+    at_once: int,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -187,7 +196,7 @@ def command(
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, "profile": profile}
-        summary = train(config, home=home, quiet=quiet, **run, **build_options)
+        summary = train(config, home=home, quiet=quiet, at_once=at_once, **run, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
     if as_json:

@@ -15,10 +15,11 @@ from support.two_processes import free_port, on_two, train_on_two
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
-from kmip_data.errors import UsageError
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.models.training.config.optimisers import OptimiserConfig, rate_for
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.run import side_by_side
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
@@ -191,3 +192,47 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert found["run"] == str(run)
     assert read_result(run).config["system"]["nodes"] == 2
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
+
+
+@pytest.mark.slow
+def test_seeds_at_once_are_those_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
+    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
+    alone = train(config, home=one, seeds=(0, 1, 2), quiet=True)
+    found = train(config, home=two, seeds=(0, 1, 2), quiet=True, at_once=2, name="all")
+    assert [run.name for run in found.runs] == ["all-seed0", "all-seed1", "all-seed2"]
+    assert [result.seed for result in found.results] == [0, 1, 2]
+    for each, other in zip(alone.results, found.results, strict=True):
+        assert each.metrics == other.metrics
+
+
+@pytest.mark.slow
+def test_a_seed_that_fails_is_named_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
+    begin = side_by_side._begin
+
+    def spoiled(run: Path, *rest: Any) -> Any:
+        if run.name == "x-seed0":
+            (run / "config.toml").write_text("no configuration")
+        return begin(run, *rest)
+
+    monkeypatch.setattr(side_by_side, "_begin", spoiled)
+    with pytest.raises(CheckFailed, match="1 of 2 runs did not finish") as failed:
+        train(config, home=Home(tmp_path), seeds=(0, 1), at_once=2, name="x")
+    assert "x-seed0: exit code" in str(failed.value)
+    assert "config.toml" in str(failed.value)
+    assert read_result(_run(tmp_path, "x-seed1")).seed == 1
+
+    def stopped(run: Path, *rest: Any) -> Any:
+        if run.name == "y-seed1":
+            raise KeyboardInterrupt
+        return begin(run, *rest)
+
+    monkeypatch.setattr(side_by_side, "_begin", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, home=Home(tmp_path), seeds=(0, 1, 2), at_once=2, name="y")
+    said = capfd.readouterr().err
+    assert all(f"kmip-data train --resume {_run(tmp_path, f'y-seed{seed}')}" in said for seed in range(3))
