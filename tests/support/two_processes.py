@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from support.shared import ROOT
 from torch import distributed
@@ -22,7 +23,8 @@ from torch import distributed
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.run.train import train
+from kmip_data.models.training.run.recorder import Recorder
+from kmip_data.models.training.run.train import resume, train
 
 
 def free_port() -> int:
@@ -57,7 +59,7 @@ def on_two(*commands: Sequence[str], **environment: str) -> list[str]:
 
 
 def train_on_two(home: Path, runs: Mapping[str, Mapping[str, Any]], losses: Mapping[str, Any]) -> Any:
-    """Train every configuration by name on two processes; return what ``losses`` came to."""
+    """Train every configuration on two processes, one named ``stopped…`` with a stop; return the losses."""
     todo, done = home / "todo.pt", home / "losses.pt"
     torch.save({"runs": json.dumps(dict(runs)), "losses": dict(losses)}, todo)
     command = [sys.executable, "-m", "support.two_processes", str(home)]
@@ -75,11 +77,28 @@ def divided(name: str, weight: torch.Tensor, rows: Sequence[torch.Tensor], targe
     return whole, gradient
 
 
+_end = Recorder.on_train_epoch_end
+
+
+def stopping(recorder: Recorder, *arguments: Any) -> None:
+    """End an epoch, and the run with it, as Ctrl-C does."""
+    _end(recorder, *arguments)
+    raise KeyboardInterrupt
+
+
 def _main(home: Path) -> None:
     torch.set_num_threads(1)
     todo, rank = torch.load(home / "todo.pt"), int(os.environ["LOCAL_RANK"])
     for name, values in json.loads(todo["runs"]).items():
-        train(config_from_mapping(values, "the test"), home=Home(home), name=name, quiet=True)
+        config = config_from_mapping(values, "the test")
+        if not name.startswith("stopped"):
+            train(config, home=Home(home), name=name, quiet=True)
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Recorder, "on_train_epoch_end", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, home=Home(home), name=name, quiet=True)
+        resume(name, home=Home(home), quiet=True)
     found = {
         case: divided(name, weight, rows[rank], targets[rank])
         for case, (name, weight, rows, targets) in todo["losses"].items()

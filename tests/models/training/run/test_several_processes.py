@@ -43,6 +43,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "normed": {"model": NORMED, "optimiser": ADAM},
         "recomputed": {"model": {**NORMED, "checkpoint_layers": True}, "optimiser": SGD},
         "momentum": {"model": PLAIN, "optimiser": SGD},
+        "whole": {"model": {**NORMED, "dropout": 0.3}},
+        "stopped": {"model": {**NORMED, "dropout": 0.3}},
     }
     usual = {"epochs": 2, "batch_size": 5}
     found = {name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()}
@@ -101,6 +103,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
     """Every run by one process, then by two; the losses by two."""
     alone, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     for name, values in runs.items():
+        if name in {"whole", "stopped"}:
+            continue
         alike = values
         if name == "grown":
             alike = {**values, "training": {**values["training"], "scale": "global", "batch_size": 4}}
@@ -145,9 +149,13 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
-    saved = torch.load(_run(home / "two", "plain") / LAST, weights_only=True)["callbacks"]
-    (states,) = (state["random"] for state in saved.values() if "random" in state)
+    whole, stopped = (
+        torch.load(_run(home / "two", name) / LAST, weights_only=True) for name in ("whole", "stopped")
+    )
+    (states,) = (state["random"] for state in whole["callbacks"].values() if "random" in state)
     assert not torch.equal(*(state["torch"] for state in states))
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(stopped["state_dict"][name], value), name
 
 
 @pytest.mark.slow
