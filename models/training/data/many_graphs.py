@@ -102,7 +102,7 @@ class ManyGraphs(RunData):
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
-        size, found = self.config.training.batch_size, []
+        size, found = self.config.training.batch_size, list[Pass]()
         for part in parts:
             loader = _loader(dataset := self._datasets[part], size)
             rank, processes = loader.ranks()
@@ -110,7 +110,7 @@ class ManyGraphs(RunData):
                 own = [place for place in range(len(dataset)) if place // size % processes == rank]
                 loader = _loader(dataset[own], size, rank=0, world_size=1)
             found.append(((part,), loader))
-        return found  # type: ignore[return-value]
+        return found
 
 
 def _loader(dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
