@@ -76,7 +76,21 @@ class TrainCommand(DatasetCommand):
     "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
 )
 @click.option(
+    "--scale",
+    type=click.Choice(["global", "batch"]),
+    help="Several devices: divide the preset's batch among them (global), or take batches and a learning rate"
+    " that grow with their number.  [default: global]",
+)
+@click.option(
     "--seeds", metavar="LIST", help="Such as 0..3 or 0,5: one run per seed, with mean and deviation."
+)
+@click.option(
+    "--seeds-at-once",
+    "at_once",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    help="Seeds trained at a time, each on devices of its own or its share of the cores.  [default: 1]",
 )
 @click.option(
     "--precision",
@@ -149,6 +163,7 @@ def command(
     name: str | None,
     explain: bool,
     profile: bool,
+    at_once: int,
     home: Home,
     as_json: bool,
     quiet: bool,
@@ -181,7 +196,7 @@ def command(
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, "profile": profile}
-        summary = train(config, home=home, quiet=quiet, **run, **build_options)
+        summary = train(config, home=home, quiet=quiet, at_once=at_once, **run, **build_options)
     if not is_main_process():  # of --devices N: the others have the same to say
         return
     if as_json:
@@ -221,6 +236,7 @@ KEYS = {
     "precision": "training.precision",
     "device": "system.device",
     "devices": "system.devices",
+    "scale": "training.scale",
     "compiled": "system.compile",
     "logger": "system.logger",
 }

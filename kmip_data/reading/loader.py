@@ -85,6 +85,9 @@ class GraphLoader:
     even
         Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
         ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
+    divide
+        ``batch_size`` is that of all ranks together: each batch is the one that a single process would
+        have, its graphs dealt to the ranks in turn.
     compact
         Batches have ``neighbor`` (ΣN, k) instead of ``edge_index``: the neighbour table as it
         is stored, uint16 or uint32, an eighth of the bytes. Row i holds the sources of node i, nearest
@@ -123,6 +126,7 @@ class GraphLoader:
         rank: int | None = None,
         world_size: int | None = None,
         even: bool = False,
+        divide: bool = False,
         compact: bool = False,
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
@@ -141,6 +145,7 @@ class GraphLoader:
             bucket=bucket,
             drop_last=drop_last,
             even=even,
+            divide=divide,
         )
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
@@ -214,9 +219,10 @@ class GraphLoader:
     def _fingerprint(self) -> dict[str, Any]:
         rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
         digest = self.dataset.split_digest
-        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self._ranks()[1]}
+        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self.ranks()[1]}
 
-    def _ranks(self) -> tuple[int, int]:
+    def ranks(self) -> tuple[int, int]:
+        """Rank of this process, and how many there are."""
         rank, world_size = self._share
         if rank is not None and world_size is not None:
             return rank, world_size
@@ -240,7 +246,7 @@ class GraphLoader:
         if self._sampler is not None:
             raise TypeError("the number of batches depends on what the sampler will draw")
         epoch = self._running.epoch if self._running else self._epoch
-        return len(self.rule.batches(self._nodes, epoch, *self._ranks()))
+        return len(self.rule.batches(self._nodes, epoch, *self.ranks()))
 
     def __iter__(self) -> Iterator[Batch]:
         # The epoch is taken when the first batch is asked for: trainers call iter(), then set_epoch().
@@ -276,7 +282,7 @@ class GraphLoader:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
         if self._sampler is not None:
             return self._sampled(epoch)
-        return iter(self.rule.batches(self._nodes, epoch, *self._ranks()))
+        return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
 
     def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         set_epoch = getattr(self._sampler, "set_epoch", None)

@@ -65,14 +65,15 @@ def refuse_contradictions(
     """Refuse arguments that contradict each other."""
     own_order = rule.shuffle or rule.bucket is not None
     cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
-    shared_out = rank is not None or world_size is not None or rule.even
+    shared_out = rank is not None or world_size is not None or rule.even or rule.divide
     clashes = {
         "batch_size with max_nodes": rule.batch_size != 1 and rule.max_nodes is not None,
         "shuffle or bucket with a sampler": own_order and sampler is not None,
         "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
             batch_sampler is not None and (own_order or cut or sampler is not None)
         ),
-        "rank, world_size or even with a sampler, which shares out by itself": (
+        "divide with max_nodes": rule.divide and rule.max_nodes is not None,
+        "rank, world_size, even or divide with a sampler, which shares out by itself": (
             shared_out and (sampler is not None or batch_sampler is not None)
         ),
         "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),

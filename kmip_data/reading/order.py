@@ -20,6 +20,7 @@ class BatchRule:
     bucket: int | None = None
     drop_last: bool = False  #: of every rank; with ``max_nodes`` always, as no batch is full
     even: bool = False
+    divide: bool = False  #: ``batch_size`` is that of all ranks together
 
     def batches(
         self, nodes: NDArray[np.int64], epoch: int, rank: int = 0, world_size: int = 1
@@ -42,7 +43,7 @@ class BatchRule:
 
     def _by_count(self, order: NDArray[np.int64], world_size: int) -> list[list[NDArray[np.int64]]]:
         """Cut into groups of one batch per rank; the graphs of a group are dealt in turn."""
-        step = self.batch_size * world_size
+        step = self.batch_size * (1 if self.divide else world_size)
         groups = [order[start : start + step] for start in range(0, len(order), step)]
         if self.drop_last and groups and len(groups[-1]) < step:
             groups.pop()

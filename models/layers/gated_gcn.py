@@ -139,6 +139,7 @@ class GatedGCN(nn.Module):
             and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")
             and type(self.norm_e) is BatchNorm
+            and not self.norm_e.together
             and edges.neighbor.numel() > 0
             and all(t.dtype == torch.float32 for t in (x, e, self.C.weight))
         )

@@ -44,7 +44,17 @@ class TrainingConfig(Section):
     """The loop."""
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
-    batch_size: int = Field(default=8, ge=1, description="graphs per batch (on each device)")
+    batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
+    scale: Literal["global", "batch"] = Field(
+        default="global",
+        description="several processes: divide batch_size among them, which learns what one process would;"
+        " or batches so many times as large, and the learning rate with them (sgd, asgd: as many times;"
+        " others: its square root)",
+    )
+    sync_batchnorm: bool = Field(
+        default=True,
+        description="several processes: batch norms take mean and variance over the rows of all of them",
+    )
     accumulate: int = Field(
         default=1,
         ge=1,
@@ -121,7 +131,7 @@ class SystemConfig(Section):
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
     devices: int = Field(
-        default=1, ge=1, description="processes per machine, one per GPU; each takes batches of its own"
+        default=1, ge=1, description="processes per machine, one per GPU; each takes its share of a batch"
     )
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     compile: bool = Field(default=False, description="torch.compile the model")
@@ -169,6 +179,16 @@ class RunConfig(Section):
             msg = "optimiser.fused scales gradients of 16-mixed itself, so training.clip_norm must be 0"
             raise ValueError(msg)
         return self
+
+    @property
+    def processes(self) -> int:
+        """Processes that train together."""
+        return self.system.devices * self.system.nodes
+
+    @property
+    def whole_batch(self) -> int:
+        """Graphs of a batch, over all processes."""
+        return self.training.batch_size * (self.processes if self.training.scale == "batch" else 1)
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

@@ -71,6 +71,15 @@ class OptimiserConfig(Section):
         return self
 
 
+def rate_for(config: OptimiserConfig, times: int) -> float:
+    """Return the learning rate for batches so many times as large as those that ``config`` was chosen for.
+
+    Linear for SGD (Goyal et al., arXiv 1706.02677); the square root for optimisers that divide by the size
+    of the gradient (Malladi et al., arXiv 2205.10287).
+    """
+    return config.lr * (times if config.name in {"sgd", "asgd"} else times**0.5)
+
+
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> Optimizer:
     """Return the optimiser that ``config`` names for the parameters of ``model``."""
     from torch import optim

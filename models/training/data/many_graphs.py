@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
+
+from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import Pass, RunData
+from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.wording import counted
 
 
 class EpochBatches:
@@ -20,8 +25,8 @@ class EpochBatches:
     keep its position too; here ``epoch()``, the number of finished ones, decides and nothing else.
     """
 
-    def __init__(self, loader: GraphLoader, epoch: Callable[[], int]) -> None:
-        self._loader, self._epoch = loader, epoch
+    def __init__(self, loader: GraphLoader, epoch: Callable[[], int], *, of_nodes: bool) -> None:
+        self._loader, self._epoch, self._of_nodes = loader, epoch, of_nodes
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -34,8 +39,18 @@ class EpochBatches:
             # One ahead, so that the loader has ended before Lightning, which counts, drops it: a Ctrl-C
             # that met its threads' end while it is being dropped would be lost.
             following = next(batches, None)
+            if following is None and self._repeats():
+                # Its graph is another process's: this one joins in, and learns nothing from it.
+                batch.train_mask = torch.zeros(
+                    batch.num_nodes if self._of_nodes else batch.num_graphs, dtype=torch.bool
+                )
             yield batch
             batch = following
+
+    def _repeats(self) -> bool:
+        """Whether the last batch has fewer graphs than processes, and none for this one."""
+        graphs, size = len(self._loader.dataset), self._loader.batch_size
+        return self._loader.ranks()[0] >= (graphs % size or size)
 
 
 class ManyGraphs(RunData):
@@ -44,6 +59,15 @@ class ManyGraphs(RunData):
     unit = "graphs"
 
     def _open(self, config: RunConfig) -> None:
+        if config.whole_batch < config.processes:
+            raise UsageError(
+                f"A batch of {counted(config.whole_batch, 'graph')} cannot be divided among processes.",
+                expected=f"training.batch_size of at least {config.processes}, one graph for each",
+                found=f"{config.processes} processes",
+                left="nothing was started",
+                next=f"fewer --devices, --set training.batch_size={config.processes}, or --scale batch"
+                " (batches and learning rate grow with the processes)",
+            )
         self._whole = self._records(config)
         self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}
 
@@ -52,8 +76,8 @@ class ManyGraphs(RunData):
 
     @property
     def largest_batch(self) -> Size:
-        """Upper bound of a train batch: the largest graphs together."""
-        dataset, count = self._datasets["train"], self.config.training.batch_size
+        """Upper bound of a process's train batch: the largest graphs together."""
+        dataset, count = self._datasets["train"], -(-self.config.whole_batch // self.config.processes)
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
         return Size(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
@@ -61,27 +85,33 @@ class ManyGraphs(RunData):
     def example(self) -> Any:
         """The first train graph as a batch."""
         dataset = self._datasets["train"]
-        compact = dataset.schema.edges == "neighbor"
-        return next(iter(GraphLoader(dataset[:1], 1, compact=compact, prefetch=0)))
+        return next(iter(_loader(dataset[:1], 1, prefetch=0, rank=0, world_size=1)))
 
     def batches(self, epoch: Callable[[], int]) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
-        return EpochBatches(self._train_loader(), epoch)
+        return EpochBatches(self._train_loader(), epoch, of_nodes=self.task.level == "node")
 
-    def _train_loader(self) -> GraphLoader:
-        training = self.config.training
-        return self.loader("train", shuffle=training.shuffle, seed=training.seed, even=True)
+    def _train_loader(self, **ranks: int) -> GraphLoader:
+        order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}
+        size = self.config.whole_batch
+        return _loader(self._datasets["train"], size, even=True, divide=True, **order, **ranks)
 
     def names(self, epoch: int, batch: int) -> list[str]:
-        """Keys of the graphs, in this process's batch."""
-        return self._train_loader().keys(epoch, batch)
+        """Keys of the graphs, of all processes."""
+        return self._train_loader(rank=0, world_size=1).keys(epoch, batch)
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """Each part in batches of its own, in file order."""
-        return [((part,), self.loader(part)) for part in parts]
+        """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
+        size, found = self.config.training.batch_size, list[Pass]()
+        for part in parts:
+            loader = _loader(dataset := self._datasets[part], size)
+            rank, processes = loader.ranks()
+            if processes > 1:  # a loss may depend on how graphs are batched, so its batches are those of one
+                own = [place for place in range(len(dataset)) if place // size % processes == rank]
+                loader = _loader(dataset[own], size, rank=0, world_size=1)
+            found.append(((part,), loader))
+        return found
 
-    def loader(self, part: str, **order: Any) -> GraphLoader:
-        """Batches of a part, in file order by default, each graph once over all processes."""
-        dataset = self._datasets[part]
-        compact = dataset.schema.edges == "neighbor"
-        return GraphLoader(dataset, self.config.training.batch_size, compact=compact, **order)
+
+def _loader(dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
+    return GraphLoader(dataset, batch_size, compact=dataset.schema.edges == "neighbor", **options)

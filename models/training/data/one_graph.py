@@ -39,11 +39,11 @@ class OneGraph(RunData):
                 left="nothing was started",
                 next="leave out --neighbor-sampling, or --set model.attention.expander=0",
             )
-        if config.system.devices * config.system.nodes > 1:
+        if config.processes > 1:
             raise UsageError(
                 "One graph cannot be split among processes.",
                 expected="one device: each step is a pass over the whole graph",
-                found=f"{config.system.devices * config.system.nodes} processes",
+                found=f"{config.processes} processes",
                 left="nothing was started",
                 next="leave out --devices; where memory is short, --neighbor-sampling 10,10",
             )

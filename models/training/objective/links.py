@@ -61,11 +61,15 @@ def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     Tensor
         Scalar float32.
     """
-    logits, link, apart = logits.float(), target == LINK, target == APART
-    links, free = link.sum(-1, keepdim=True), apart.sum(-1, keepdim=True)
-    share = NEGATIVES * links / free.clamp_min(1)
-    weight = torch.where(link, 1.0, apart * share)
+    logits, link, weight = logits.float(), target == LINK, link_weights(target)
     return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(1)
+
+
+def link_weights(target: Tensor) -> Tensor:
+    """Weight of each pair in :func:`link_cross_entropy`, (G, W, W)."""
+    link, apart = target == LINK, target == APART
+    links, free = link.sum(-1, keepdim=True), apart.sum(-1, keepdim=True)
+    return torch.where(link, 1.0, apart * (NEGATIVES * links / free.clamp_min(1)))
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:

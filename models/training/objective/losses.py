@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own convention
-from torch import Tensor
+from torch import Tensor, distributed
 
-from kmip_data.models.training.objective.links import link_cross_entropy
+from kmip_data.models.training.objective.links import link_cross_entropy, link_weights
 from kmip_data.models.training.objective.metrics import Kind
 
 
-def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
     """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
 
     With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
@@ -28,6 +28,8 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
         ``(N, C)``, any float dtype; computed in float32.
     target
         ``(N,)`` int64 class indices.
+    count
+        ``(C,)`` labels of each class, where the batch is larger than these rows.
 
     Returns
     -------
@@ -42,11 +44,16 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """
     if not target.numel():
         return logits.float().sum()
-    count = torch.bincount(target, minlength=logits.shape[-1])
-    total = target.numel()
-    weight = (total - count).float() / total
-    weight = torch.where(count == total, torch.ones_like(weight), weight)
+    if count is None:
+        weight = _class_weights(torch.bincount(target, minlength=logits.shape[-1]), target.numel())
+    else:
+        weight = _class_weights(count, count.sum())
     return F.nll_loss(F.log_softmax(logits.float(), dim=-1), target, weight=weight)
+
+
+def _class_weights(count: Tensor, total: int | Tensor) -> Tensor:
+    weight = (total - count).float() / total
+    return torch.where(count == total, torch.ones_like(weight), weight)
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -84,22 +91,57 @@ def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return logits.float(), target.masked_fill(~known, 0.0), known
 
 
+def _known_targets(target: Tensor) -> Tensor:
+    return (~target.isnan()).sum()
+
+
+def _over_processes(own: Tensor) -> Tensor:
+    total = own.detach().clone()
+    distributed.all_reduce(total)
+    return total
+
+
 @dataclass(frozen=True)
 class Loss:
-    """A loss function of ``(logits, target)`` and the targets it is for."""
+    """A loss function of ``(logits, target)``, a weighted mean over rows, and the targets it is for."""
 
-    compute: Callable[[Tensor, Tensor], Tensor]
+    compute: Callable[..., Tensor]
     kind: Kind
+    weight: Callable[..., Tensor]  #: of the targets: the sum of the weights
+    by_class: bool = False  #: whether both also take how often each class occurs in the batch
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""
         return self.compute(logits, target)
 
+    def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of a batch of which this process has the rows given, and the others the rest.
+
+        Returns
+        -------
+        learned
+            What this process differentiates: the mean over processes of its gradients is that of the whole.
+        whole
+            The loss of all rows, without a gradient; the same on all processes.
+        """
+        counts = []
+        if self.by_class:
+            counts.append(_over_processes(torch.bincount(target, minlength=logits.shape[-1])))
+        weight = self.weight(target, *counts).double()
+        share = weight / _over_processes(weight).clamp_min(torch.finfo(torch.float32).tiny)
+        own = self.compute(logits, target, *counts) * share.float()
+        return own * distributed.get_world_size(), _over_processes(own)
+
 
 LOSSES: dict[str, Loss] = {
-    "weighted_cross_entropy": Loss(weighted_cross_entropy, "single-label"),
-    "cross_entropy": Loss(cross_entropy, "single-label"),
-    "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel"),
-    "l1": Loss(l1, "regression"),
-    "link_cross_entropy": Loss(link_cross_entropy, "links"),
+    "weighted_cross_entropy": Loss(
+        weighted_cross_entropy,
+        "single-label",
+        lambda target, count: _class_weights(count, count.sum())[target].sum(),
+        by_class=True,
+    ),
+    "cross_entropy": Loss(cross_entropy, "single-label", _known_targets),
+    "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel", _known_targets),
+    "l1": Loss(l1, "regression", _known_targets),
+    "link_cross_entropy": Loss(link_cross_entropy, "links", lambda target: link_weights(target).sum()),
 }

@@ -20,6 +20,7 @@ from kmip_data.files.errors import FULL, disk_error
 from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.optimisers import rate_for
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
 from kmip_data.models.training.memory.machine import Device, out_of_memory
@@ -127,7 +128,7 @@ def _trainer(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Train
 
 
 def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterator[str]:
-    config, system = job.config, job.config.system
+    config = job.config
     yield f"data: {job.data.description}"
     yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
     schedule, epochs = config.schedule, config.training.epochs
@@ -135,8 +136,13 @@ def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterato
     shape = f", {warmup} of them warm-up" if schedule.kind.endswith("with_warmup") else ""
     per_step = ", the rate moves with each step" if schedule.per == "step" else ""
     yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}{per_step}"
-    many = f", {system.devices} processes" if system.devices > 1 else ""
+    many = f", {config.processes} processes" if config.processes > 1 else ""
     yield f"device: {job.device.name} ({job.device.reason}){many}, precision {config.training.precision}"
+    if many:
+        rate = config.optimiser.lr
+        grown = f", learning rate {rate_for(config.optimiser, config.processes):g} instead of {rate:g}"
+        scaled = config.training.scale == "batch"
+        yield f"batches: of {config.whole_batch} graphs, divided among processes{grown if scaled else ''}"
     again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""
     yield f"memory: {job.memory}{many and ' each'}{again}"
     yield f"run: {job.folder}{', from its last checkpoint' if resumed else ''}"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn.utils import get_total_norm
 
 from kmip_data.models.kinds import Size
@@ -96,7 +96,9 @@ class Meter(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """The batch is on the device."""
-        self._batches.append(_Batch(Size.of(batch), self._asked, self._now(), []))
+        repeated = self._processes > 1 and "train_mask" in batch  # a graph of another process
+        size = Size(0, 0, 0) if repeated else Size.of(batch)
+        self._batches.append(_Batch(size, self._asked, self._now(), []))
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
@@ -156,6 +158,12 @@ class Meter(Callback):
         if self._device.type == "cuda" and self._batches:
             self._asked.synchronize()
         losses, norms = self._values.tolist()
+        if self._processes > 1:
+            own = [[done.size.graphs, done.size.nodes] for done in self._batches]
+            sizes = torch.tensor(own, device=self._device)
+            distributed.all_reduce(sizes)
+            for done, (graphs, nodes) in zip(self._batches, sizes.tolist(), strict=True):
+                done.size = Size(graphs, nodes, 0)
         groups, group = [], []
         for done, loss, norm in zip(self._batches, losses, norms, strict=False):
             group.append((done, loss, norm))
@@ -185,8 +193,8 @@ class Meter(Callback):
         return {
             "grad_norm": group[-1][2] if group else math.nan,
             "loss": sum(loss for _, loss, _ in group) / max(1, len(group)),
-            "graphs_per_second": self._processes * sum(done.size.graphs for done in batches) / seconds,
-            "nodes_per_second": self._processes * sum(done.size.nodes for done in batches) / seconds,
+            "graphs_per_second": sum(done.size.graphs for done in batches) / seconds,
+            "nodes_per_second": sum(done.size.nodes for done in batches) / seconds,
             "share_waiting": waited / seconds,
             "seconds_search": sum(self._between(*search) for search in searches),
         }

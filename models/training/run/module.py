@@ -15,11 +15,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.kinds import Size
+from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.search.timing import searches_in
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import build_optimiser
+from kmip_data.models.training.config.optimisers import build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
@@ -56,6 +57,8 @@ class TrainingModule(LightningModule):
         self._names = data.names
         self.size: Size | None = None  #: of the batch in work, for the error when it does not fit
         ema = self.config.training.ema
+        together = self.config.processes > 1 and self.config.training.sync_batchnorm
+        self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
         self.average = None if ema is None else Average(ema)
         self._schedule_state: dict[str, Any] | None = None
         self.doing = "starting"  #: for errors
@@ -90,14 +93,19 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches per step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
+        for norm in self._norms:
+            norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
         with searches_in(self.meter.search):
             logits, target = of_part(batch, "train", *self(batch))
-        loss = self.loss(logits, target)
+        if self.config.processes > 1:
+            learned, loss = self.loss.divided(logits, target)
+        else:
+            learned = loss = self.loss(logits, target)
         self.meter.loss(loss)
         if self.meter.at_once:
             self.stop_if_diverged(batch_idx)
         self.metrics.update(logits, target, loss)
-        return loss
+        return learned
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Stop before a gradient that is not finite spoils the weights, where looking at it is free."""
@@ -120,12 +128,11 @@ class TrainingModule(LightningModule):
         raise self.diverged(fault.what, self._records(fault.first, fault.last))
 
     def _records(self, first: int, last: int) -> str:
-        """What these batches of the epoch were made of, in this process."""
+        """What these batches of the epoch were made of, on all processes."""
         batches = range(first, last + 1)
         names = [name for batch in batches for name in self._names(self.current_epoch, batch)]
         more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        here = f" in process {self.global_rank}" if self.trainer.world_size > 1 else ""
-        return f"{counted(len(names), 'record')}{here}: {', '.join(names[:NAMED])}{more}"
+        return f"{counted(len(names), 'record')}: {', '.join(names[:NAMED])}{more}"
 
     def diverged(self, what: str, found: str) -> Diverged:
         """Return the error for numbers that are no longer finite, with what the run was doing."""
@@ -139,7 +146,10 @@ class TrainingModule(LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Return the optimiser; a schedule per epoch is stepped by the recorder, after the evaluation."""
-        optimiser = build_optimiser(self.model, self.config.optimiser)
+        config = self.config
+        times = config.whole_batch // config.training.batch_size
+        rate = {"lr": rate_for(config.optimiser, times)}
+        optimiser = build_optimiser(self.model, config.optimiser.model_copy(update=rate))
         schedule, epochs = self.config.schedule, self.config.training.epochs
         per_step = schedule.per == "step"
         steps = int(self.trainer.estimated_stepping_batches) // epochs if per_step else 1

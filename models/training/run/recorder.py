@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -70,7 +71,7 @@ class Recorder(Checkpoint):
         self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
         self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
         self.interrupted = False
-        self._random: dict[str, Any] | None = None
+        self._random: list[dict[str, Any]] = []  #: of each process
         self._validation_loss: float | None = None
         self._started = 0.0
         self._progress: Progress | None = None
@@ -96,7 +97,7 @@ class Recorder(Checkpoint):
             "best_weights": self.best_weights,
             "next_best": dict(list(self.kept.items())[1:]),
             "validation_loss": self._validation_loss,
-            "random": random_state(),
+            "random": of_all_processes(random_state()),
             "data": self.data.identity,
         }
 
@@ -125,16 +126,21 @@ class Recorder(Checkpoint):
             self.steps = steps.view(-1, len(STEP)).tolist()
         self.saved = len(self.history)
         self._validation_loss = state_dict["validation_loss"]
-        self._random = state_dict["random"]
+        random = state_dict["random"]
+        self._random = random if isinstance(random, list) else [random]  # runs of before have one
 
     # What Lightning calls.
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on with the generators where a resumed run stood."""
-        if self._random is not None:
-            set_random_state(self._random)
+        if self._random:
+            set_random_state(self._random[trainer.global_rank % len(self._random)])
             self._write()  # a line and weights of an epoch that was not saved may be there
             trainer.should_stop = self._out_of_patience()
+        elif trainer.global_rank:
+            # Every process began with the run's seed, for equal weights; its dropout should be its own.
+            seed = self.module.config.training.seed
+            torch.manual_seed(int(np.random.SeedSequence([seed, trainer.global_rank]).generate_state(1)[0]))
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
             done = len(self.history) * batches // self.epochs
@@ -263,6 +269,15 @@ class Recorder(Checkpoint):
         parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
         best = " (best)" if self.best_epoch == row["epoch"] else ""
         return f"{'  '.join(parts)}{best}  {row['seconds']:.1f} s"
+
+
+def of_all_processes(state: Any) -> list[Any]:
+    """Return ``state`` of every process, in order; all must call this."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [state]
+    states = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(states, state)
+    return states
 
 
 def share_buffers(model: torch.nn.Module) -> None:

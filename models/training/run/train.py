@@ -31,7 +31,8 @@ from kmip_data.models.training.run.folders import (
     run_name,
 )
 from kmip_data.models.training.run.logs import check_logger, teller
-from kmip_data.models.training.run.result import Summary, read_result
+from kmip_data.models.training.run.result import RunResult, Summary, read_result
+from kmip_data.models.training.run.side_by_side import run_side_by_side
 from kmip_data.wording import counted
 
 #: Keys that a resumed run may change: what a run whose numbers went astray needs.
@@ -47,6 +48,7 @@ def train(
     quiet: bool = False,
     explain: bool = False,
     profile: bool = False,
+    at_once: int = 1,
     **build_options: Any,
 ) -> Summary:
     """Train ``config`` once per seed, building the dataset first where it is missing.
@@ -65,6 +67,9 @@ def train(
         List where the text and the code of the preset differ, key by key.
     profile
         Trace some of the first run's steps; see :class:`~kmip_data.models.training.run.profile.Profile`.
+    at_once
+        Seeds that are trained at a time, each on ``system.devices`` GPUs of its own or its share of the
+        cores. The results are the same; on a CPU up to rounding, which depends on the number of threads.
     build_options
         Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -82,10 +87,10 @@ def train(
     """
     if name is not None:
         check_name(name)
-    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
+    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config, at_once)
     config = with_source(config, home)
     runs: list[Path] = []
-    results = []
+    results: list[RunResult] = []
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
@@ -113,9 +118,15 @@ def train(
                 if initial:
                     write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            job = Job(seeded, data, folder, device, memory, profile and not runs)
-            results.append(fit(job, tell=tell, quiet=quiet))
+            if at_once == 1:
+                job = Job(seeded, data, folder, device, memory, profile and not runs)
+                results.append(fit(job, tell=tell, quiet=quiet))
             runs.append(folder or Path())
+    if at_once > 1:
+        devices = config.system.devices
+        results = run_side_by_side(
+            runs, home=home, at_once=at_once, device=device, devices=devices, tell=tell
+        )
     return Summary(runs, results)
 
 
@@ -185,9 +196,9 @@ def resume(
         return Summary([folder], [fit(job, tell=tell, quiet=quiet)])
 
 
-def _check_machine(config: RunConfig) -> Device:
+def _check_machine(config: RunConfig, at_once: int = 1) -> Device:
     """Choose the device; raise UsageError for what it cannot do, or a missing logger."""
-    device = choose_device(config.system.device, config.system.devices)
+    device = choose_device(config.system.device, config.system.devices * at_once)
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)

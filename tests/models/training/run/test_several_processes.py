@@ -1,0 +1,249 @@
+"""Two processes learn what one does: batches divided, losses weighed, batch norms shared."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
+from support.two_processes import free_port, on_two, train_on_two
+
+from kmip_data.builds.home import Home
+from kmip_data.cli.train import configuration
+from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.models.training.config.optimisers import OptimiserConfig, rate_for
+from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.run import side_by_side
+from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.train import resume, train
+
+ORDER = list(range(16))
+#: Train batches of 5: 3 and 2 graphs, twice as many nodes as another; the last batch has one graph for two.
+PARTS = {"train": ORDER[:11], "val": ORDER[11:14], "test": ORDER[14:]}
+PLAIN = {"norm": "graph-layer", "local": {"kind": "gcn"}, "dropout": 0.0}
+NORMED = {"norm": "batch", "local": {"kind": "gated-gcn"}, "dropout": 0.0}
+#: Biases before a batch norm, and of keys, have no gradient but rounding errors. Adam would divide those by
+#: their own size, so it gets an eps that is larger than they are.
+SGD, ADAM = {"name": "sgd", "momentum": 0.9, "lr": 0.05}, {"eps": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Configurations of one process; those of two have the same names and two devices."""
+    build = learnable_build(tmp_path_factory.mktemp("build"), graphs=16, nodes=17, parts=PARTS)
+    cases = {
+        "plain": {"model": PLAIN, "optimiser": ADAM},
+        "normed": {"model": NORMED, "optimiser": ADAM},
+        "recomputed": {"model": {**NORMED, "checkpoint_layers": True}, "optimiser": SGD},
+        "momentum": {"model": PLAIN, "optimiser": SGD},
+        "whole": {"model": {**NORMED, "dropout": 0.3}},
+        "stopped": {"model": {**NORMED, "dropout": 0.3}},
+    }
+    usual = {"epochs": 2, "batch_size": 5}
+    found = {name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()}
+    grown = tiny_config(
+        build, model=PLAIN, optimiser=ADAM, training={**usual, "batch_size": 2, "scale": "batch"}
+    )
+    links = configuration(
+        "pcqm-contact",
+        {},
+        {},
+        model="gcn",
+        variant="code",
+        epochs=1,
+        sample=True,
+        device="cpu",
+        overrides=[
+            *("model.layers=2", "model.hidden_dim=16", "model.parameter_budget=none", "model.dropout=0"),
+            *("training.batch_size=3", "model.positional=none", "model.head_dropout=0"),
+        ],
+    )
+    return {
+        name: config.model_dump(mode="json")
+        for name, config in {**found, "grown": grown, "links": links}.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def losses() -> dict[str, Any]:
+    """A loss, weights, and the rows and targets of each of two processes."""
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(n, 6, generator=draw) for n in (9, 4)]
+    classes = [torch.randint(0, c, (len(r),), generator=draw) for r, c in zip(rows, (4, 2), strict=True)]
+    values = [torch.randn(len(r), 4, generator=draw) for r in rows]
+    values[0][:6, 1:] = math.nan
+    labels = [torch.where(v.isnan(), v, (v > 0).float()) for v in values]
+    weight = torch.randn(6, 4, generator=draw)
+    none = [rows[0], rows[1][:0]]
+    found = {name: (name, weight, rows, classes) for name in ("weighted_cross_entropy", "cross_entropy")}
+    found |= {"binary_cross_entropy": ("binary_cross_entropy", weight, rows, labels)}
+    found |= {"l1": ("l1", weight, rows, values)}
+    found |= {"no rows in one": ("weighted_cross_entropy", weight, none, [classes[0], classes[1][:0]])}
+    found |= {"one class": ("weighted_cross_entropy", weight, rows, [c * 0 + 2 for c in classes])}
+    found |= {"nothing known": ("l1", weight, rows, [v * math.nan for v in values])}
+    pairs = [torch.randint(-1, 2, (g, 4, 4), generator=draw).to(torch.int8) for g in (3, 2)]
+    found["link_cross_entropy"] = (
+        "link_cross_entropy",
+        weight,
+        [torch.randn(g, 4, 6, generator=draw) for g in (3, 2)],
+        pairs,
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Path:
+    """Every run by one process, then by two; the losses by two."""
+    alone, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    for name, values in runs.items():
+        if name in {"whole", "stopped"}:
+            continue
+        alike = values
+        if name == "grown":
+            alike = {**values, "training": {**values["training"], "scale": "global", "batch_size": 4}}
+            alike["optimiser"] = {**values["optimiser"], "lr": values["optimiser"]["lr"] * math.sqrt(2)}
+        train(config_from_mapping(alike, "the test"), home=Home(alone), name=name, quiet=True)
+    (two / "built").symlink_to(alone / "built")
+    divided = {
+        name: {**values, "system": {**values["system"], "devices": 2}} for name, values in runs.items()
+    }
+    torch.save(train_on_two(two, divided, losses), alone / "losses.pt")
+    (alone / "two").symlink_to(two)
+    return alone
+
+
+def _run(home: Path, name: str) -> Path:
+    (run,) = (home / "runs").glob(f"*/*/{name}")
+    return run
+
+
+CASES = ["plain", "normed", "recomputed", "momentum", "grown", "links"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
+    one, two = _run(home, name), _run(home / "two", name)
+    within = 1e-5 if name in {"normed", "recomputed"} else 1e-6
+    last = [torch.load(run / LAST, weights_only=True)["state_dict"] for run in (one, two)]
+    assert last[0].keys() == last[1].keys()
+    for key, value in last[0].items():
+        torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
+    pairs = [*zip(read_history(one), read_history(two), strict=True)]
+    for rows in pairs:  # every graph is counted once
+        nodes, also = (row["nodes_per_second"] / row["graphs_per_second"] for row in rows)
+        assert nodes == pytest.approx(also)
+    pairs += [(values, read_result(two).metrics[part]) for part, values in read_result(one).metrics.items()]
+    for alone, shared in pairs:
+        for column in alone.keys() - OF_THE_MACHINE:
+            if name == "grown" and column in {"loss", "val_loss", "test_loss"}:
+                continue  # evaluated in the batches of one process, on which class weights depend
+            # Nodes that look alike have equal scores but for rounding, which decides their ranks.
+            near = 0.02 if "mrr" in column or "hits" in column else 10 * within
+            assert shared[column] == pytest.approx(alone[column], rel=near, abs=near), column
+
+
+@pytest.mark.slow
+def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
+    whole, stopped = (
+        torch.load(_run(home / "two", name) / LAST, weights_only=True) for name in ("whole", "stopped")
+    )
+    (states,) = (state["random"] for state in whole["callbacks"].values() if "random" in state)
+    assert not torch.equal(*(state["torch"] for state in states))
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(stopped["state_dict"][name], value), name
+
+
+@pytest.mark.slow
+def test_losses_of_rows_dealt_to_two_are_those_of_all(home: Path, losses: Any) -> None:
+    found = torch.load(home / "losses.pt")
+    for case, (name, begun, rows, targets) in losses.items():
+        weight = begun.clone().requires_grad_()
+        loss = LOSSES[name](torch.cat(rows) @ weight, torch.cat(targets))
+        loss.backward()
+        whole, gradient = found[case]
+        torch.testing.assert_close(whole, loss.detach(), rtol=1e-6, atol=1e-7, msg=case)
+        torch.testing.assert_close(gradient, weight.grad, rtol=1e-5, atol=1e-7, msg=case)
+
+
+def test_the_rate_grows_with_the_batch() -> None:
+    rates = {name: rate_for(OptimiserConfig(name=name, lr=0.1), 4) for name in ("sgd", "adamw", "adagrad")}
+    assert rates == {"sgd": 0.4, "adamw": 0.2, "adagrad": 0.2}
+
+
+def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
+    config = tiny_config(
+        learnable_build(tmp_path / "build"), training={"batch_size": 1}, system={"devices": 2}
+    )
+    with pytest.raises(UsageError, match="A batch of 1 graph cannot be divided") as refused:
+        train(config, home=Home(tmp_path), quiet=True)
+    assert "training.batch_size=2, or --scale batch" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
+    build = learnable_build(tmp_path / "build", graphs=12)
+    small = ["model.layers=1", "model.hidden_dim=8", "model.heads=2", "model.k=3", "training.batch_size=3"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    torchrun += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    command = ["-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu", "--json"]
+    command += ["--home", str(tmp_path), "--name", "nodes", "--epochs", "2", "--set", "system.nodes=2"]
+    command += [word for key in small for word in ("--set", key)]
+    outputs = on_two(*([*torchrun, "--node-rank", rank, *command] for rank in "01"))
+    found = json.loads(outputs[0])
+    assert not outputs[1].strip()
+    run = _run(tmp_path, "nodes")
+    assert found["run"] == str(run)
+    assert read_result(run).config["system"]["nodes"] == 2
+    assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
+
+
+@pytest.mark.slow
+def test_seeds_at_once_are_those_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
+    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
+    alone = train(config, home=one, seeds=(0, 1, 2), quiet=True)
+    found = train(config, home=two, seeds=(0, 1, 2), quiet=True, at_once=2, name="all")
+    assert [run.name for run in found.runs] == ["all-seed0", "all-seed1", "all-seed2"]
+    assert [result.seed for result in found.results] == [0, 1, 2]
+    for each, other in zip(alone.results, found.results, strict=True):
+        assert each.metrics == other.metrics
+
+
+@pytest.mark.slow
+def test_a_seed_that_fails_is_named_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
+    begin = side_by_side._begin
+
+    def spoiled(run: Path, *rest: Any) -> Any:
+        if run.name == "x-seed0":
+            (run / "config.toml").write_text("no configuration")
+        return begin(run, *rest)
+
+    monkeypatch.setattr(side_by_side, "_begin", spoiled)
+    with pytest.raises(CheckFailed, match="1 of 2 runs did not finish") as failed:
+        train(config, home=Home(tmp_path), seeds=(0, 1), at_once=2, name="x")
+    assert "x-seed0: exit code" in str(failed.value)
+    assert "config.toml" in str(failed.value)
+    assert read_result(_run(tmp_path, "x-seed1")).seed == 1
+
+    def stopped(run: Path, *rest: Any) -> Any:
+        if run.name == "y-seed1":
+            raise KeyboardInterrupt
+        return begin(run, *rest)
+
+    monkeypatch.setattr(side_by_side, "_begin", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, home=Home(tmp_path), seeds=(0, 1, 2), at_once=2, name="y")
+    said = capfd.readouterr().err
+    assert all(f"kmip-data train --resume {_run(tmp_path, f'y-seed{seed}')}" in said for seed in range(3))
