@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import complete_dataset
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.dataset_command import other_data_option
+from kmip_data.cli.shared.options import as_trained_option, home_option, json_option, sample_option
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -41,15 +41,8 @@ if TYPE_CHECKING:
     type=click.Choice(PARTS),
     help="With --predictions: part of the split.  [default: the one that the file names, else test]",
 )
-@click.option(
-    "--dataset",
-    metavar="TARGET",
-    shell_complete=complete_dataset,
-    help="Other data with the same features and classes.  [default: what the run learned from]",
-)
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
-)
+@other_data_option
+@as_trained_option
 @click.option(
     "--dump-qk",
     "dump",

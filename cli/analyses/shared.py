@@ -71,12 +71,8 @@ def analyse(
 ) -> None:
     """Apply a measure as the options say, save its picture and figures, and print its summary.
 
-    Parameters
-    ----------
-    lines, title, ylabel
-        Of the picture.
-    columns
-        Curve to its heading in the printed table, in their order.
+    ``columns`` maps a curve to its heading in the printed table; ``lines``, ``title`` and ``ylabel`` are of
+    the picture.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study

@@ -37,6 +37,12 @@ sample_option = click.option(
 )
 
 
+#: Where a trained model is measured.
+as_trained_option = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
+)
+
+
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator for options that go together, in the order in which help has them."""
 
