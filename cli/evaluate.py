@@ -10,7 +10,14 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import as_trained_option, home_option, json_option, sample_option
+from kmip_data.cli.shared.options import (
+    as_trained_option,
+    file_option,
+    home_option,
+    json_option,
+    number_option,
+    sample_option,
+)
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -30,10 +37,8 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run", required=False)
-@click.option(
+@file_option(
     "--predictions",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
     help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
@@ -43,13 +48,7 @@ if TYPE_CHECKING:
 )
 @other_data_option
 @as_trained_option
-@click.option(
-    "--dump-qk",
-    "dump",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write queries, keys and values of every layer as safetensors.",
-)
+@file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
 @click.option(
     "--dump-part",
     type=click.Choice(PARTS),
@@ -57,14 +56,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --dump-qk: which part of the split.",
 )
-@click.option(
-    "--dump-graphs",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="With --dump-qk: how many of its graphs, from the first.",
-)
+@number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
 @sample_option
 @home_option
 @json_option

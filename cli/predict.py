@@ -9,7 +9,13 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import as_trained_option, home_option, json_option, sample_option
+from kmip_data.cli.shared.options import (
+    as_trained_option,
+    file_option,
+    home_option,
+    json_option,
+    sample_option,
+)
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
@@ -26,11 +32,9 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run")
-@click.option(
+@file_option(
     "--output",
-    metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
     help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
 )
 @other_data_option

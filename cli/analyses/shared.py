@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import number_list, number_option, several, work_options
+from kmip_data.cli.shared.options import file_option, number_list, number_option, several, work_options
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 #: Where the projections come from, which of them, which k, where the results go.
 analysis_options = several(
     click.argument("run", required=False),
-    click.option(
-        "--qk",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote.",
-    ),
+    file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
     click.option("--gaussian", is_flag=True, help="Independent standard normal queries, keys and values."),
     number_option("--n", "With --gaussian: nodes.  [default: 2500]"),
     number_option("--d", "With --gaussian: row length.  [default: 16]"),
