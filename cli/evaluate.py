@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import complete_dataset
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.dataset_command import other_data_option
+from kmip_data.cli.shared.options import (
+    as_trained_option,
+    file_option,
+    home_option,
+    json_option,
+    number_option,
+    sample_option,
+)
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -30,10 +37,8 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run", required=False)
-@click.option(
+@file_option(
     "--predictions",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
     help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
@@ -41,22 +46,9 @@ if TYPE_CHECKING:
     type=click.Choice(PARTS),
     help="With --predictions: part of the split.  [default: the one that the file names, else test]",
 )
-@click.option(
-    "--dataset",
-    metavar="TARGET",
-    shell_complete=complete_dataset,
-    help="Other data with the same features and classes.  [default: what the run learned from]",
-)
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
-)
-@click.option(
-    "--dump-qk",
-    "dump",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write queries, keys and values of every layer as safetensors.",
-)
+@other_data_option
+@as_trained_option
+@file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
 @click.option(
     "--dump-part",
     type=click.Choice(PARTS),
@@ -64,14 +56,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --dump-qk: which part of the split.",
 )
-@click.option(
-    "--dump-graphs",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="With --dump-qk: how many of its graphs, from the first.",
-)
+@number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
 @sample_option
 @home_option
 @json_option

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import complete_dataset
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.dataset_command import other_data_option
+from kmip_data.cli.shared.options import (
+    as_trained_option,
+    file_option,
+    home_option,
+    json_option,
+    sample_option,
+)
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
@@ -26,23 +32,14 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run")
-@click.option(
+@file_option(
     "--output",
-    metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
     help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
 )
-@click.option(
-    "--dataset",
-    metavar="TARGET",
-    shell_complete=complete_dataset,
-    help="Other data with the same features and classes.  [default: what the run learned from]",
-)
+@other_data_option
 @click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
-)
+@as_trained_option
 @sample_option
 @home_option
 @json_option

@@ -168,12 +168,8 @@ def dataset_names() -> list[str]:
 def load_manifest(name: str) -> Manifest:
     """Read and check the manifest of dataset ``name``.
 
-    Raises
-    ------
-    UsageError
-        No dataset has that name; the nearest one is suggested.
-    DamagedInput
-        The file breaks the model; every fault is listed.
+    Raises ``UsageError``, which suggests the nearest name, where there is no such dataset; ``DamagedInput``,
+    which lists every fault, where the file breaks the model.
     """
     names = dataset_names()
     if name not in names:

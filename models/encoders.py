@@ -48,16 +48,9 @@ class _Linear(nn.Module):
 
 
 class LinearNode(_Linear):
-    """A linear map of the node features (upstream ``LinearNode``).
+    """A linear map of the node features (upstream ``LinearNode``) to the channels of the network.
 
-    Parameters
-    ----------
-    channels
-        Columns of ``x``.
-    dim
-        Channels of the network.
-    constants
-        Mean and standard deviation of each column, taken away and divided by first.
+    ``constants``, mean and standard deviation of each column, are taken away and divided by first.
     """
 
     what = "node features"

@@ -16,21 +16,9 @@ Pooling = Literal["mean", "max", "sum"]
 class NodeHead(nn.Module):
     """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
 
-    Parameters
-    ----------
-    dim
-        Channels in and inside.
-    classes
-        Channels out.
-    layers
-        Linear layers in all; the first ``layers - 1`` are followed by the activation.
-    l2norm
-        Scale each row to length 1 after an activation. GraphGym does so unasked, and with it went all
-        published numbers on nodes; the paper does not mention it.
-    dropout
-        Probability, before each linear layer.
-    activation
-        ``relu`` or ``gelu``.
+    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
+    dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
+    unasked, and with it went all published numbers on nodes; the paper does not mention it.
     """
 
     def __init__(

@@ -129,9 +129,11 @@ class Part(Section):
         """Count its parameters: of what is built, without memory and without drawing random numbers."""
         import torch
 
+        from kmip_data.models.budget import count_parameters
+
         with torch.device("meta"):
             module = self.build(place)
-        return sum(parameter.numel() for parameter in module.parameters()) if module is not None else 0
+        return count_parameters(module) if module is not None else 0
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Say what a batch of ``size`` takes beyond what is counted on a cut."""

@@ -23,18 +23,9 @@ from kmip_data.models.registry import POSITIONAL
 
 
 class GPSNetwork(nn.Module):
-    """Encoders, GPS layers and a head.
+    """Encoders, GPS layers and a head; arguments as :func:`build_model` takes them.
 
-    Parameters
-    ----------
-    config
-        All options; ``hidden_dim`` is taken as it is.
-    in_channels
-        Columns of ``batch.x``.
-    num_classes
-        Columns of the logits.
-    edge_channels
-        Columns of ``batch.edge_attr``, for an edge encoder that reads it.
+    ``hidden_dim`` is taken as it is.
     """
 
     def __init__(
@@ -129,26 +120,12 @@ def fit_hidden_dim(
     edge_channels: int | None = None,
     budget: int | None = None,
 ) -> ModelConfig:
-    """Choose ``hidden_dim`` as :func:`~kmip_data.models.budget.widest_within` does.
+    """Return ``config`` with ``hidden_dim`` chosen, as :func:`~.budget.widest_within` does, and no budget.
 
     Each candidate is rounded up to what the parts divide it by. Candidates are counted without memory
     and without drawing random numbers, so the weights of the model built afterwards do not depend on
-    the search (upstream's do).
-
-    Parameters
-    ----------
-    config
-        All other options.
-    in_channels, num_classes, edge_channels
-        As :func:`build_model` takes them.
-    budget
-        Largest number of parameters; ``config.parameter_budget`` by default, which a ``hidden_dim``
-        of one's own switches off.
-
-    Returns
-    -------
-    ModelConfig
-        ``config`` with ``hidden_dim`` chosen and ``parameter_budget`` unset.
+    the search (upstream's do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim``
+    of one's own switches off; the other arguments are as :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})

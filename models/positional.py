@@ -62,19 +62,12 @@ class RandomWalkSE(nn.Module):
 class StablePosition(nn.Module):
     """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
 
-    The first eight eigenvectors, 0 where a graph has fewer, through one linear map. Positions are never
-    added to node features: of them message passing sees the squared distance of the two ends of each
-    edge, which is the same when all eigenvectors change their sign, and by an orthogonal map also when
-    they are rotated.
+    The first ``frequencies`` eigenvectors, 0 where a graph has fewer, through one linear map. Positions are
+    never added to node features: of them message passing sees the squared distance of the two ends of each
+    edge, which is the same when all eigenvectors change their sign, and by an orthogonal map also when they
+    are rotated.
 
     Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of GraphGPS.
-
-    Parameters
-    ----------
-    frequencies
-        Number of eigenvectors.
-    dim
-        Coordinates of a position: the channels of the network.
     """
 
     def __init__(self, position: Positional, frequencies: int, dim: int) -> None:

@@ -129,13 +129,8 @@ PIPELINE = CIFAR10Pipeline
 def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any]]:
     """Return the arrays of one graph as they are stored.
 
-    Raises ``DamagedInput`` where an array is missing, has another shape or type, is not finite or leads out
-    of the graph.
-
-    Returns
-    -------
-    dict
-        ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
+    ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 (). Raises
+    ``DamagedInput`` where one is missing, has another shape or type, is not finite or leads out of the graph.
     """
     if not isinstance(graph, Mapping):
         raise DamagedInput(f"{where}: not a graph.", expected="a dictionary", found=type(graph).__name__)

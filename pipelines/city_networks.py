@@ -105,14 +105,10 @@ def read_city_archive(folder: Path) -> CityTensors:
     """Read the tensors of one city, from today's layout or from that of the directed graphs.
 
     A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where they
-    are there; masks are compared with the authors' split. Raises ``DamagedInput`` where a file is missing,
-    cannot be read, or does not fit the others.
-
-    Returns
-    -------
-    CityTensors
-        Its ``facts``: ``layout`` (``undirected``, or ``directed`` as found), ``split`` (``the authors'``,
-        ``another`` or ``none``), ``edges_found``, ``self_loops``.
+    are there; masks are compared with the authors' split. Its ``facts`` are ``layout`` (``undirected``, or
+    ``directed`` as found), ``split`` (``the authors'``, ``another`` or ``none``), ``edges_found``,
+    ``self_loops``. Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit the
+    others.
     """
     features = read_tensor(_there(folder, "node_features_augmented.pt"), "float32", (None, len(FEATURES)))
     n = len(features)

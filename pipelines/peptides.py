@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column
@@ -55,7 +56,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         """Return the values of ``y`` from the fields of a row."""
 
     def finish_targets(
-        self, targets: NDArray[np.float64], lists: dict[str, NDArray[np.int64]], params: P
+        self, targets: F64, lists: dict[str, I64], params: P
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
         return targets.astype(self.target().stored), {}
@@ -180,7 +181,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return values
 
     def finish_targets(
-        self, targets: NDArray[np.float64], lists: dict[str, NDArray[np.int64]], params: PeptidesStructParams
+        self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Standardise with the train rows if asked; the published file must be the standardised one."""
         train = targets[lists["train"]]
@@ -213,7 +214,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return [*scaled, *super().name_parts(params)]
 
 
-def _require_standardised(targets: NDArray[np.float64], manifest: Manifest) -> None:
+def _require_standardised(targets: F64, manifest: Manifest) -> None:
     """Refuse the complete set without standardisation: it would pass for the published targets."""
     if len(targets) != manifest.expected.graphs:
         return

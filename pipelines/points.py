@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from kmip_data.arrays import F32, F64, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema
@@ -196,9 +197,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
             x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
             yield self._record(f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params)
 
-    def _record(
-        self, key: str, x: NDArray[np.float32], y: NDArray[np.int64], params: OwnPointParams
-    ) -> GraphRecord | Skipped:
+    def _record(self, key: str, x: F32, y: I64, params: OwnPointParams) -> GraphRecord | Skipped:
         schema = self.schema(params)
         columns: dict[str, NDArray[Any]] = {"node/x": x}
         if params.label_column is not None:
@@ -265,14 +264,14 @@ def _check_classes(cloud: Cloud, name: str, params: OwnPointParams) -> None:
         )
 
 
-def _scaled_column(columns: Columns, feature: str, name: str) -> NDArray[np.float64]:
+def _scaled_column(columns: Columns, feature: str, name: str) -> F64:
     if feature in columns:  # a column may be called so itself
         return _column(columns, feature, name)
     column, divisor = _scaled(feature)
     return _column(columns, column, name) / divisor
 
 
-def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> NDArray[np.float64]:
+def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> F64:
     if wanted not in columns:
         raise DamagedInput(
             f"{name} has no column {wanted!r}.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import number_list, number_option, several, work_options
+from kmip_data.cli.shared.options import file_option, number_list, number_option, several, work_options
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 #: Where the projections come from, which of them, which k, where the results go.
 analysis_options = several(
     click.argument("run", required=False),
-    click.option(
-        "--qk",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote.",
-    ),
+    file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
     click.option("--gaussian", is_flag=True, help="Independent standard normal queries, keys and values."),
     number_option("--n", "With --gaussian: nodes.  [default: 2500]"),
     number_option("--d", "With --gaussian: row length.  [default: 16]"),
@@ -71,12 +66,8 @@ def analyse(
 ) -> None:
     """Apply a measure as the options say, save its picture and figures, and print its summary.
 
-    Parameters
-    ----------
-    lines, title, ylabel
-        Of the picture.
-    columns
-        Curve to its heading in the printed table, in their order.
+    ``columns`` maps a curve to its heading in the printed table; ``lines``, ``title`` and ``ylabel`` are of
+    the picture.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study

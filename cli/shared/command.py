@@ -29,11 +29,8 @@ class Command(click.Command):
 class LazyGroup(Command, click.Group):
     """A click group whose commands are named by module, with their one-line help at hand.
 
-    Parameters
-    ----------
-    commands_in
-        Command name to its module under ``kmip_data.cli`` and its one-line help, in the order
-        in which help lists them. The module exports the command as ``command``.
+    ``commands_in`` maps a name to its module under ``kmip_data.cli``, which exports it as ``command``, and
+    its help, in the order in which help lists them.
     """
 
     def __init__(self, *args: Any, commands_in: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:

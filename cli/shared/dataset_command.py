@@ -26,12 +26,8 @@ _DATASET = "kmip_data.dataset"
 class DatasetCommand(Command):
     """A command whose options grow by those of the dataset named on its line.
 
-    Parameters
-    ----------
-    splits
-        Take the parameters of the split too.
-    sources
-        Take what a recipe (``city``) builds from, and the name of what is built, too.
+    ``splits`` takes the parameters of the split too; ``sources`` what a recipe (``city``) builds from, and
+    the name of what is built.
     """
 
     def __init__(self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any) -> None:
@@ -182,3 +178,12 @@ def complete_dataset(
     from kmip_data.manifest import dataset_names
 
     return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]
+
+
+#: Data that a trained model is measured on.
+other_data_option = click.option(
+    "--dataset",
+    metavar="TARGET",
+    shell_complete=complete_dataset,
+    help="Other data with the same features and classes.  [default: what the run learned from]",
+)

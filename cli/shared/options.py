@@ -37,6 +37,12 @@ sample_option = click.option(
 )
 
 
+#: Where a trained model is measured.
+as_trained_option = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
+)
+
+
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator for options that go together, in the order in which help has them."""
 
@@ -90,6 +96,12 @@ compression_option = click.option(
 )
 
 
+def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
+    """Make an option that takes a file, there or to be written."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, *names, metavar="FILE", required=required, type=kind, help=help)
+
+
 def number_option(
     flag: str,
     help: str | None = None,  # noqa: A002 -- click's word
@@ -130,10 +142,10 @@ def number_list(option: str, text: str) -> list[int]:
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not first <= last < first + 10_000:
+        if not first <= last < first + MOST_NUMBERS:
             raise UsageError(
                 f"{option} is not a list of numbers.",
-                expected="such as 0..3 or 1,5,10, at most 10,000 in a range",
+                expected=f"such as 0..3 or 1,5,10, at most {MOST_NUMBERS:,} in a range",
                 found=text,
                 next=f"{option} 1,2",
             )

@@ -90,12 +90,8 @@ def added_names(folder: Path) -> list[str]:
 def read_columns(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
-    Raises
-    ------
-    UsageError
-        There is no such column; the command that adds it is named.
-    DamagedInput
-        Its card cannot be read, or belongs to other shards.
+    Raises ``UsageError``, which names the command that adds it, where there is none; ``DamagedInput`` where
+    its card cannot be read, or belongs to other shards.
     """
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
@@ -148,16 +144,9 @@ def added_facts(build: Build) -> list[dict[str, Any]]:
 def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
     """Divide what ``columns=`` names (a text is one name) into stored attributes and columns that were added.
 
-    Returns
-    -------
-    attributes, added
-        Every attribute wanted, ``None``: all that are stored; and the cards of the added columns. Where
-        only such are named, all stored attributes are wanted too.
-
-    Raises
-    ------
-    UsageError
-        There is no such attribute or added column, or two columns give the same attribute.
+    Gives every attribute wanted, ``None``: all that are stored, and the cards of the added columns; where
+    only such are named, all stored attributes are wanted too. Raises ``UsageError`` where there is no such
+    attribute or column, or two columns give the same attribute.
     """
     if names is None:
         return None, []

@@ -71,7 +71,8 @@ def obtain(
     """Return the build that ``target`` means with the split asked for, building what is missing.
 
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
-    found as by :func:`find`.
+    found as by :func:`find`. Raises ``UsageError`` where a name or value is wrong, several builds match, or
+    none does and ``build`` is false.
 
     Parameters
     ----------
@@ -83,11 +84,6 @@ def obtain(
         Whether a missing build is built; a missing split is always added.
     **options
         How it is built: :class:`~kmip_data.builds.options.BuildOptions`.
-
-    Raises
-    ------
-    UsageError
-        A name or value is wrong, several builds match, or none does and ``build`` is false.
     """
     name, home = os.fspath(target), Home.locate(home)
     chosen = BuildOptions.of(name, options)
@@ -115,10 +111,8 @@ def obtain(
 def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
     """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
 
-    Raises
-    ------
-    UsageError
-        A name or value is wrong, or the build is not of a shipped dataset and has no such rule.
+    Raises ``UsageError`` where a name or value is wrong, or the build is not of a shipped dataset and has no
+    such rule.
     """
     from kmip_data.pipelines.build import ensure_split
 
@@ -128,14 +122,9 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
-    Of the options ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
-
-    Raises
-    ------
-    UsageError
-        There is no encoding of that name, or the build folder may not be written to.
-    DamagedInput
-        A shard is damaged.
+    Of the options ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count. Raises ``UsageError`` where there
+    is no encoding of that name, or the build folder may not be written to; ``DamagedInput`` where a shard is
+    damaged.
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
@@ -147,10 +136,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
 def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a dataset as its card has them: those given, checked, and the defaults.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown (the nearest is suggested) or a value is out of range.
+    Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of range.
     """
     from kmip_data.pipelines.base import load_pipeline
     from kmip_data.pipelines.parameters import check_params

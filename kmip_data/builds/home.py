@@ -65,10 +65,7 @@ class Build:
     def read_again(self) -> Card:
         """Return the card that is there now, for whoever waited for the lock of the folder.
 
-        Raises
-        ------
-        UsageError
-            The folder holds another build by now, or none.
+        Raises ``UsageError`` where the folder holds another build by now, or none.
         """
         card = read_card(self.path)
         if card.key != self.card.key:

@@ -19,10 +19,7 @@ from kmip_data.wording import as_options
 def build_in(target: str | os.PathLike[str]) -> Build | None:
     """Return the build in the folder ``target``; ``None`` where that is a name.
 
-    Raises
-    ------
-    DamagedInput
-        The folder has no readable card.
+    Raises ``DamagedInput`` where the folder has no readable card.
     """
     text = os.fspath(target)
     folder = Path(text).expanduser()
@@ -42,12 +39,8 @@ def named_build(
 ) -> Build:
     """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
-    Parameters
-    ----------
-    defaults
-        Values for the parameters not given, which the error leaves out.
-    otherwise
-        What the error says beside the command that builds it.
+    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` is what it says
+    beside the command that builds it.
     """
     usual = defaults or {}
     found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
@@ -78,12 +71,9 @@ def find_build(
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and builds
     with a ``limit`` match only when asked for. The whole of a published set goes before part of it. Of
     matches by several versions of a pipeline only those of the newest count: it supersedes the others.
-    Where ``compression`` is not asked for, an uncompressed build goes before compressed ones.
-
-    Raises
-    ------
-    UsageError
-        Several builds match; their folders are listed. Or the only one was written by a newer kmip-data.
+    Where ``compression`` is not asked for, an uncompressed build goes before compressed ones. Raises
+    ``UsageError``, which lists their folders, where several builds match, or where the only one was written
+    by a newer kmip-data.
     """
     wanted = {"limit": None, **(parameters or {})}
 

@@ -29,49 +29,27 @@ class BuildArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build; what is built they do not say, but for ``compression``.
+    """How to build; what is built they do not say, but for ``compression``."""
 
-    Attributes
-    ----------
-    archives
-        Local copies to take instead of a download.
-    offline
-        Open no socket.
-    accept_license
-        Agreement to a license that needs one before a download; ``None`` asks on a terminal.
-    jobs
-        Worker processes; ``None``: the cores this process may use.
-    output
-        Build into this folder instead of ``built/`` in the home.
-    compression
-        ``None``, ``"gzip"`` or ``"zstd"``.
-    engine
-        ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes.
-    scheduler
-        With ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
-        workers (a script then needs ``if __name__ == "__main__":``).
-    quiet
-        No progress.
-    """
-
-    archives: Sequence[Path] = ()
-    offline: bool = False
+    archives: Sequence[Path] = ()  #: local copies to take instead of a download
+    offline: bool = False  #: open no socket
+    #: agreement to a license that needs one before a download; ``None`` asks on a terminal
     accept_license: bool | None = None
-    jobs: int | None = None
-    output: Path | None = None
-    compression: Compression | None = None
+    jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
+    output: Path | None = None  #: build into this folder instead of ``built/`` in the home
+    compression: Compression | None = None  #: ``None``, ``"gzip"`` or ``"zstd"``
+    #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
     engine: EngineName = "processes"
+    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
+    #: workers (a script then needs ``if __name__ == "__main__":``)
     scheduler: str | None = None
-    quiet: bool = False
+    quiet: bool = False  #: no progress
 
     @classmethod
     def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
         """Return keyword arguments as one object.
 
-        Raises
-        ------
-        UsageError
-            There is no such option; the nearest is suggested.
+        Raises ``UsageError``, which suggests the nearest, where there is no such option.
         """
         names = [field.name for field in fields(cls)]
         for name in arguments:

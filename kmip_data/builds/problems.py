@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.changes import is_being_written
 from kmip_data.format.card import FileEntry, ShardEntry, SplitEntry
 from kmip_data.format.refusals import check_resources
 
@@ -45,6 +46,14 @@ def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem
         yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
     if digest != entry.sha256:
         yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest)
+
+
+def strays(path: Path, folder: str, known: Container[str], expected: str) -> Iterator[Problem]:
+    """Yield files of a folder of a build that its card does not name, except what is being written."""
+    there = path / folder
+    for entry in sorted(there.iterdir() if there.is_dir() else ()):
+        if (file := f"{folder}/{entry.name}") not in known and not is_being_written(entry):
+            yield Problem(file, NOT_PART, expected)
 
 
 def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:

@@ -11,10 +11,9 @@ import numpy as np
 
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems
+from kmip_data.builds.problems import Problem, damage, file_problems, strays
 from kmip_data.builds.verify_columns import column_problems
 from kmip_data.errors import DamagedInput
-from kmip_data.files.changes import is_being_written
 from kmip_data.files.small import read_small
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.contents import content_faults
@@ -48,14 +47,9 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     The card is what the build wrote, to the bit; its shards and splits are there, no others, and have its
     digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the schema
     promises of its values; keys are unique; splits are disjoint and in range; counts are the card's.
-    Memory is bounded by one block of values per thread, the keys, and the split positions.
-
-    Raises
-    ------
-    DamagedInput
-        ``path`` has no card at all: it is not a finished build.
-    UsageError
-        A newer kmip-data wrote it.
+    Memory is bounded by one block of values per thread, the keys, and the split positions. Raises
+    ``DamagedInput`` where ``path`` has no card at all: it is not a finished build; ``UsageError`` where a
+    newer kmip-data wrote it.
     """
     path = Path(path).absolute()
     report = VerifyReport(path)
@@ -99,12 +93,7 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
         yield Problem(CARD_NAME, "names a file twice", "each file once")
     if card.splits and not card.default_split:
         yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
-    folder = path / "shards"
-    there = {f"shards/{entry.name}" for entry in folder.iterdir()} if folder.is_dir() else set()
-    for name in sorted(there - set(names)):
-        if is_being_written(path / name):
-            continue
-        yield Problem(name, NOT_PART, "only the shards that the card names")
+    yield from strays(path, "shards", names, "only the shards that the card names")
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:

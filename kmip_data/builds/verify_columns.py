@@ -16,9 +16,8 @@ from kmip_data.builds.columns import (
     read_columns,
 )
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems
+from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems, strays
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import is_being_written
 from kmip_data.files.small import read_small
 from kmip_data.format.card import CARD_NAME, FileEntry
 from kmip_data.format.contents import content_faults
@@ -29,10 +28,7 @@ from kmip_data.graphs.encodings import parse_encoding
 def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
 
-    Parameters
-    ----------
-    shards
-        The shards of the build; ``None`` where some cannot be read.
+    ``shards`` are those of the build; ``None`` where some cannot be read.
     """
     for name in added_names(build.path):
         folder = f"{COLUMNS}/{name}"
@@ -68,11 +64,8 @@ def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Pro
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != wanted:
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
-    there = {path.name for path in (build.path / folder).iterdir()}
-    for name in sorted(there - {CARD_NAME, *wanted}):
-        if is_being_written(build.path / folder / name):
-            continue
-        yield Problem(f"{folder}/{name}", NOT_PART, "only the files that the card names")
+    known = {file, *(f"{folder}/{name}" for name in wanted)}
+    yield from strays(build.path, folder, known, "only the files that the card names")
 
 
 def _column_file_problems(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import Card
 from kmip_data.format.schema import COORDINATES
@@ -28,30 +28,14 @@ def family(dataset: str, card: Card | None = None) -> str:
     return "city" if city else dataset
 
 
-def city_inputs(
-    features: NDArray[np.float32],
-    encoding: NDArray[np.float32],
-    card: Card,
-    coordinates: Coordinates = "replace",
-) -> NDArray[np.float32]:
-    """Return what a model is fed: sinusoids, then the standardised columns.
+def city_inputs(features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace") -> F32:
+    """Return what a model is fed, (N, columns) float32: sinusoids, then the standardised columns.
 
     Columns are standardised by mean and unbiased standard deviation over the train nodes of the default
     split, which the card has; a column that never changes there becomes 0 where it has that value.
-
-    Parameters
-    ----------
-    features
-        (N, 37) float32 as stored: longitude, latitude, the others.
-    encoding
-        (N, 4 · bands) float32 as stored.
-    coordinates
-        ``replace``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
-        for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
-
-    Returns
-    -------
-    (N, columns) float32.
+    ``features`` (N, 37) and ``encoding`` (N, 4 · bands) are as stored: longitude, latitude, the others.
+    ``coordinates="replace"``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
+    for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
     """
     statistics = feature_statistics(card)
     mean, std = (np.asarray(statistics[name], np.float64) for name in ("mean", "std"))
@@ -59,7 +43,7 @@ def city_inputs(
     scaled = (features[:, columns] - mean[columns]) / np.where(std == 0, 1.0, std)[columns]
     if coordinates == "none":
         return scaled.astype(np.float32)
-    joined: NDArray[np.float32] = np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
+    joined: F32 = np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
     return joined
 
 
@@ -74,10 +58,7 @@ def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, 
 def feature_statistics(card: Card) -> Mapping[str, Any]:
     """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
 
-    Raises
-    ------
-    DamagedInput
-        The card has none, or for other columns.
+    Raises ``DamagedInput`` where the card has none, or for other columns.
     """
     found = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())

@@ -28,9 +28,7 @@ class Inputs:
 
     attributes: tuple[str, ...]  #: stored attributes that they are made of
     names: tuple[str, ...]  #: of the columns of ``x``; empty where the build does not name them
-    transform: Callable[[Data], Data] | None = (
-        None  #: makes ``x`` of what is stored, where that is not enough
-    )
+    transform: Callable[[Data], Data] | None = None  #: makes ``x`` of what is stored, if that is not enough
     views: tuple[View, ...] = ()  #: columns that are read, where not all are
     vocabulary: str = ""  #: digest of the categories of one-hot columns, the build's own if unknown; or empty
 
@@ -38,17 +36,9 @@ class Inputs:
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
     """Return what a network is fed from a build.
 
-    Parameters
-    ----------
-    features
-        ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE`.
-    coordinates
-        Of a city: see :func:`kmip_data.datasets.city_columns.city_inputs`.
-
-    Raises
-    ------
-    UsageError
-        The dataset has no such features.
+    ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE` (``UsageError``
+    where there are no such features); ``coordinates`` those of a city, see
+    :func:`kmip_data.datasets.city_columns.city_inputs`.
     """
     categories = ""
     if city := is_city(card):

@@ -19,10 +19,7 @@ FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
     """Return the views that give ``dataset`` the features called ``name``; none for ``all``.
 
-    Raises
-    ------
-    UsageError
-        The dataset has no such features.
+    Raises ``UsageError`` where the dataset has no such features.
     """
     known = FEATURES.get(dataset, {})
     if name == "all":

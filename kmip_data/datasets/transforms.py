@@ -38,10 +38,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
     """Transform that takes the mean from ``x`` and ``edge_attr`` and divides by the deviation.
 
-    Parameters
-    ----------
-    x, edge_attr
-        Constants of each column; ``None`` leaves the attribute as it is.
+    It is given the constants of each column; ``None`` leaves the attribute as it is.
     """
 
     def __init__(self, x: Standardisation | None = None, edge_attr: Standardisation | None = None) -> None:

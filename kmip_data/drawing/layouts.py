@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.errors import UsageError
 from kmip_data.runtime.compiled import njit_nogil
 from kmip_data.runtime.threads import for_ranges
@@ -26,15 +27,10 @@ def is_molecule(fields: Sequence[str]) -> bool:
     return bool(fields) and fields[0] == ATOM
 
 
-def draw_molecule(
-    x: NDArray[Any], edge_index: NDArray[np.int64], edge_attr: NDArray[Any]
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]] | None:
+def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> tuple[U8, F64] | None:
     """Draw a molecule from the features of its atoms (N, 9) and of its bonds (E, 3), in both directions.
 
-    Returns
-    -------
-    picture, pos
-        (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` where RDKit is not installed.
+    Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
     """
     from matplotlib.image import imread
 
@@ -68,15 +64,11 @@ def draw_molecule(
     return (picture * 255).round().astype(np.uint8), np.array([(p.x, p.y) for p in points])
 
 
-def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
+def layout(edge_index: I64, nodes: int) -> F64:
     """Return a position for each node, (N, 2): the largest connected part, the others in rows above it.
 
     Springs (Fruchterman and Reingold, 1991) from a fixed start: a graph is always drawn in the same way.
-
-    Raises
-    ------
-    UsageError
-        There are more than :data:`MOST_NODES` nodes.
+    Raises ``UsageError`` where there are more than :data:`MOST_NODES` nodes.
     """
     if nodes > MOST_NODES:
         raise UsageError(
@@ -107,7 +99,7 @@ def layout(edge_index: NDArray[np.int64], nodes: int) -> NDArray[np.float64]:
     return pos
 
 
-def _springs(joined: Any) -> NDArray[np.float64]:
+def _springs(joined: Any) -> F64:
     """Return positions (M, 2), about one apart, of a connected part with a symmetric adjacency."""
     count = joined.shape[0]
     if count < 3:
@@ -129,12 +121,7 @@ def _springs(joined: Any) -> NDArray[np.float64]:
 
 @njit_nogil(fastmath=True)  # places in a picture, where the last bit is not seen
 def _forces(
-    pos: NDArray[np.float32],
-    start: NDArray[Any],
-    others: NDArray[Any],
-    out: NDArray[np.float32],
-    first: int,
-    last: int,
+    pos: F32, start: NDArray[Any], others: NDArray[Any], out: F32, first: int, last: int
 ) -> None:  # pragma: no cover -- compiled
     """Write the force on nodes ``first`` to ``last``: all nodes push (1/d), neighbours pull (d²).
 

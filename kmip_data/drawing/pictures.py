@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64, U8
 from kmip_data.files.changes import write_output
 from kmip_data.format.schema import Column, Schema
 
@@ -34,24 +35,24 @@ class Drawing:
 
     key: str  #: upstream identity, shown as the title
     pos: NDArray[np.floating[Any]]  #: (N, 2) or (N, 3), positions of the nodes
-    y: NDArray[np.int64] | None  #: (N,), class of each node; None where nodes have none
-    edge_index: NDArray[np.int64]  #: (2, E), row 0 sources and row 1 targets
-    picture: NDArray[np.uint8] | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
+    y: I64 | None  #: (N,), class of each node; None where nodes have none
+    edge_index: I64  #: (2, E), row 0 sources and row 1 targets
+    picture: U8 | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
     place: str = ""  #: where the positions come from, if they are not the record's own
     label: str = ""  #: what the graph is labelled with, in words; empty where it has no label
 
-    def degrees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def degrees(self) -> tuple[I64, I64]:
         """In-degree and out-degree of each node, int64 ``(N,)``."""
         sources, targets = self.edge_index
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> I64:
         """Class of each node, int64 ``(N,)``; 0 where nodes have none."""
         return np.zeros(len(self.pos), dtype=np.int64) if self.y is None else self.y
 
-    def some_edges(self, limit: int = MAX_EDGES) -> NDArray[np.int64]:
+    def some_edges(self, limit: int = MAX_EDGES) -> I64:
         """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
         edges = self.edge_index.shape[1]
         if edges <= limit:
@@ -96,8 +97,8 @@ def _row_field(column: Column) -> int | None:
 
 
 def _placed(
-    schema: Schema, values: Values, edge_index: NDArray[np.int64], nodes: int
-) -> tuple[NDArray[Any], NDArray[np.uint8] | None, str]:
+    schema: Schema, values: Values, edge_index: I64, nodes: int
+) -> tuple[NDArray[Any], U8 | None, str]:
     """Return positions for nodes that have none, the picture they belong to, and where they come from."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
@@ -141,16 +142,9 @@ def draw_png(
     """Draw one row of four panels for each record into a PNG.
 
     The panels are the points by class, the edges (dark where they join two classes), the
-    out-degrees with the in-degree, and the classes with their names and colours.
-
-    Parameters
-    ----------
-    title, footer
-        What this is (a sample says so), and the attribution that its licence asks for.
-    class_names
-        Names by class number; a number is shown where a name is missing.
-    up
-        The axis that points up.
+    out-degrees with the in-degree, and the classes with their names and colours. ``title`` says what this is
+    (a sample says so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up.
+    A class without a name in ``class_names`` is shown by its number.
     """
     from matplotlib.figure import Figure
 
@@ -192,7 +186,7 @@ def class_name(number: int, names: Sequence[str]) -> str:
     return names[number] if number < len(names) else f"class {number}"
 
 
-def broken_line(pos: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[Any]:
+def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
     """``(D, 3E)``: source, target, gap of every edge; one broken line is drawn faster than many lines."""
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
@@ -241,7 +235,7 @@ def _short(key: str, most: int = 44) -> str:
     return key if len(key) <= most else f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
 
 
-def _draw_picture(axes: Any, picture: NDArray[np.uint8], alpha: float = 1.0) -> None:
+def _draw_picture(axes: Any, picture: U8, alpha: float = 1.0) -> None:
     """Lay a picture below the nodes; the centre of its first pixel is the origin."""
     height, width = picture.shape[:2]
     box = (-0.5, width - 0.5, 0.5 - height, 0.5)

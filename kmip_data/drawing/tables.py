@@ -27,10 +27,7 @@ class Table(NamedTuple):
 def tables_of(build: Build) -> list[Table]:
     """Return the tables of a build that have rows.
 
-    Raises
-    ------
-    DamagedInput
-        A shard or split of a city is missing or damaged.
+    Raises ``DamagedInput`` where a shard or split of a city is missing or damaged.
     """
     card = build.card
     tables = [_sizes(card), _spreads(card), _classes(card), _deviations(card)]

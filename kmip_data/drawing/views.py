@@ -48,20 +48,10 @@ def view_of(
 ) -> Preview:
     """Return the map of a city, or chosen records of any other build.
 
-    Parameters
-    ----------
-    records, part
-        Positions such as ``0,3,10..12`` in one part of the default split, or in the whole build; by default
-        three, evenly spread. Not for cities.
-    predict
-        What a run says about the city; only for cities.
-    pictures
-        Key of each record -> the picture it was made from, (H, W, 3) uint8, which is drawn below its nodes.
-
-    Raises
-    ------
-    UsageError
-        An argument has no meaning for this build, or names no records.
+    ``records`` are positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole
+    build; by default three, evenly spread. ``predict`` says what a run says about the city. ``pictures``
+    gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which is drawn below its
+    nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names no records.
     """
     if is_city(build.card):
         _refuse("A city is one graph, drawn whole", {"--records": records, "--part": part})
@@ -135,10 +125,7 @@ def _records_view(
 def positions(text: str | None, count: int, where: str) -> list[int]:
     """Read ``0,3,10..12``, each position once; without it :data:`SHOWN` positions, evenly spread.
 
-    Raises
-    ------
-    UsageError
-        It names no positions below ``count`` in ``where``, or more than :data:`MOST`.
+    Raises ``UsageError`` where it names no positions below ``count`` in ``where``, or more than :data:`MOST`.
     """
     if text is None:
         shown = min(SHOWN, count)

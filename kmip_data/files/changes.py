@@ -40,10 +40,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
 
-    Parameters
-    ----------
-    root
-        A folder above ``path``; by default the one it lies in. What lies below it must not be a link.
+    What lies below ``root``, by default the folder of ``path``, must not be a link.
 
     Raises
     ------

@@ -45,10 +45,7 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 def sha256_file(path: Path) -> tuple[str, int]:
     """SHA-256 and size of a file, streamed.
 
-    Raises
-    ------
-    DamagedInput
-        It cannot be read.
+    Raises ``DamagedInput`` where it cannot be read.
     """
     return _stream(path, hashlib.sha256)
 

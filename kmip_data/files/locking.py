@@ -68,14 +68,9 @@ def _make(locks: Path) -> None:
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, and say on whom, while another process has it.
 
-    Whoever waited finds what that process left: look at the folder again.
-
-    Raises
-    ------
-    UsageError
-        Another process has it and ``wait`` is off, or the lock file may not be written there.
-    OutOfResources
-        The disk did not take the lock file.
+    Whoever waited finds what that process left: look at the folder again. Raises ``UsageError`` where another
+    process has it and ``wait`` is off, or the lock file may not be written there; ``OutOfResources`` where
+    the disk did not take it.
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")

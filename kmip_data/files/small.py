@@ -39,10 +39,8 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
 def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes.
 
-    Raises
-    ------
-    OSError
-        It cannot be opened, is a folder, device, pipe or socket, or is larger: nothing of it was read.
+    Raises ``OSError`` where it cannot be opened, is a folder, device, pipe or socket, or is larger, of which
+    nothing was read.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -62,12 +60,8 @@ def read_model(
 ) -> M:
     """Read a file of JSON that follows ``model``; ``what`` is said of it, after its path, if it does not.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    DamagedInput
-        It cannot be read, or does not follow the model.
+    Raises ``FileNotFoundError`` where there is none; ``DamagedInput`` where it cannot be read, or does not
+    follow the model.
     """
     try:
         return model.model_validate_json(read_small(path))

@@ -73,14 +73,8 @@ def finish(
 ) -> Card:
     """Protect the shards and write page and card, with all that follows from what is on disk.
 
-    Parameters
-    ----------
-    splits
-        The first is the default.
-    statistics, classes
-        As :func:`kmip_data.graphs.statistics.summarise` gives them; counts of each split and part.
-    **about
-        The other fields of the card.
+    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts of each split and part) are
+    as :func:`kmip_data.graphs.statistics.summarise` gives them; ``about`` are the other fields of the card.
     """
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     card = Card(

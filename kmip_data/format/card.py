@@ -160,13 +160,8 @@ class Card(Strict, frozen=False):
 def read_card(folder: Path) -> Card:
     """Read the card of a build folder.
 
-    Raises
-    ------
-    UsageError
-        There is no card (an unfinished build); or a newer kmip-data wrote it: then the build is sound and
-        this version must leave it alone.
-    DamagedInput
-        The card does not follow the model.
+    Raises ``UsageError`` where there is none (an unfinished build), or a newer kmip-data wrote it: then the
+    build is sound and this version must leave it alone; ``DamagedInput`` where it does not follow the model.
     """
     path = folder / CARD_NAME
     try:

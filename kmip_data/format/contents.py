@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.format.reader import Shard
 from kmip_data.format.refusals import refuse
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
@@ -77,7 +78,7 @@ def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
 def _faults(
     shard: Shard,
     key: str,
-    row_ptr: NDArray[np.int64],
+    row_ptr: I64,
     wrong: Callable[[NDArray[Any], int], NDArray[np.bool_]],
     expected: str,
 ) -> Iterator[Fault]:

@@ -50,10 +50,8 @@ class Expected:
 def expected_datasets(schema: Schema) -> dict[str, Expected]:
     """Return every dataset of a shard with ``schema`` by key, in the order in which they are written.
 
-    Raises
-    ------
-    UsageError
-        The schema cannot be stored: a bad column key, an unsupported dtype, a missing ``k`` …
+    Raises ``UsageError`` where the schema cannot be stored: a bad column key, an unsupported dtype, a missing
+    ``k`` and so on.
     """
     try:
         return parse_schema(schema.to_json())[1]
@@ -67,10 +65,7 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
 def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
     """Return a schema from its JSON, and its layout; the shards of a build all have the same text.
 
-    Raises
-    ------
-    ValueError
-        It is not a schema, or one that cannot be stored.
+    Raises ``ValueError`` where it is not a schema, or one that cannot be stored.
     """
     schema = Schema.from_json(text)
     _check(schema)

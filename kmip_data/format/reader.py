@@ -48,7 +48,10 @@ class Shard:
     Opening checks the whole structure once with h5py (harmless, complete, as the schema says, row
     pointers in order), then closes the file. Data are read from a read-only map that is made on
     first use, so an instance holds no file descriptor for uncompressed shards, can be pickled,
-    is usable after a fork and from several threads. Values are not checked here: ``verify`` does.
+    is usable after a fork and from several threads. Values are not checked here: ``verify`` does. Raises
+    ``DamagedInput`` where the file is not a shard, is truncated, hostile or contradicts itself, or was
+    written by a newer version of this package; ``OutOfResources`` where memory or file descriptors of this
+    process ran out.
 
     Parameters
     ----------
@@ -61,14 +64,6 @@ class Shard:
         int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
     layout
         Every dataset that the schema asks for, by key.
-
-    Raises
-    ------
-    DamagedInput
-        The file is not a shard, is truncated, hostile or contradicts itself, or was written by a
-        newer version of this package.
-    OutOfResources
-        Memory or file descriptors of this process ran out.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -177,11 +172,9 @@ class Shard:
         return view
 
     def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
-        """Copy of rows ``start:stop`` of a dataset (columns of ``edge/index``), whatever its storage.
+        """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), whatever its storage.
 
-        Returns
-        -------
-        A new, writable array with the stored dtype, which aliases nothing.
+        The new, writable array has the stored dtype and aliases nothing.
         """
         entry = self._entry(key)
         view = self.mapped(key)

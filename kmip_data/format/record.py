@@ -20,27 +20,16 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphRecord:
-    """One graph as numpy arrays.
+    """One graph as numpy arrays."""
 
-    Attributes
-    ----------
-    key
-        Upstream identity (shape id, ``Area_1_office_1/000016``), unique inside a dataset, ASCII.
-    num_nodes
-        Number of nodes N.
-    columns
-        Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one
-        row ([…] without a leading axis) for graph columns. Dtypes are the schema's stored ones.
-    neighbor
-        [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``.
-    edge_index
-        [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``.
-    """
-
-    key: str
-    num_nodes: int
+    key: str  #: upstream identity (shape id, ``Area_1_office_1/000016``), unique inside a dataset, ASCII
+    num_nodes: int  #: number of nodes N
+    #: Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one row ([…]
+    #: without a leading axis) for graph columns. Dtypes are the schema's stored ones
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    #: [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``
     neighbor: NDArray[np.integer[Any]] | None = None
+    #: [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``
     edge_index: NDArray[np.integer[Any]] | None = None
 
     @property

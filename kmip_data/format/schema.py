@@ -42,46 +42,31 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # for sc
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One array of the shards.
-
-    Attributes
-    ----------
-    key
-        HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part
-        before the slash is the level: one row per node, graph or edge.
-    attribute
-        Name on the :class:`torch_geometric.data.Data` item.
-    stored, presented
-        numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one.
-    shape
-        Shape of one row; ``()`` for a scalar.
-    fields
-        Names of the components of a row, with units where they have one (``"x [m]"``).
-    low, high
-        Inclusive bounds that every value keeps, checked by ``verify``; ``None``: unbounded.
-    num_classes
-        Set on label columns.
-    form
-        How a *graph* column appears on the item: ``axis``, its row with a leading axis of one, so
-        that shape ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric
-        does for targets; ``row``, the row as it is; ``number``, a Python number; ``text``, a string
-        stored as UTF-8 bytes padded with zeros. Node and edge columns are always rows.
-    """
+    """One array of the shards."""
 
     __pydantic_config__ = _STRICT
 
+    #: HDF5 path without the leading slash: ``node/x``, ``graph/y``, ``edge/attr``. The part before the slash
+    #: is the level: one row per node, graph or edge
     key: Annotated[str, Field(pattern=r"^(graph|node|edge)/[A-Za-z][A-Za-z0-9_]{0,99}$")]
-    attribute: str
+    attribute: str  #: name on the :class:`torch_geometric.data.Data` item
+    #: stored, presented: numpy dtype names on disk and on the item. ``stored`` is the narrowest lossless one
     stored: str
     presented: str
-    shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()
+    shape: Annotated[tuple[_Size, ...], Field(max_length=8)] = ()  #: shape of one row; ``()`` for a scalar
     unit: str = ""
     doc: str = ""
+    #: names of the components of a row, with units where they have one (``"x [m]"``)
     fields: tuple[str, ...] = ()
+    #: low, high: inclusive bounds that every value keeps, checked by ``verify``; ``None``: unbounded
     low: _Bound = None
     high: _Bound = None
     finite: bool = True
-    num_classes: Annotated[int, Field(ge=0)] | None = None
+    num_classes: Annotated[int, Field(ge=0)] | None = None  #: set on label columns
+    #: How a *graph* column appears on the item: ``axis``, its row with a leading axis of one, so that shape
+    #: ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric does for targets;
+    #: ``row``, the row as it is; ``number``, a Python number; ``text``, a string stored as UTF-8 bytes padded
+    #: with zeros. Node and edge columns are always rows
     form: ItemForm = "axis"
 
     @property
@@ -111,27 +96,20 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The columns, views and edge layout of a dataset.
-
-    Attributes
-    ----------
-    edges
-        ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge
-        list (``edge/index``); ``none``: no edges stored.
-    max_nodes
-        Largest graph the manifest allows; sets the width of the indices. A larger graph is an error.
-    key_length
-        Bytes kept for the key of each record; a longer key is an error.
-    """
+    """The columns, views and edge layout of a dataset."""
 
     __pydantic_config__ = _STRICT
 
     columns: tuple[Column, ...]
     views: tuple[View, ...] = ()
+    #: ``neighbor``: every node has exactly ``k`` sources (``edge/neighbor``); ``index``: an edge list
+    #: (``edge/index``); ``none``: no edges stored
     edges: EdgeLayout = "index"
     k: Annotated[int, Field(ge=1, le=2**24)] | None = None
+    #: Largest graph the manifest allows; sets the width of the indices. A larger graph is an error
     max_nodes: Annotated[int, Field(ge=1, le=2**32)] = 65_536
     directed: bool = True
+    #: bytes kept for the key of each record; a longer key is an error
     key_length: Annotated[int, Field(ge=1, le=1024)] = 64
 
     @property

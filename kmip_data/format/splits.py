@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.files.digests import canonical_json
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
@@ -41,10 +42,9 @@ class SplitFile:
 
     rule: str
     parameters: dict[str, Any]
-    parts: (
-        dict[str, NDArray[np.int64]] | None
-    )  #: positions in source order over all shards, as the part has them
-    node_code: NDArray[np.uint8] | None  #: (N,): 0 train, 1 val, 2 test, 255 none
+    #: positions in source order over all shards, as the part has them
+    parts: dict[str, I64] | None
+    node_code: U8 | None  #: (N,): 0 train, 1 val, 2 test, 255 none
     digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
 
     def fault(self, graphs: int, nodes: int) -> str | None:
@@ -71,12 +71,8 @@ def encode_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over records, and the digest of each part's keys.
 
-    Parameters
-    ----------
-    parts
-        Part to positions in ``keys``, in the order of the part; out of range or twice is DamagedInput.
-    keys
-        Keys of all records in source order.
+    ``parts`` gives positions in ``keys``, those of all records in source order, in the order of the part; out
+    of range or twice is DamagedInput.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     fault = parts_fault(arrays, len(keys))
@@ -92,9 +88,7 @@ def encode_split(
     return _encode(datasets, rule, parameters, digests), digests
 
 
-def encode_node_split(
-    code: NDArray[np.uint8], *, rule: str, parameters: Mapping[str, Any]
-) -> tuple[bytes, dict[str, str]]:
+def encode_node_split(code: U8, *, rule: str, parameters: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is DamagedInput.
@@ -111,7 +105,7 @@ def encode_node_split(
     return _encode({NODE_CODE: code}, rule, parameters, digests), digests
 
 
-def node_digests(code: NDArray[np.uint8]) -> dict[str, str]:
+def node_digests(code: U8) -> dict[str, str]:
     """Digest of each part of a split of nodes: a node's key is its decimal number."""
     return {
         name: keys_digest([str(node) for node in np.flatnonzero(code == value).tolist()])
@@ -119,7 +113,7 @@ def node_digests(code: NDArray[np.uint8]) -> dict[str, str]:
     }
 
 
-def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | None:
+def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
     """Say what is wrong with the positions of a split over ``records`` records, if anything is."""
     for name, part in parts.items():
         if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
@@ -132,7 +126,7 @@ def parts_fault(parts: Mapping[str, NDArray[np.int64]], records: int) -> str | N
     return f"position {twice[0]} more than once" if twice.size else None
 
 
-def _code_fault(code: NDArray[np.uint8]) -> str | None:
+def _code_fault(code: U8) -> str | None:
     other = np.setdiff1d(code, [*NODE_PARTS.values(), NO_PART])
     return f"codes {other.tolist()[:8]}" if other.size else None
 
@@ -140,10 +134,8 @@ def _code_fault(code: NDArray[np.uint8]) -> str | None:
 def read_split(path: str | os.PathLike[str]) -> SplitFile:
     """Read a split file.
 
-    Raises
-    ------
-    DamagedInput
-        It is damaged, hostile, not a split file, or written by a newer version of this package.
+    Raises ``DamagedInput`` where it is damaged, hostile, not a split file, or written by a newer version of
+    this package.
     """
     from kmip_data.format.hdf5.safety import open_inspected
 
@@ -186,9 +178,7 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
     return rule, parameters, digests
 
 
-def _read_parts(
-    path: Path, file: h5py.File, stored: Mapping[str, StoredDataset]
-) -> dict[str, NDArray[np.int64]]:
+def _read_parts(path: Path, file: h5py.File, stored: Mapping[str, StoredDataset]) -> dict[str, I64]:
     names = [key.removeprefix("split/") for key in stored if key.startswith("split/")]
     others = [key for key in stored if not key.startswith("split/")]
     others += [name for name in names if _PART.fullmatch(name) is None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.digests import canonical_json
@@ -71,7 +72,9 @@ def encode_shard(
     """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
 
     The same records, schema, names and compression give the same bytes, whatever the machine,
-    process or time (compressed ones: with the same versions of the compression libraries).
+    process or time (compressed ones: with the same versions of the compression libraries). Raises
+    ``DamagedInput``, which names its key, where a record does not follow the schema; ``UsageError`` where the
+    schema cannot be stored, or the compression is unknown.
 
     Parameters
     ----------
@@ -79,13 +82,6 @@ def encode_shard(
         In the order of the shard; all are held in memory.
     compression
         ``None`` stores node and edge data contiguous, so that readers map them; else in shuffled chunks.
-
-    Raises
-    ------
-    DamagedInput
-        A record does not follow the schema; it is named by its key.
-    UsageError
-        The schema cannot be stored, or the compression is unknown.
     """
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
@@ -110,18 +106,14 @@ def encode_shard(
     return EncodedShard(data=data, sha256=hashlib.sha256(data).hexdigest(), **counts)
 
 
-def _pointers(counts: Sequence[int]) -> NDArray[np.int64]:
+def _pointers(counts: Sequence[int]) -> I64:
     pointers = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=pointers[1:])
     return pointers
 
 
 def _assemble(
-    entry: Expected,
-    records: Sequence[GraphRecord],
-    node_ptr: NDArray[np.int64],
-    edge_ptr: NDArray[np.int64],
-    shape: tuple[int, ...],
+    entry: Expected, records: Sequence[GraphRecord], node_ptr: I64, edge_ptr: I64, shape: tuple[int, ...]
 ) -> NDArray[Any]:
     """Join the parts of all records into the array of one dataset."""
     if entry.per == "pointer":

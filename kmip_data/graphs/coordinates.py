@@ -6,36 +6,27 @@ import math
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from kmip_data.arrays import F32
 
 SPAN: Final = 0.9 * math.pi  #: angle of the largest train coordinate; the smallest has its negative
 AXES: Final = ("longitude", "latitude")
 
 
-def coordinate_range(lon_lat: NDArray[np.float32]) -> NDArray[np.float32]:
+def coordinate_range(lon_lat: F32) -> F32:
     """Return least and largest longitude (row 0) and latitude (row 1), (2, 2), of train nodes (M ≥ 1, 2)."""
-    bounds: NDArray[np.float32] = np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
+    bounds: F32 = np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
     return bounds
 
 
-def encode_coordinates(
-    lon_lat: NDArray[np.float32], bounds: NDArray[np.float32], bands: int = 8
-) -> NDArray[np.float32]:
-    """Return the sinusoids of longitude, then latitude.
+def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
+    """Return the sinusoids of longitude, then latitude: (N, 4 · bands) float32, in [-1, 1].
 
     A coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
     ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``. Nodes outside the range
     have larger angles. The angle and its sines are computed in float64 and rounded once; where the
-    range is empty (min = max), it is taken as 1 degree.
-
-    Parameters
-    ----------
-    lon_lat, bounds
-        (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
-
-    Returns
-    -------
-    (N, 4 · bands) float32, in [-1, 1].
+    range is empty (min = max), it is taken as 1 degree. Takes (N, 2) float32, degrees, and what
+    :func:`coordinate_range` gives.
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
+
 Parts = dict[str, list[int]]
 
 
@@ -78,7 +80,7 @@ def grouped_split(
 STRATIFIED_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
 
 
-def meta_labels(classes: NDArray[np.int64], background: int | None = None) -> NDArray[np.int64]:
+def meta_labels(classes: I64, background: int | None = None) -> I64:
     """Return the class that is most frequent in each graph, the smaller of two, (G,).
 
     ``classes`` (G, C) says how often each occurs in each graph; ``background`` is one that counts only
@@ -87,23 +89,17 @@ def meta_labels(classes: NDArray[np.int64], background: int | None = None) -> ND
     if background is not None:
         classes = classes.copy()
         classes[:, background] = np.where(np.delete(classes, background, axis=1).any(axis=1), -1, 1)
-    found: NDArray[np.int64] = classes.argmax(axis=1)
+    found: I64 = classes.argmax(axis=1)
     return found
 
 
-def stratified_draw(
-    labels: NDArray[Any], second: int, *, seed: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def stratified_draw(labels: NDArray[Any], second: int, *, seed: int = 0) -> tuple[I64, I64]:
     """Deal positions to two parts with nearly equal shares of each label.
 
     The second split of scikit-learn's ``StratifiedShuffleSplit(n_splits=2, random_state=seed)`` with
     ``second`` test records, number by number; labels that come once are taken, too. This is the rule
-    that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with.
-
-    Returns
-    -------
-    first, second
-        int64 positions in ``labels`` (n,) in the order of the draw; ``second`` is the size of the second.
+    that LRGB (``scripts/PascalVOC/superpixels.py``) makes val and test with. Gives int64 positions in
+    ``labels`` (n,), those of the first part and the ``second`` ones of the other, in the order of the draw.
     """
     first = len(labels) - second
     if not len(labels):
@@ -111,7 +107,7 @@ def stratified_draw(
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(label.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
     generator = np.random.RandomState(seed)
-    parts: tuple[NDArray[np.int64], NDArray[np.int64]] = (np.empty(0, np.int64), np.empty(0, np.int64))
+    parts: tuple[I64, I64] = (np.empty(0, np.int64), np.empty(0, np.int64))
     for _ in range(STRATIFIED_DRAWS):
         firsts = _deal(counts, first, generator)
         seconds = _deal(counts - firsts, second, generator)
@@ -126,7 +122,7 @@ def stratified_draw(
     return parts
 
 
-def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomState) -> NDArray[np.int64]:
+def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
     """Return how many of each label make ``total``: shares rounded down, one more by largest remainder.
 
     Equal remainders are drawn from at random.
@@ -144,7 +140,7 @@ def _deal(counts: NDArray[np.int64], total: int, generator: np.random.RandomStat
         more = generator.choice(equal, size=min(len(equal), left), replace=False)
         dealt[more] += 1
         left -= len(more)
-    whole: NDArray[np.int64] = dealt.astype(np.int64)
+    whole: I64 = dealt.astype(np.int64)
     return whole
 
 
@@ -158,16 +154,12 @@ def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: in
     return {**parts, names[-1]: rows.tolist()}
 
 
-def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.int64] | None:
+def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
     """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
 
     The rule looks at nothing but labels, so it is carried out on the same labels in ascending order, and must
-    then give each place the label that is there.
-
-    Returns
-    -------
-    Positions in the first part followed by the second, in an order in which the rule gives these parts;
-    ``None``: they are not what it draws.
+    then give each place the label that is there. Gives positions in the first part followed by the second, in
+    an order in which the rule gives these parts; ``None``: they are not what it draws.
     """
     labels = np.concatenate([first, second])
     ascending = np.sort(labels)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.reading import buffers, gather
 from kmip_data.reading.fields import Field, counts_nodes, item_fields, item_order
@@ -26,21 +27,9 @@ _Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
 class Assembler:
     """Copies chosen attributes of graphs out of the shards.
 
-    Parameters
-    ----------
-    fields
-        Attributes to copy.
-    edges
-        Whether ``edge_index`` is among them.
-    lengths
-        Whether ``edge_attr``, the float32 Euclidean length [E, 1] of each edge, is computed.
-
-    Attributes
-    ----------
-    names
-        All attributes in the order in which an item has them.
-    adds_num_nodes
-        Whether items get ``num_nodes``, because none of their attributes tells it.
+    ``edges`` says whether ``edge_index`` is among them, ``lengths`` whether ``edge_attr``, the float32
+    Euclidean length [E, 1] of each edge, is computed. ``names`` are all attributes in the order in which an
+    item has them; ``adds_num_nodes``: items get ``num_nodes``, because none of their attributes tells it.
     """
 
     def __init__(self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool) -> None:
@@ -68,7 +57,7 @@ class Assembler:
         self._unchecked = np.ones(len(store), np.bool_)
         layout = [(gather.LEVELS[f.level], f.row_bytes, f.offset, f.width, _widened(f)) for f in copied]
         layout += [(level, row_bytes, 0, row_bytes, 0) for _, row_bytes, level, _ in rows[len(copied) :]]
-        self._layout: NDArray[np.int64] = np.array(layout, np.int64).reshape(-1, 5).T.copy()
+        self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
         """Return an assembler that leaves out some attributes, as PyG's ``exclude_keys`` does."""
@@ -85,13 +74,13 @@ class Assembler:
 
     def gather(
         self,
-        graphs: NDArray[np.int64],
+        graphs: I64,
         *,
         compact: bool = False,
         numbers: bool = False,
         pin: bool = False,
         helpers: HelperThreads | None = None,
-    ) -> tuple[dict[str, torch.Tensor], NDArray[np.int64]]:
+    ) -> tuple[dict[str, torch.Tensor], I64]:
         """Copy the rows of some graphs, one graph after the other.
 
         Parameters
@@ -152,10 +141,7 @@ class Assembler:
     def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
         """Copy the rows of one graph: what :meth:`gather` gives for it alone, with half of the overhead.
 
-        Returns
-        -------
-        values, nodes
-            As :meth:`gather` gives them, graph columns (1, …); and how many nodes the graph has.
+        Graph columns are (1, …); and how many nodes the graph has.
         """
         table, mapped = self.store.table(self._rows)
         if not mapped:
@@ -179,8 +165,8 @@ class Assembler:
         self,
         values: dict[str, torch.Tensor],
         converted: Sequence[tuple[NDArray[Any], NDArray[Any]]],
-        unchecked: NDArray[np.int64] | None,
-        index: NDArray[np.int64] | None,
+        unchecked: I64 | None,
+        index: I64 | None,
         *,
         pin: bool = False,
     ) -> None:
@@ -193,16 +179,14 @@ class Assembler:
             lengths, values["edge_attr"] = empty((index.shape[1], 1), _FLOAT32, pin=pin)
             gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
 
-    def _check_edges(
-        self, edges: NDArray[np.int64], counts: NDArray[np.int64], graphs: NDArray[np.int64]
-    ) -> None:
+    def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse graphs with an edge that leads out of them: what follows edges does not look again."""
         if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
             nodes = f"nodes below {counts[gather.NODE, b]:,}"
             what = "an edge leads out of its graph"
             raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
 
-    def _check_values(self, values: dict[str, torch.Tensor], graphs: NDArray[np.int64]) -> None:
+    def _check_values(self, values: dict[str, torch.Tensor], graphs: I64) -> None:
         """Refuse whole numbers out of the bounds of the schema, then take the graphs for sound."""
         for field, low, most in self._bounded:
             array = values[field.attribute].numpy()
@@ -217,7 +201,7 @@ class Assembler:
 
 def _allocate(
     outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
-) -> tuple[dict[str, torch.Tensor], NDArray[np.int64], list[tuple[NDArray[Any], NDArray[Any]]]]:
+) -> tuple[dict[str, torch.Tensor], I64, list[tuple[NDArray[Any], NDArray[Any]]]]:
     """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
 
     ``totals`` are the rows on the graph, node and edge level.
@@ -270,7 +254,7 @@ def _widened(field: Field) -> int:
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
 
 
-def _even_bounds(pointers: NDArray[np.int64], parts: int) -> list[int]:
+def _even_bounds(pointers: I64, parts: int) -> list[int]:
     """Cut graphs into at most ``parts`` runs of about as many nodes."""
     wanted = pointers[-1] * np.arange(1, parts) // parts
     cuts = np.searchsorted(pointers, wanted, side="left").tolist()

@@ -56,14 +56,8 @@ def make_batch(
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
-    Parameters
-    ----------
-    graphs
-        (B,) numbers of graphs in source order, at least one.
-    compact, pin, helpers
-        See :meth:`Assembler.gather`.
-    follow
-        Attributes that get ``<name>_batch`` and ``<name>_ptr``.
+    ``graphs`` (B,) are at least one number in source order; the attributes that ``follow`` names get
+    ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
     """
     values: dict[str, Any]
     values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)

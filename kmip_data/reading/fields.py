@@ -42,17 +42,8 @@ def item_fields(
 ) -> tuple[tuple[Field, ...], bool]:
     """Return the fields of an item, in the item's order, and whether it has ``edge_index``.
 
-    Parameters
-    ----------
-    columns
-        Names of the attributes wanted; ``None``: all.
-    views
-        Views besides the schema's; one with the name of a stored attribute takes its place.
-
-    Raises
-    ------
-    UsageError
-        There is no attribute of that name.
+    ``columns`` names the attributes wanted; ``None``: all; ``UsageError`` where there is none of that name.
+    Of ``views``, which come besides the schema's, one with the name of a stored attribute takes its place.
     """
     fields = {column.attribute: _of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):

@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.runtime.compiled import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
@@ -65,14 +66,7 @@ _copy16: Any = intrinsic(_copy16_code)
 
 
 @njit_nogil()
-def copy_rows(
-    source: NDArray[np.int64],
-    pointers: NDArray[np.int64],
-    layout: NDArray[np.int64],
-    target: NDArray[np.int64],
-    start: int,
-    stop: int,
-) -> None:
+def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, stop: int) -> None:
     """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
 
     Parameters
@@ -134,27 +128,14 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 
 @njit_nogil()
 def write_edges(
-    source: NDArray[np.int64],
-    pointers: NDArray[np.int64],
-    width: int,
-    like: NDArray[Any],
-    out: NDArray[np.int64],
-    start: int,
-    stop: int,
+    source: I64, pointers: I64, width: int, like: NDArray[Any], out: I64, start: int, stop: int
 ) -> None:
     """Write the part of an edge index that belongs to some graphs, nodes numbered over the batch.
 
-    Parameters
-    ----------
-    source
-        (1, B) address of the neighbour table of each graph, (N, width) indices in the graph; or (2, B), of
-        its sources and of its targets. Either is ``like.dtype``.
-    pointers
-        As for :func:`copy_rows`.
-    width
-        Edges per node where they are a neighbour table, else 0.
-    out
-        (2, ΣE) sources and targets; those of a table are grouped by target.
+    ``source`` (1, B) has the address of the neighbour table of each graph, (N, width) indices in the graph;
+    or (2, B), of its sources and of its targets, and then ``width`` is 0. Either is ``like.dtype``. For
+    ``pointers`` see :func:`copy_rows`. Out are (2, ΣE) sources and targets; those of a table are grouped by
+    target.
     """
     for b in range(start, stop):
         node, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
@@ -173,29 +154,14 @@ def write_edges(
 
 @njit_nogil()
 def copy_graph(
-    table: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    graph: int,
-    layout: NDArray[np.int64],
-    target: NDArray[np.int64],
-    width: int,
-    like: NDArray[Any],
-    out: NDArray[np.int64],
+    table: I64, counts: I64, graph: int, layout: I64, target: I64, width: int, like: NDArray[Any], out: I64
 ) -> None:
     """Copy the rows and the edges of one graph, as the kernels above do for a batch of it alone.
 
-    Parameters
-    ----------
-    table
-        (≥ F, G) address of the first row of every graph, that of its edges after the F fields.
-    counts
-        (3, G) rows of every graph on the graph, node and edge level.
-    layout, target
-        See :func:`copy_rows`.
-    width
-        Edges per node where they are a neighbour table, 0 where they are pairs, below 0 for no edges.
-    like, out
-        See :func:`write_edges`.
+    ``table`` (≥ F, G) has the address of the first row of every graph, that of its edges after the F fields;
+    ``counts`` (3, G) its rows on the graph, node and edge level. ``width`` is the edges per node where they
+    are a neighbour table, 0 where they are pairs, below 0 for no edges. For ``layout`` and ``target`` see
+    :func:`copy_rows`, for ``like`` and ``out`` :func:`write_edges`.
     """
     address = np.empty((table.shape[0], 1), np.int64)
     for f in range(table.shape[0]):
@@ -209,19 +175,11 @@ def copy_graph(
 
 
 @njit_nogil()
-def first_outside(
-    source: NDArray[np.int64], counts: NDArray[np.int64], width: int, like: NDArray[Any]
-) -> int:
+def first_outside(source: I64, counts: I64, width: int, like: NDArray[Any]) -> int:
     """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
 
-    Parameters
-    ----------
-    source
-        (P, B) address of the edges of each graph: of its neighbour table, or of its sources and its targets.
-    counts
-        (3, B) rows of each graph on each level.
-    width
-        Edges per node where they are a neighbour table, else 0.
+    ``source`` (P, B) has the address of the edges of each graph: of its neighbour table with ``width`` edges
+    per node, or of its sources and its targets (0); ``counts`` (3, B) its rows on each level.
     """
     for b in range(source.shape[1]):
         nodes = counts[NODE, b]
@@ -238,9 +196,7 @@ def first_outside(
 
 
 @njit_nogil()
-def edge_lengths(
-    pos: NDArray[np.float32], sources: NDArray[Any], targets: NDArray[Any], out: NDArray[np.float32]
-) -> None:
+def edge_lengths(pos: F32, sources: NDArray[Any], targets: NDArray[Any], out: F32) -> None:
     """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
 
     Nobody looks again whether an edge leads to a node: :func:`first_outside` has.

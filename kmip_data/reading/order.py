@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+
+from kmip_data.arrays import I64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +23,7 @@ class BatchRule:
     even: bool = False
     divide: bool = False  #: ``batch_size`` is that of all ranks together
 
-    def batches(
-        self, nodes: NDArray[np.int64], epoch: int, rank: int = 0, world_size: int = 1
-    ) -> list[NDArray[np.int64]]:
+    def batches(self, nodes: I64, epoch: int, rank: int = 0, world_size: int = 1) -> list[I64]:
         """Positions of the graphs, of so many ``nodes`` (G,), of each batch that ``rank`` gets in ``epoch``.
 
         The ranks' batches are disjoint and together cover all graphs, except for ``drop_last`` and
@@ -41,7 +40,7 @@ class BatchRule:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
 
-    def _by_count(self, order: NDArray[np.int64], world_size: int) -> list[list[NDArray[np.int64]]]:
+    def _by_count(self, order: I64, world_size: int) -> list[list[I64]]:
         """Cut into groups of one batch per rank; the graphs of a group are dealt in turn."""
         step = self.batch_size * (1 if self.divide else world_size)
         groups = [order[start : start + step] for start in range(0, len(order), step)]
@@ -51,9 +50,7 @@ class BatchRule:
             groups[-1] = np.resize(groups[-1], world_size)
         return [[group[rank::world_size] for rank in range(world_size)] for group in groups]
 
-    def _by_nodes(
-        self, order: NDArray[np.int64], nodes: NDArray[np.int64], world_size: int
-    ) -> list[list[NDArray[np.int64]]]:
+    def _by_nodes(self, order: I64, nodes: I64, world_size: int) -> list[list[I64]]:
         """Cut greedily by the number of nodes; neighbouring batches go to different ranks."""
         batches = cut_by_nodes(order, nodes, self.max_nodes or 1)
         if self.drop_last:
@@ -64,9 +61,7 @@ class BatchRule:
         return [batches[start : start + world_size] for start in range(0, len(batches), world_size)]
 
 
-def cut_by_nodes(
-    order: NDArray[np.int64], nodes: NDArray[np.int64], max_nodes: int
-) -> list[NDArray[np.int64]]:
+def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
     """Cut ``order`` into the longest runs of at most ``max_nodes`` nodes, at least one graph each."""
     total = np.cumsum(nodes[order])
     bounds = [0]
@@ -77,6 +72,6 @@ def cut_by_nodes(
     return [order[start:stop] for start, stop in pairwise(bounds)]
 
 
-def _sort_in_windows(order: NDArray[np.int64], nodes: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+def _sort_in_windows(order: I64, nodes: I64, window: int) -> I64:
     parts = [order[start : start + window] for start in range(0, len(order), window)]
     return np.concatenate([part[np.argsort(nodes[part], kind="stable")] for part in parts] or [order])

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.builds.columns import COLUMNS, ColumnsCard
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput
@@ -44,6 +45,8 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
 class ShardStore:
     """The shards of a finished build, checked against its card when opened, with the columns added to it.
 
+    Raises ``DamagedInput`` where a shard is missing, damaged, or not the one that the card names.
+
     Attributes
     ----------
     schema
@@ -55,11 +58,6 @@ class ShardStore:
     start, count
         int64 [3, G], first row in its shard and number of rows of each graph on the graph, node and
         edge level.
-
-    Raises
-    ------
-    DamagedInput
-        A shard is missing, damaged, or not the one that the card names.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
@@ -107,18 +105,18 @@ class ShardStore:
 
     def _index(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
-        self.shard: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
+        self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
         pointers = [
             [np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr] for shard in self.shards
         ] or [[np.zeros(1, np.int64)] * 3]
-        self.start: NDArray[np.int64] = np.concatenate(
+        self.start: I64 = np.concatenate(
             [np.stack([pointer[:-1] for pointer in levels]) for levels in pointers], axis=1
         )
-        self.count: NDArray[np.int64] = np.concatenate(
+        self.count: I64 = np.concatenate(
             [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
         )
         # Addresses hold in this process and its forks; a pickled copy maps anew.
-        self._tables: dict[tuple[Rows, ...], tuple[NDArray[np.int64], bool]] = {}
+        self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
 
     def __len__(self) -> int:
         return int(self.shard.size)
@@ -165,19 +163,11 @@ class ShardStore:
         path = self.shards[self.shard[graph]].path
         return self._damaged(f"{path} is damaged: {what} (record {graph}).", expected, found)
 
-    def sources(
-        self, wanted: tuple[Rows, ...], graphs: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[Any]]]:
+    def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
         """Say where the F kinds of rows that are wanted of B graphs, by number in source order, lie.
 
-        Returns
-        -------
-        address
-            int64 (F, B), address of the first row of each graph.
-        counts
-            int64 (3, B), rows of each graph on each level.
-        held
-            Arrays to keep until the rows are copied: what had to be read because it is compressed.
+        Gives int64 (F, B), the address of the first row of each graph; int64 (3, B), its rows on each level;
+        and arrays to keep until the rows are copied: what had to be read because it is compressed.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
@@ -187,7 +177,7 @@ class ShardStore:
             self._read(wanted, graphs, address, held)
         return address, counts, held
 
-    def table(self, wanted: tuple[Rows, ...]) -> tuple[NDArray[np.int64], bool]:
+    def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
         """Address of the rows of every graph, int64 (F, G), 0 where not mapped; and whether all are."""
         found = self._tables.get(wanted)
         if found is None:
@@ -195,7 +185,7 @@ class ShardStore:
             found = self._tables[wanted] = table, bool(table.all())
         return found
 
-    def _table(self, wanted: tuple[Rows, ...]) -> NDArray[np.int64]:
+    def _table(self, wanted: tuple[Rows, ...]) -> I64:
         table = np.zeros((len(wanted), len(self)), np.int64)
         for f, (key, row_bytes, level, plane) in enumerate(wanted):
             base = np.array(
@@ -218,13 +208,7 @@ class ShardStore:
             return 0
         return int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
 
-    def _read(
-        self,
-        wanted: Sequence[Rows],
-        graphs: NDArray[np.int64],
-        address: NDArray[np.int64],
-        held: list[NDArray[Any]],
-    ) -> None:
+    def _read(self, wanted: Sequence[Rows], graphs: I64, address: I64, held: list[NDArray[Any]]) -> None:
         """Read what is not mapped, and put the addresses of the copies into ``address``."""
         for f, b in np.argwhere(address == 0).tolist():
             key, _, level, plane = wanted[f]

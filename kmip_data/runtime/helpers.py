@@ -11,10 +11,7 @@ from itertools import pairwise
 class HelperThreads:
     """Some threads that take parts of what the calling thread does; they end with :meth:`close`.
 
-    Parameters
-    ----------
-    count
-        How many besides the caller; 0: the caller does everything.
+    ``count`` besides the caller; 0: the caller does everything.
     """
 
     def __init__(self, count: int) -> None:

@@ -18,16 +18,9 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 
 class Progress:
-    """Count work done on stderr.
+    """Count work done on stderr: what is being done, such as ``build s3dis``, and how much, if that is known.
 
-    Parameters
-    ----------
-    description, total
-        What is being done, such as ``build s3dis``, and how much it is, if that is known.
-    unit
-        ``B`` scales to kB, MB …
-    initial
-        Work already done by an earlier run.
+    ``unit`` ``B`` scales to kB, MB …; ``initial`` is the work already done by an earlier run.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
+from typing import Any
 
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
@@ -46,6 +47,17 @@ def limit_restored() -> Iterator[None]:
         yield
     finally:
         set_num_threads(before)
+
+
+@contextlib.contextmanager
+def set_within(local: threading.local, name: str, value: Any) -> Iterator[None]:
+    """Within it an attribute has another value for this thread; before the first it is absent or None."""
+    before = getattr(local, name, None)
+    setattr(local, name, value)
+    try:
+        yield
+    finally:
+        setattr(local, name, before)
 
 
 def num_threads() -> int:

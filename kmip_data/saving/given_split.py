@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.errors import UsageError
 from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import SplitEntry
@@ -43,17 +44,11 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
     return write_split_file(folder, RULE, encoded, sizes, rule=RULE, parameters={})
 
 
-def write_split(
-    folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: NDArray[np.int64]
-) -> SplitEntry:
+def write_split(folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64) -> SplitEntry:
     """Write the split of several graphs, of these ``keys`` and nodes and edges (G, 2), and describe it.
 
-    Raises
-    ------
-    UsageError
-        A part has a name other than train, val or test, or a position is out of range.
-    DamagedInput
-        A graph is in two parts.
+    Raises ``UsageError`` where a part has a name other than train, val or test, or a position is out of
+    range; ``DamagedInput`` where a graph is in two parts.
     """
     parts = {part: _positions(chosen, len(keys), part) for part, chosen in split.items()}
     encoded = encode_split(parts, rule=RULE, parameters={}, keys=keys)
@@ -61,7 +56,7 @@ def write_split(
     return write_split_file(folder, RULE, encoded, counts, rule=RULE, parameters={})
 
 
-def _positions(chosen: Positions, count: int, part: str) -> NDArray[np.int64]:
+def _positions(chosen: Positions, count: int, part: str) -> I64:
     """Return indices, given as such or as a boolean mask."""
     array = np.asarray(chosen)
     if part in NODE_PARTS and array.dtype == np.bool_ and array.shape == (count,):

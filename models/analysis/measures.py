@@ -35,19 +35,11 @@ class ApproximationError(NamedTuple):
 def approximation_error(
     queries: Tensor, keys: Tensor, values: Tensor, ks: Sequence[int], *, seed: int = 0
 ) -> ApproximationError:
-    """Compare k-MIP attention for each k with full attention (both scaled by 1/√d).
+    """Compare k-MIP attention for each of rising k with full attention (both scaled by 1/√d).
 
-    Parameters
-    ----------
-    queries, keys, values
-        (H, m, d), (H, n, d), (H, n, v): m queries against the n keys of one graph.
-    ks
-        Rising values of k. Where k ≥ n both are the same and the distance is 0.
-    seed
-        Of the normal outputs of ``random``.
+    Queries are (H, m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph. Where
+    k ≥ n both are the same and the distance is 0. ``seed`` is that of the normal outputs of ``random``.
 
-    Notes
-    -----
     The published code sorted ascending, so its "k-MIP" output sums the k *smallest* scores; divided
     that by the sum of k + 1 weights; and left graphs with n < k at 0 (at k = n it failed; 0 here).
     """
@@ -79,22 +71,11 @@ def approximation_error(
 
 
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Sum of the k largest softmax weights of a query, mean over queries and heads.
+    """Sum of the k largest softmax weights of a query, mean over queries and heads, for each k: (len(ks),).
 
     As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a mean;
-    the formula in the paper's text has neither.
-
-    Parameters
-    ----------
-    queries, keys
-        (H, m, d) and (H, n, d): m queries against the n keys of one graph.
-    ks
-        Rising values of k.
-
-    Returns
-    -------
-    numpy.ndarray
-        (len(ks),), in 0 … 1; 1 where k ≥ n.
+    the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one graph; values of k
+    rise, and where k ≥ n it is 1.
     """
     ks = check_ks(ks)
     last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1

@@ -32,21 +32,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Projections:
-    """What attention layers saw: for each layer the queries, keys and values of the same graphs.
+    """What attention layers saw: for each layer the queries, keys and values of the same graphs."""
 
-    Attributes
-    ----------
-    layers
-        Layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one
-        after another, one floating dtype, before the factor 1/√d.
-    ptr
-        G + 1 row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``.
-    about
-        Plain values that say where they come from: ``sample`` (generated data), dataset, run, k …
-    """
-
+    #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one after
+    #: another, one floating dtype, before the factor 1/√d
     layers: tuple[tuple[Tensor, Tensor, Tensor], ...]
-    ptr: tuple[int, ...]
+    ptr: tuple[int, ...]  #: G + 1 row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``
+    #: plain values that say where they come from: ``sample`` (generated data), dataset, run, k …
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,12 +76,8 @@ def write_projections(path: str | os.PathLike[str], projections: Projections) ->
 def read_projections(path: str | os.PathLike[str]) -> Projections:
     """Read what :func:`write_projections` wrote.
 
-    Raises
-    ------
-    DamagedInput
-        It is not such a file, or its tensors do not fit together.
-    OSError
-        It is not there or may not be read.
+    Raises ``DamagedInput`` where it is not such a file, or its tensors do not fit together; ``OSError`` where
+    it is not there or may not be read.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -48,10 +48,7 @@ class ProjectionRecorder:
     def projections(self, graphs: int | None = None, **about: Any) -> Projections:
         """The first ``graphs`` graphs (default: all) of all forward passes, joined.
 
-        Raises
-        ------
-        UsageError
-            None was recorded.
+        Raises ``UsageError`` where none was recorded.
         """
         if not self.sizes:
             raise UsageError(
@@ -73,17 +70,8 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     """Record, while inside, what every :class:`KMIPAttention` of ``model`` projects its input to.
 
     Rows are those of the nodes; with ``legacy_padding`` the padding, whose keys and values are the
-    biases, is left out.
-
-    Parameters
-    ----------
-    sizes
-        Least and largest number of nodes of the graphs that are recorded.
-
-    Raises
-    ------
-    UsageError
-        The model has no k-MIP attention.
+    biases, is left out, and so are graphs with fewer or more nodes than ``sizes`` says. Raises ``UsageError``
+    where the model has no k-MIP attention.
     """
     attentions = _attentions(model)
     if not attentions:
@@ -122,23 +110,11 @@ def record_run(
 ) -> Projections:
     """Record the first ``graphs`` graphs of a part as the best weights of ``run`` see them, in eval mode.
 
-    Parameters
-    ----------
-    run, target, sample, home, device
-        As for :func:`kmip_data.models.training.run.evaluate.evaluate`.
-    part
-        ``train``, ``val`` or ``test``. A transductive run has one graph, whatever the part.
-    graphs
-        At most; fewer where the part has fewer.
-    sizes
-        Least and largest number of nodes of those graphs.
-
-    Raises
-    ------
-    UsageError
-        There is no such run, part or build, or the model has no k-MIP attention.
-    DamagedInput
-        The run is unfinished, or one of its files is damaged.
+    Fewer where the part has fewer with between the least and the largest number of nodes in ``sizes``; a
+    transductive run has one graph, whatever the part. The other arguments are those of
+    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` where there is no such run,
+    part or build, or the model has no k-MIP attention; ``DamagedInput`` where the run is unfinished, or one
+    of its files is damaged.
     """
     from kmip_data.models.training.memory.machine import autocast
     from kmip_data.models.training.run.evaluate import open_run

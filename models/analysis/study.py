@@ -20,48 +20,28 @@ Measure = Callable[[Sample, Sequence[int]], Curves]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which samples a study takes. The paper's: 50 graphs of more than 1,000 nodes, no first layer.
+    """Which samples a study takes. The paper's: 50 graphs of more than 1,000 nodes, no first layer."""
 
-    Attributes
-    ----------
-    layers
-        Counted from 0; ``None``: all but the first, whose input has many equal rows (the only one
-        where there is one).
-    graphs
-        At most this many of those large enough, the first ones.
-    min_nodes, max_nodes
-        Sizes of graphs taken; the work grows with the square of the size unless ``queries`` is set.
-    queries
-        Measure this many random nodes of each graph, each against all keys; ``None``: all.
-    seed
-        Draws those nodes.
-    """
-
+    #: counted from 0; ``None``: all but the first, whose input has many equal rows (the only one where there
+    #: is one)
     layers: tuple[int, ...] | None = None
-    graphs: int = 50
+    graphs: int = 50  #: at most this many of those large enough, the first ones
+    #: min_nodes, max_nodes: sizes of graphs taken; the work grows with the square of the size unless
+    #: ``queries`` is set
     min_nodes: int = 1
     max_nodes: int = 5000
+    #: measure this many random nodes of each graph, each against all keys; ``None``: all
     queries: int | None = None
-    seed: int = 0
+    seed: int = 0  #: draws those nodes
 
 
 @dataclass(frozen=True)
 class Study:
-    """Curves over k for each sample.
+    """Curves over k for each sample."""
 
-    Attributes
-    ----------
-    ks
-        Values of k.
-    samples
-        (layer, graph, nodes) of each sample.
-    curves
-        Name → (samples, len(ks)).
-    """
-
-    ks: tuple[int, ...]
-    samples: tuple[tuple[int, int, int], ...]
-    curves: Curves
+    ks: tuple[int, ...]  #: values of k
+    samples: tuple[tuple[int, int, int], ...]  #: (layer, graph, nodes) of each sample
+    curves: Curves  #: name → (samples, len(ks))
 
     def summary(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation (ddof 0) over graphs of the mean over layers, each (len(ks),)."""
@@ -95,21 +75,10 @@ def run_study(
     ks: Sequence[int] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Study:
-    """Apply a measure to the chosen layers and graphs.
+    """Apply a measure, :func:`approximation` or :func:`weight_share`, to the chosen layers and graphs.
 
-    Parameters
-    ----------
-    measure
-        :func:`approximation` or :func:`weight_share`.
-    ks
-        Rising values of k; default: the paper's, up to the largest graph.
-    tell
-        Is told how far it is.
-
-    Raises
-    ------
-    UsageError
-        No graph or layer is as asked for.
+    ``ks`` rise; default: the paper's, up to the largest graph. ``tell`` is told how far it is. Raises
+    ``UsageError`` where no graph or layer is as asked for.
     """
     layers, graphs = _chosen(projections, choice)
     sizes = projections.sizes

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from kmip_data.errors import UsageError
 from kmip_data.models.attention.block_plan import BlockPlan, Pattern, plan_blocks
-from kmip_data.models.attention.kmip import Pointers
+from kmip_data.models.attention.ragged import Pointers, pointers
+from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.search.problem import check_ptr
 
 #: Plans of the batches that are alive, so that the layers of a network share them.
 _PLANS: WeakKeyDictionary[GraphBatch, dict[tuple[Pattern, torch.device], BlockPlan]] = WeakKeyDictionary()
@@ -69,12 +68,7 @@ class BigBirdAttention(nn.Module):
         legacy_padding: bool = False,
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise UsageError(
-                "dim cannot be split among the heads",
-                expected=f"a multiple of heads = {heads}",
-                found=f"dim = {dim}",
-            )
+        check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
         self.query = nn.Linear(dim, dim, bias=False)
         self.key = nn.Linear(dim, dim, bias=False)
@@ -86,25 +80,15 @@ class BigBirdAttention(nn.Module):
         self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, ptr: Pointers | GraphBatch | None = None) -> Tensor:
-        """Attend within each graph.
+    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
+        """Attend within each graph: nodes of all graphs (N, d) to the same.
 
-        Parameters
-        ----------
-        x
-            (N, d), the nodes of all graphs.
-        ptr
-            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
-
-        Returns
-        -------
-        Tensor
-            (N, d).
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = self.norm_attention(x + self.dropout(self.output(self.attend(x, ptr))))
         return self.norm_out(x + self.dropout(self.feed_out(self.feed_in(x).relu())))  # type: ignore[no-any-return]
 
-    def attend(self, x: Tensor, ptr: Pointers | GraphBatch | None = None) -> Tensor:
+    def attend(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attention alone, without what follows: (N, d), the heads side by side."""
         plan = _plan(ptr, x, self.pattern)
         blocks, size = plan.filled.shape
@@ -128,9 +112,9 @@ class BigBirdAttention(nn.Module):
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _plan(ptr: Pointers | GraphBatch | None, x: Tensor, pattern: Pattern) -> BlockPlan:
+def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
-        return plan_blocks(torch.tensor(check_ptr("ptr", ptr, x.shape[0])), pattern).to(x.device)
+        return plan_blocks(torch.tensor(pointers(ptr, x.shape[0])), pattern).to(x.device)
     plans = _PLANS.setdefault(ptr, {})
     if (pattern, x.device) not in plans:
         plans[pattern, x.device] = plan_blocks(ptr.ptr, pattern).to(x.device)

@@ -24,27 +24,13 @@ SPARSE_FROM = 4  #: blocks of a graph; one with fewer is attended whole, where t
 
 @dataclass(frozen=True)
 class Pattern:
-    """How blocks attend.
+    """How blocks attend."""
 
-    Attributes
-    ----------
-    heads
-        Attention heads H.
-    block_size
-        Nodes of a block R.
-    random_blocks
-        Random blocks of each block and head.
-    seed
-        Of the draw.
-    legacy_padding
-        Every graph as long as the longest of its batch, the rest of it masked.
-    """
-
-    heads: int
-    block_size: int
-    random_blocks: int
-    seed: int
-    legacy_padding: bool
+    heads: int  #: attention heads H
+    block_size: int  #: nodes of a block R
+    random_blocks: int  #: random blocks of each block and head
+    seed: int  #: of the draw
+    legacy_padding: bool  #: every graph as long as the longest of its batch, the rest of it masked
 
 
 class Group(NamedTuple):
@@ -56,21 +42,11 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
-    """The blocks of a batch: those of one graph after those of another, and an empty one.
+    """The blocks of a batch: those of one graph after those of another, and an empty one."""
 
-    Attributes
-    ----------
-    rows
-        (N,) int64, place of each node among the rows of all blocks, B · R.
-    filled
-        (B, R) bool, where there is a node.
-    groups
-        What each block attends to; every block with a node is in one of them.
-    """
-
-    rows: Tensor
-    filled: Tensor
-    groups: tuple[Group, ...]
+    rows: Tensor  #: (N,) int64, place of each node among the rows of all blocks, B · R
+    filled: Tensor  #: (B, R) bool, where there is a node
+    groups: tuple[Group, ...]  #: what each block attends to; every block with a node is in one of them
 
     def to(self, device: torch.device) -> BlockPlan:
         """Return the plan on a device."""
@@ -141,21 +117,8 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
 
     Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come from the
     first ``count`` + 5 and the others from the rest; in longer graphs all come from the first
-    2 · ``count`` + 5. What a block attends to anyway is not left out.
-
-    Parameters
-    ----------
-    blocks
-        Of the graph.
-    heads, count
-        Heads, and random blocks of each block and head.
-    seed
-        Of the generator.
-
-    Returns
-    -------
-    ndarray
-        (heads, blocks, count); the first and last block of a graph have no use for theirs.
+    2 · ``count`` + 5. What a block attends to anyway is not left out. Gives (heads, blocks, count); the first
+    and last block of a graph have no use for theirs.
     """
     generator = np.random.RandomState(seed)  # the stream of numpy.random.seed
     drawn = np.zeros((heads, blocks, count), np.int64)

@@ -24,23 +24,11 @@ _compiled = njit_nogil(fastmath={"reassoc", "contract", "nsz"}, error_model="num
 
 
 def forward(values: Array, scores: Array, indices: Array, keep: Array, scale: float) -> tuple[Array, Array]:
-    """Softmax of the scores and the weighted sum of the chosen values.
+    """Softmax of the scores and the weighted sum of the chosen values: (H, N, v), and the weights (H, N, k).
 
-    Parameters
-    ----------
-    values
-        (H, M, v) float32 or float64.
-    scores, indices
-        (H, N, k) of that dtype, and int32 or int64 rows of ``values``; −1: no key.
-    keep
-        (H, N, k) bool, weights that are not set to zero after the softmax; of size 0: all.
-    scale
-        Factor of the scores in the softmax.
-
-    Returns
-    -------
-    out, weights
-        (H, N, v) and (H, N, k); the weights are those of the softmax.
+    Values are (H, M, v) float32 or float64, scores (H, N, k) of that dtype, indices int32 or int64 rows of
+    values, −1: no key. ``keep`` (H, N, k) bool are the weights that are not set to zero after the softmax; of
+    size 0: all; those that are given are of the softmax itself. ``scale`` is the factor of the scores in it.
     """
     heads, rows, k = indices.shape
     out = np.empty((heads, rows, values.shape[2]), values.dtype)

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from kmip_data.errors import UsageError
 from kmip_data.models.attention.exphormer_edges import Carried
+from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList
 
@@ -58,12 +58,7 @@ class ExphormerAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise UsageError(
-                "dim cannot be split among the heads",
-                expected=f"a multiple of heads = {heads}",
-                found=f"dim = {dim}",
-            )
+        check_heads(dim, heads)
         self.heads, self.clamp, self.dropout = heads, clamp, dropout
         self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=False) for _ in range(4))
         self.output = nn.Linear(dim, dim) if output_projection else nn.Identity()
@@ -102,14 +97,8 @@ class ExphormerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sums at the targets of some edges: messages (…, d) and weights (…, H).
 
-        Parameters
-        ----------
-        q
-            Queries of the targets, times the features of the edges where all have the same.
-        k, v
-            Keys and values of the sources.
-        features
-            Otherwise, in the form of the edges.
+        Keys and values are those of the sources, queries those of the targets; ``features``, in the form of
+        the edges, are None where all have the same, by which the queries are then multiplied.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
         if features is not None:

@@ -73,14 +73,9 @@ class ExphormerEdges(nn.Module):
 def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     """Edges of the column ``expander`` in both directions, and of complete graphs where it has none.
 
-    Every node has the same number of edges where no graph is complete: they are then a table.
-
-    Raises
-    ------
-    UsageError
-        The batch has no such column.
-    DamagedInput
-        It names nodes that are not there.
+    Every node has the same number of edges where no graph is complete: they are then a table. Raises
+    ``UsageError`` where the batch has no such column; ``DamagedInput`` where it names nodes that are not
+    there.
     """
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:

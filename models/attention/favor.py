@@ -31,26 +31,12 @@ def favor_attention(
     *,
     legacy_mask: bool = False,
 ) -> Tensor:
-    """Attend within each graph.
+    """Attend within each graph: queries and keys (N, H, d), values (N, H, v) → (N, H, v).
 
-    The largest exponents, which are subtracted before ``exp``, are taken as constants by the gradient; with
-    :data:`EPSILON` that makes a (small) difference.
-
-    Parameters
-    ----------
-    queries, keys, values
-        (N, H, d), (N, H, d) and (N, H, v).
-    projection
-        (m, d) random directions.
-    ptr
-        Graph g has the rows ``ptr[g]:ptr[g + 1]``.
-    legacy_mask
-        Count zero keys up to the largest graph of the batch, as the published code did.
-
-    Returns
-    -------
-    Tensor
-        (N, H, v).
+    ``projection`` (m, d) are random directions; graph g has the rows ``ptr[g]:ptr[g + 1]``. The largest
+    exponents, which are subtracted before ``exp``, are taken as constants by the gradient; with
+    :data:`EPSILON` that makes a (small) difference. ``legacy_mask`` counts zero keys up to the largest graph
+    of the batch, as the published code did.
     """
     most = max(1, SCRATCH // (queries.shape[1] * projection.shape[0] * queries.element_size()))
     groups = tiles_of(ptr, most, values.shape[2] + 1, queries.device)

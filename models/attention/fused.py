@@ -29,23 +29,12 @@ def fused_attention(
     scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor | None:
-    """Attention over the k best keys of each query, straight from the kernel.
+    """Attention over the k best keys of each query, straight from the kernel: (H, N, v), dtype of ``values``.
 
-    Parameters
-    ----------
-    queries, keys, values
-        (H, N, d), (H, M, d) and (H, M, v).
-    k, query_ptr, key_ptr, backend
-        As :func:`~kmip_data.models.search.topk.topk_inner_product` takes them.
-    scale
-        Factor of the scores in the softmax; None: 1/√d.
-
-    Returns
-    -------
-    Tensor or None
-        (H, N, v), dtype of ``values``, rows without any key zero. None where two steps must be taken: a
-        gradient is wanted, or the search goes to another backend (another device, float64, large d or k,
-        scores beyond the float32 range).
+    Queries are (H, N, d), keys (H, M, d), values (H, M, v); ``scale`` is the factor of the scores in the
+    softmax, by default 1/√d; the others are as :func:`~kmip_data.models.search.topk.topk_inner_product` takes
+    them. Rows without any key are zero. None where two steps must be taken: a gradient is wanted, or the
+    search goes to another backend (another device, float64, large d or k, scores beyond the float32 range).
     """
     if torch.compiler.is_compiling():
         return None  # the two steps are operators that a compiled model keeps whole

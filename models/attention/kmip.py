@@ -95,10 +95,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
-    Parameters
-    ----------
-    hint
-        (H, N, k) indices of an earlier search over like operands; orders the work, changes nothing.
+    ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
     """
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
         raise UsageError(
@@ -225,19 +222,9 @@ class KMIPAttention(nn.Module):
         self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
     def forward(self, x: Tensor, ptr: Pointers | GraphBatch | None = None) -> Tensor:
-        """Attend within each graph.
+        """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        Parameters
-        ----------
-        x
-            (N, dim), the nodes of all graphs.
-        ptr
-            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
-
-        Returns
-        -------
-        Tensor
-            (N, dim).
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)

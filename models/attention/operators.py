@@ -52,25 +52,13 @@ def attend(
     keep: Tensor | None,
     kept_scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Weigh the chosen values by the softmax of their scores.
+    """Weigh the chosen values by the softmax of their scores: (H, N, v), dtype of ``values``, and weights.
 
-    Parameters
-    ----------
-    queries, keys, values
-        (H, N, d), (H, M, d) and (H, M, v).
-    scores, indices
-        (H, N, k) inner products and rows of ``keys`` (int32 or int64), as the search gives them;
-        index −1: no key. The scores are taken as they are, and differentiated as queries · keys.
-    scale
-        Factor of the scores in the softmax.
-    keep, kept_scale
-        (H, N, k) bool, the weights that dropout keeps, and their factor; None: all.
-
-    Returns
-    -------
-    out, weights
-        (H, N, v), dtype of ``values``; a row without any key is zero. (H, N, k), the softmax before
-        dropout, through which no gradient flows.
+    Queries are (H, N, d), keys (H, M, d), values (H, M, v). Scores and indices (H, N, k) are inner products
+    and rows of ``keys`` (int32 or int64), as the search gives them; index −1: no key. The scores are taken as
+    they are, times ``scale``, and differentiated as queries · keys. ``keep`` (H, N, k) bool are the weights
+    that dropout keeps, and ``kept_scale`` their factor; None: all. A row without any key is zero. The
+    weights, (H, N, k), are those of the softmax before dropout, through which no gradient flows.
     """
     work = _working(values.dtype)
     inputs = values.to(work), scores.to(work), indices, keep, scale

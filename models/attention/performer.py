@@ -32,15 +32,10 @@ def orthogonal_directions(count: int, dim: int, generator: torch.Generator | Non
 
 
 class RandomFeatures(nn.Module):
-    """The random directions of a layer, in its ``state_dict``.
+    """The random directions (features, head_dim) of a layer, in its ``state_dict``.
 
-    Parameters
-    ----------
-    head_dim, features
-        Columns and rows.
-    redraw
-        Draw new ones after this many forward passes in training; None: never. They follow from a
-        seed drawn at construction, so that a resumed run draws the same.
+    Drawn anew after ``redraw`` forward passes in training; None: never. They follow from a
+    seed drawn at construction, so that a resumed run draws the same.
     """
 
     projection_matrix: Tensor
@@ -136,19 +131,9 @@ class PerformerAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attend within each graph.
+        """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        Parameters
-        ----------
-        x
-            (N, dim), the nodes of all graphs.
-        ptr
-            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
-
-        Returns
-        -------
-        Tensor
-            (N, dim).
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         projected = [to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)]
         attended = self._attend(projected, self.fast_attention(), ptr)

@@ -82,12 +82,7 @@ class Group(NamedTuple):
 def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
     """Put together graphs of like size, and divide large ones.
 
-    Parameters
-    ----------
-    most
-        Rows that may be worked on at once.
-    each
-        Rows that a graph counts for besides its own.
+    At ``most`` so many rows are worked on at once; ``each`` graph counts for so many besides its own.
     """
     sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():

@@ -50,19 +50,9 @@ class TransformerAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attend within each graph.
+        """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
-        Parameters
-        ----------
-        x
-            (N, dim), the nodes of all graphs.
-        ptr
-            (G + 1), graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
-
-        Returns
-        -------
-        Tensor
-            (N, dim).
+        ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         projected = linear(x, self.in_proj_weight, self.in_proj_bias)
         out: Tensor = self.out_proj(self._attend(projected, ptr))

@@ -17,21 +17,11 @@ from torch.nn.functional import embedding_bag
 
 
 class Bags(NamedTuple):
-    """The edges of one node after those of another.
+    """The edges of one node after those of another."""
 
-    Attributes
-    ----------
-    node
-        (E,) the end of each edge that is looked up.
-    start
-        (N + 1,) node i has the entries ``start[i]:start[i + 1]``.
-    edge
-        (E,) which edge an entry is; None: in order.
-    """
-
-    node: Tensor
-    start: Tensor
-    edge: Tensor | None
+    node: Tensor  #: (E,) the end of each edge that is looked up
+    start: Tensor  #: (N + 1,) node i has the entries ``start[i]:start[i + 1]``
+    edge: Tensor | None  #: (E,) which edge an entry is; None: in order
 
     def sum(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Sum the rows of each node's bag: (N, d), weights (E,) of the edges → (N, d)."""
@@ -46,22 +36,13 @@ class Bags(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Who is connected to whom, sorted either way when it is asked for: once for all layers of a batch.
+    """Who is connected to whom, sorted either way when it is asked for: once for all layers of a batch."""
 
-    Attributes
-    ----------
-    source, target
-        (E,) int64.
-    num_nodes
-        N.
-    by_target
-        Whether they are sorted by target.
-    """
-
+    #: source, target: (E,) int64
     source: Tensor
     target: Tensor
-    num_nodes: int
-    by_target: bool = False
+    num_nodes: int  #: N
+    by_target: bool = False  #: whether they are sorted by target
 
     @functools.cached_property
     def incoming(self) -> Bags:
@@ -96,21 +77,9 @@ class Adjacency:
 
 
 def neighbor_sum(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Sum the rows of each node's sources.
+    """Sum the rows of each node's sources: (N, d) to the same; half precision is summed in float32.
 
-    Parameters
-    ----------
-    adjacency
-        Of the N nodes and E edges.
-    x
-        (N, d); half precision is summed in float32.
-    weight
-        (E,) of the edges; None: 1.
-
-    Returns
-    -------
-    Tensor
-        (N, d).
+    ``weight`` is that of the edges, (E,); None: 1.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     weight = weight if weight is None else weight.to(wide.dtype)

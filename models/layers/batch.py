@@ -93,10 +93,8 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``ptr`` and ``graph``, as :class:`GraphBatch` has them, of a batch whose nodes have ``rows``.
 
-    Raises
-    ------
-    UsageError
-        ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they contradict each other.
+    Raises ``UsageError`` where ``ptr`` or ``batch`` does not fit, ``batch`` is not sorted, or they contradict
+    each other.
     """
     count, device = rows.shape[0], rows.device
     ptr = torch.tensor(check_ptr("ptr", graph_pointers(batch, count), count))
@@ -115,10 +113,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
 def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
     """Rows of the nodes by graph: (N, d) → (G, W, d), W nodes of the largest graph, ``fill`` beyond the rest.
 
-    Parameters
-    ----------
-    graph, ptr
-        As :class:`GraphBatch` has them.
+    ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.
     """
     place = torch.arange(len(rows), device=rows.device) - ptr.to(rows.device)[graph]
     out = rows.new_full((len(ptr) - 1, int(ptr.diff().max()), rows.shape[1]), fill)

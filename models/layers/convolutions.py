@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
 
 
 class Convolution(nn.Module):
-    """A convolution of nodes and what a stack puts after it; edges stay as they are.
+    """A convolution of nodes (N, dim) and what a stack puts after it; edges stay as they are.
 
     ==========  ==============================================================================
     lrgb        bias; activation, dropout (Tönshoff et al.; the paper's LRGB and cities)
@@ -34,16 +34,7 @@ class Convolution(nn.Module):
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
     ==========  ==============================================================================
 
-    Parameters
-    ----------
-    dim
-        Channels d of the nodes, in and out.
-    dropout
-        Probability.
-    stack
-        One of the table.
-    activation
-        ``relu`` or ``gelu``.
+    The activation is ``relu`` or ``gelu``.
     """
 
     def __init__(

@@ -30,22 +30,13 @@ PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Any edges, in any order: edge values are (E, d).
+    """Any edges, in any order: edge values are (E, d)."""
 
-    Attributes
-    ----------
-    source, target
-        (E,) int64.
-    num_nodes
-        N.
-    distance
-        (E, 1), where nodes have positions.
-    """
-
+    #: source, target: (E,) int64
     source: Tensor
     target: Tensor
-    num_nodes: int
-    distance: Tensor | None = None
+    num_nodes: int  #: N
+    distance: Tensor | None = None  #: (E, 1), where nodes have positions
 
     @property
     def index(self) -> Tensor:
@@ -73,18 +64,10 @@ class EdgeList:
 
 @dataclass(frozen=True, eq=False)
 class NeighborTable:
-    """Fixed in-degree k: edge values are (N, k, d).
+    """Fixed in-degree k: edge values are (N, k, d)."""
 
-    Attributes
-    ----------
-    neighbor
-        (N, k) int64, the sources of each target, as rows of the whole batch.
-    distance
-        (N, k, 1), where nodes have positions.
-    """
-
-    neighbor: Tensor
-    distance: Tensor | None = None
+    neighbor: Tensor  #: (N, k) int64, the sources of each target, as rows of the whole batch
+    distance: Tensor | None = None  #: (N, k, 1), where nodes have positions
 
     @property
     def index(self) -> Tensor:

@@ -67,22 +67,10 @@ class GatedGCN(nn.Module):
         self.activation = activation
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor]:
-        """One layer.
+        """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
-        Parameters
-        ----------
-        x
-            (N, d).
-        e
-            Edge features in the form of the edges: (E, d) or (N, k, d); (1, d) when all edges share
-            one vector.
-        batch
-            Who is connected to whom, and with ``by_distance`` how far the ends are apart; or its edges.
-
-        Returns
-        -------
-        tuple
-            Nodes (N, d) and edge features in the form of the edges.
+        ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
+        connected to whom, and with ``by_distance`` how far the ends are apart; or its edges.
         """
         edges = batch.edges if isinstance(batch, GraphBatch) else batch
         if isinstance(edges, NeighborTable) and self._takes(x, e, edges):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -13,21 +13,17 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
+from kmip_data.runtime.threads import set_within
+
 _local = threading.local()
 
 
-@contextmanager
-def unchanged_statistics() -> Iterator[None]:
+def unchanged_statistics() -> AbstractContextManager[None]:
     """Within it batch norms leave their running statistics alone.
 
     For the second forward pass of a checkpointed layer, which would else count its batch twice.
     """
-    before = getattr(_local, "unchanged", False)
-    _local.unchanged = True
-    try:
-        yield
-    finally:
-        _local.unchanged = before
+    return set_within(_local, "unchanged", True)
 
 
 def repeats() -> bool:
@@ -85,12 +81,9 @@ class BatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
-        """Take up the statistics of a batch that was normalised elsewhere.
+        """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
-        Parameters
-        ----------
-        mean, variance
-            (d,) over ``rows`` rows; the variance is that of the batch itself, divided by ``rows``.
+        The variance is that of the batch itself, divided by ``rows``.
         """
         if repeats():
             return

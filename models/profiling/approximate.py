@@ -77,10 +77,7 @@ def _lifted(queries: Rows, keys: Rows) -> tuple[Rows, Rows]:
 def recall(queries: Tensor, keys: Tensor, indices: Tensor) -> float:
     """Share of the exact k best keys that ``indices`` (H, N, k) hold, over up to 1,000 random queries.
 
-    Parameters
-    ----------
-    queries, keys
-        (H, N, d); each query looked at is compared with all keys.
+    Each of these is compared with all keys, (H, N, d).
     """
     some = torch.randperm(queries.shape[1], generator=torch.Generator().manual_seed(0))[:1000]
     exact = topk_inner_product(queries[:, some], keys, indices.shape[2])[1]

@@ -24,34 +24,19 @@ Step = Callable[[Workload, int], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One way to compute attention.
+    """One way to compute attention."""
 
-    Attributes
-    ----------
-    name
-        As ``--methods`` takes it.
-    search
-        ``search(work, chunk)`` gives the indices of the chosen keys, where ``chunk`` bounds the bytes of
-        scores at a time; ``None``: it chooses none.
-    fused
-        ``fused(work, chunk)`` gives the output in one piece; ``None``: the paper's gather, softmax and
-        multiply follow the search.
-    padded
-        It takes graphs padded to the largest of them.
-    exact
-        The search finds the k best keys (up to rounding).
-    dtype
-        Of its inputs.
-    unusable
-        ``unusable(device_type)`` gives the reason why it cannot run there.
-    """
-
-    name: str
+    name: str  #: as ``--methods`` takes it
+    #: ``search(work, chunk)`` gives the indices of the chosen keys, where ``chunk`` bounds the bytes of
+    #: scores at a time; ``None``: it chooses none
     search: Step | None = None
+    #: ``fused(work, chunk)`` gives the output in one piece; ``None``: the paper's gather, softmax and
+    #: multiply follow the search
     fused: Step | None = None
-    padded: bool = True
-    exact: bool = True
-    dtype: torch.dtype = torch.float32
+    padded: bool = True  #: it takes graphs padded to the largest of them
+    exact: bool = True  #: the search finds the k best keys (up to rounding)
+    dtype: torch.dtype = torch.float32  #: of its inputs
+    #: ``unusable(device_type)`` gives the reason why it cannot run there
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int) -> Tensor:

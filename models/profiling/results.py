@@ -20,35 +20,22 @@ Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A method in a setting on n nodes: times of the counted runs in seconds, or why there are none.
-
-    Attributes
-    ----------
-    status
-        ``ok``; ``oom``: memory ran out; ``time``: one run took longer than the limit;
-        ``unavailable``: the method cannot run here or on this; ``failed``: it broke.
-    forward, backward
-        One number per run; ``backward`` is empty in inference.
-    peak_bytes
-        Most memory while it ran, inputs counted, beyond what was there before.
-    recall
-        Share of the exact k best keys that an approximate search found.
-    published
-        By the published protocol: figures are means, not medians.
-    stages
-        Seconds of each stage, where these were asked for instead of the times.
-    """
+    """A method in a setting on n nodes: times of the counted runs in seconds, or why there are none."""
 
     method: str
     setting: Setting
     n: int
+    #: ``ok``; ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the
+    #: method cannot run here or on this; ``failed``: it broke
     status: Status
+    #: forward, backward: one number per run; ``backward`` is empty in inference
     forward: tuple[float, ...] = ()
     backward: tuple[float, ...] = ()
-    peak_bytes: int | None = None
-    recall: float | None = None
+    peak_bytes: int | None = None  #: most memory while it ran, inputs counted, beyond what was there before
+    recall: float | None = None  #: share of the exact k best keys that an approximate search found
     note: str = ""
-    published: bool = False
+    published: bool = False  #: by the published protocol: figures are means, not medians
+    #: seconds of each stage, where these were asked for instead of the times
     stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -93,19 +80,9 @@ class Cell:
 
 
 def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
-    """Slope of log seconds over log n by least squares, over the last decade of n.
+    """Slope of log seconds over log n by least squares, over the last decade of n; None of fewer than two.
 
-    Smaller n measure overhead, not growth.
-
-    Parameters
-    ----------
-    points
-        (n, seconds).
-
-    Returns
-    -------
-    float or None
-        ``None`` with fewer than two points there.
+    Takes points (n, seconds); smaller n measure overhead, not growth.
 
     >>> growth_exponent([(10, 5), (1000, 1), (10000, 100)])
     2.0

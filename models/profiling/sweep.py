@@ -32,26 +32,12 @@ def sweep(
     by_stage: bool = False,
     tell: Callable[[Cell], None] | None = None,
 ) -> list[Cell]:
-    """Measure every method in every setting at every size, small sizes first.
+    """Measure every method in every setting at every size, numbers of nodes, small ones first.
 
     Where one runs out of memory or time, larger sizes of that method and setting are not tried and
-    get the same status.
-
-    Parameters
-    ----------
-    methods
-        Names; see :func:`kmip_data.models.profiling.methods.method_names`.
-    sizes
-        Numbers of nodes.
-    by_stage
-        Instead of the times, those of the stages of a training step.
-    tell
-        Is told of each cell when it is done.
-
-    Raises
-    ------
-    UsageError
-        A method or the data are not known.
+    get the same status. ``by_stage`` gives instead of the times those of the stages of a training step;
+    ``tell`` is told of each cell when it is done. Raises ``UsageError`` where a method
+    (:func:`~kmip_data.models.profiling.methods.method_names`) or the data are not known.
     """
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells: list[Cell] = []

@@ -20,50 +20,32 @@ NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is measured, apart from the number of nodes. The defaults are the paper's.
+    """What is measured, apart from the number of nodes. The defaults are the paper's."""
 
-    Attributes
-    ----------
-    heads, d, value_dim, k
-        H, length of queries and keys, length of values, keys a query attends to.
-    data
-        ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows about 64
-        common centres) or ``trained:FILE`` (a file of ``kmip-data evaluate --dump-qk``: its largest
-        graph, cut to the first N rows; it sets H, d and the length of values).
-    graph_sizes
-        Sizes of the graphs of a ragged batch; ``None``: one graph.
-    """
-
+    #: heads, d, value_dim, k: H, length of queries and keys, length of values, keys a query attends to
     heads: int = 1
     d: int = 10
     value_dim: int = 10
     k: int = 10
+    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows about 64 common
+    #: centres) or ``trained:FILE`` (a file of ``kmip-data evaluate --dump-qk``: its largest graph, cut to the
+    #: first N rows; it sets H, d and the length of values)
     data: str = "gaussian"
-    graph_sizes: tuple[int, ...] | None = None
+    graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; ``None``: one graph
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One set of float32 inputs.
+    """One set of float32 inputs."""
 
-    Attributes
-    ----------
-    queries, keys, values
-        (H, N, d), (H, N, d), (H, N, v), the nodes of all graphs one after another; or padded
-        (:func:`pad`): (G, H, n, d), (G, H, n, d), (G, H, n, v).
-    ptr
-        Where graphs begin in the N rows.
-    k
-        Keys that a query attends to.
-    real
-        (G, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere.
-    """
-
+    #: queries, keys, values: (H, N, d), (H, N, d), (H, N, v), the nodes of all graphs one after another; or
+    #: padded (:func:`pad`): (G, H, n, d), (G, H, n, d), (G, H, n, v)
     queries: Tensor
     keys: Tensor
     values: Tensor
-    ptr: tuple[int, ...]
-    k: int
+    ptr: tuple[int, ...]  #: where graphs begin in the N rows
+    k: int  #: keys that a query attends to
+    #: (G, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere
     real: Tensor | None = None
 
     @property
@@ -89,10 +71,7 @@ def pad(work: Workload) -> Workload:
 class Source:
     """Draws workloads of one shape, each call another; a seed gives the same sequence.
 
-    Raises
-    ------
-    UsageError
-        The data are not known, or the file has fewer rows than wanted.
+    Raises ``UsageError`` where the data are not known, or the file has fewer rows than wanted.
     """
 
     def __init__(self, shape: Shape, *, seed: int = 0) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from kmip_data.runtime.threads import set_within
+
 Found = tuple[Tensor, Tensor]  #: scores and indices, as a search gives them
 
 _local = threading.local()
@@ -29,7 +31,7 @@ class KeptSearches:
     def recording(self) -> Iterator[None]:
         """Within it this thread's searches are kept."""
         self._found.clear()
-        with _during(self._record):
+        with set_within(_local, "answer", self._record):
             yield
 
     @contextmanager
@@ -41,7 +43,7 @@ class KeptSearches:
             scores, indices = next(kept)
             return scores, indices.long()
 
-        with _during(replay):
+        with set_within(_local, "answer", replay):
             yield
 
     def _record(self, search: Callable[[], Found]) -> Found:
@@ -49,16 +51,6 @@ class KeptSearches:
         narrow = indices.int() if indices.numel() and int(indices.max()) < 2**31 else indices
         self._found.append((scores, narrow))
         return scores, indices
-
-
-@contextmanager
-def _during(answer: Callable[[Callable[[], Found]], Found]) -> Iterator[None]:
-    before = getattr(_local, "answer", None)
-    _local.answer = answer
-    try:
-        yield
-    finally:
-        _local.answer = before
 
 
 def kept_or(search: Callable[[], Found]) -> Found:

@@ -26,28 +26,19 @@ _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """Queries, keys and where each graph begins, checked and widened.
+    """Queries, keys and where each graph begins, checked and widened."""
 
-    Attributes
-    ----------
-    queries, keys
-        (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or float64, on
-        one device, contiguous, finite, without gradient.
-    k
-        Number of keys wanted for each query, at least 1; may exceed the size of a graph.
-    query_ptr, key_ptr
-        G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g + 1]`` and keys
-        ``key_ptr[g]:key_ptr[g + 1]``.
-    hint
-        (H, N, h) int64, contiguous, on the same device: keys likely to be among the best, or None. Not
-        checked: entries may be negative, repeated, or rows that no query of the graph may see.
-    """
-
+    #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or float64, on
+    #: one device, contiguous, finite, without gradient
     queries: Tensor
     keys: Tensor
-    k: int
+    k: int  #: number of keys wanted for each query, at least 1; may exceed the size of a graph
+    #: query_ptr, key_ptr: G + 1 row numbers each: graph g has queries ``query_ptr[g]:query_ptr[g + 1]`` and
+    #: keys ``key_ptr[g]:key_ptr[g + 1]``
     query_ptr: tuple[int, ...]
     key_ptr: tuple[int, ...]
+    #: (H, N, h) int64, contiguous, on the same device: keys likely to be among the best, or None. Not
+    #: checked: entries may be negative, repeated, or rows that no query of the graph may see
     hint: Tensor | None = None
 
     @property

@@ -102,10 +102,7 @@ def _refused(name: str, expected: str, why_not: str) -> UsageError:
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
     """The backend for this problem: the one asked for, else the best that can take it.
 
-    Raises
-    ------
-    UsageError
-        The backend asked for does not exist or cannot take this problem.
+    Raises ``UsageError`` where the backend asked for does not exist or cannot take this problem.
     """
     device = problem.device.type
     if name != "auto":

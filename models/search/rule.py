@@ -24,19 +24,9 @@ def score_block(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tensor:
-    """Scores of chosen pairs by the rule.
+    """Scores of chosen pairs by the rule, (B, R, c), dtype of ``queries``.
 
-    Parameters
-    ----------
-    queries, keys
-        (B, R, d) and (B, M, d).
-    candidates
-        (B, R, c) int64, rows of ``keys``.
-
-    Returns
-    -------
-    Tensor
-        (B, R, c), dtype of ``queries``.
+    Queries are (B, R, d), keys (B, M, d), candidates (B, R, c) int64 rows of ``keys``.
     """
     total = torch.zeros(candidates.shape, dtype=torch.float64, device=queries.device)
     flat = candidates.flatten(1)
@@ -47,20 +37,10 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
 
 
 def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The k largest scores of each row, descending, equal ones by lower index.
+    """The k largest scores (…, M) of each row and their indices, (…, k), descending, equal ones by index.
 
-    Parameters
-    ----------
-    scores
-        (…, M), no NaN, M ≥ k.
-    index
-        (…, M) int64 below 2³², what stands for each score (rising along M if float64); its position
-        when absent.
-
-    Returns
-    -------
-    tuple
-        Scores (…, k) and indices (…, k).
+    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² stands for each score (rising along M if
+    float64); its position when absent.
     """
     if scores.dtype == torch.float64:
         best, places = scores.sort(dim=-1, descending=True, stable=True)

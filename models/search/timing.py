@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from kmip_data.runtime.threads import set_within
 
 Clock = Callable[[], AbstractContextManager[None]]  #: a new context to run one search in
 
 _local = threading.local()
 
 
-@contextmanager
-def searches_in(clock: Clock) -> Iterator[None]:
+def searches_in(clock: Clock) -> AbstractContextManager[None]:
     """Within it each search of this thread runs inside ``clock()``; kept results are no searches."""
-    before = getattr(_local, "clock", None)
-    _local.clock = clock
-    try:
-        yield
-    finally:
-        _local.clock = before
+    return set_within(_local, "clock", clock)
 
 
 def timed() -> AbstractContextManager[None]:

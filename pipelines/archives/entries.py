@@ -24,9 +24,7 @@ class Limits:
     """How much an archive may hold before it is refused."""
 
     entries: int  #: files and folders of any name
-    unpacked: (
-        int  #: declared sizes of all files of a compressed tar: it is unpacked as a whole to be searched
-    )
+    unpacked: int  #: declared sizes of all files of a compressed tar, which is unpacked whole to be searched
 
 
 class Archive(ABC):

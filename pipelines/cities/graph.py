@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from kmip_data.arrays import F32, I64, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
@@ -95,12 +96,12 @@ class CityTensors:
     they were made with.
     """
 
-    features: NDArray[np.float32]  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
-    edge_index: NDArray[np.int64]  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
-    edge_length: NDArray[np.float32]  #: (E,) metres; the same in both directions
-    edge_speed: NDArray[np.float32] | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
-    node_ids: NDArray[np.int64] | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
-    eccentricity: NDArray[np.float32] | None = None  #: (N,) as published
+    features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
+    edge_index: I64  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
+    edge_length: F32  #: (E,) metres; the same in both directions
+    edge_speed: F32 | None = None  #: (E,) km/h; for ``weight="travel_time"`` only
+    node_ids: I64 | None = None  #: (N,) numbers of OpenStreetMap; published cities have none
+    eccentricity: F32 | None = None  #: (N,) as published
     labels: NDArray[Any] | None = None  #: (N,) integers, as published
     facts: Mapping[str, Any] = field(default_factory=dict)  #: JSON, for ``statistics.city`` of the card
     warnings: tuple[str, ...] = ()  #: sentences for the notes of the card, shown when the city is built
@@ -111,27 +112,14 @@ class CityTensors:
         return len(self.features)
 
 
-def symmetrise(
-    edge_index: NDArray[np.int64], edge_features: NDArray[np.float32], num_nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
     """Return streets in both directions, parallel ones averaged, without self loops.
 
     City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
     ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so that
     the mean of three or more edges may differ in its last digit between the two directions; here the
-    sum is made in float64 and rounded once.
-
-    Parameters
-    ----------
-    edge_index
-        (2, E) int64, each in [0, num_nodes).
-    edge_features
-        (E, F) float32.
-
-    Returns
-    -------
-    edge_index, edge_features
-        (2, E') int64 sorted by (source, target), and (E', F) float32.
+    sum is made in float64 and rounded once. Takes and gives edges (2, E) int64, the new ones sorted by
+    (source, target), and their features (E, F) float32.
     """
     kept = np.flatnonzero(edge_index[0] != edge_index[1])
     source, target = edge_index[:, kept]
@@ -143,13 +131,11 @@ def symmetrise(
     rows = edge_features[np.concatenate([kept, kept])[order]].astype(np.float64)
     total = np.add.reduceat(rows, first, axis=0) if len(first) else rows
     mean = total / np.diff(first, append=len(pair))[:, None]
-    index: NDArray[np.int64] = np.stack(np.divmod(pair[first], max(num_nodes, 1)))
+    index: I64 = np.stack(np.divmod(pair[first], max(num_nodes, 1)))
     return index, mean.astype(np.float32)
 
 
-def mean_over_streets(
-    edge_index: NDArray[np.int64], edge_features: NDArray[np.float32], num_nodes: int
-) -> NDArray[np.float32]:
+def mean_over_streets(edge_index: I64, edge_features: F32, num_nodes: int) -> F32:
     """Return the mean of each edge feature over the edges into a node, (N, F) float32; 0 without any.
 
     Sums are made in float64, so their order does not matter; upstream's are float32.
@@ -162,7 +148,7 @@ def mean_over_streets(
     return mean
 
 
-def chunk_labels(eccentricity: NDArray[np.float32], classes: int) -> NDArray[np.uint8]:
+def chunk_labels(eccentricity: F32, classes: int) -> U8:
     """Return the quantile chunk of every node: 0 for the smallest eccentricities.
 
     Nodes sorted by eccentricity (equal ones by index) are cut in chunks of ``N // classes + 1``. Raises
@@ -254,7 +240,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
         raise refuse("a street has no length.", "0 or more metres", f"{tensors.edge_length[at]} at edge {at}")
 
 
-def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
+def street_weights(tensors: CityTensors, weight: Weight) -> F32:
     """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
 
     Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.
@@ -269,11 +255,11 @@ def street_weights(tensors: CityTensors, weight: Weight) -> NDArray[np.float32]:
             found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
             next="--weight length",
         )
-    seconds: NDArray[np.float32] = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
+    seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds
 
 
-def label_city(tensors: CityTensors, params: CityParams) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+def label_city(tensors: CityTensors, params: CityParams) -> tuple[F32, U8]:
     """Return eccentricity (N,) float32 and label (N,) uint8: the published ones, or own ones."""
     from kmip_data.graphs.eccentricity import local_eccentricity
 
@@ -309,13 +295,9 @@ def city_record(
 def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
     """Return what standardises the features, over the train nodes of the default split.
 
-    The card has it as ``statistics.city.features``, for :mod:`kmip_data.datasets.city_columns`.
-
-    Returns
-    -------
-    dict
-        ``mean`` and ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in
-        float64, and ``coordinate_range``: least and largest longitude, then latitude.
+    The card has it as ``statistics.city.features``, for :mod:`kmip_data.datasets.city_columns`: ``mean`` and
+    ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in float64, and
+    ``coordinate_range``: least and largest longitude, then latitude.
     """
     train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
     std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])

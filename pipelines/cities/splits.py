@@ -9,6 +9,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import F32, I64, U8
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import EDGE_INDEX
@@ -53,7 +54,7 @@ class CitySplitParams(SplitParams):
         return asked
 
 
-def split_codes(num_nodes: int, seed: int = 0) -> NDArray[np.uint8]:
+def split_codes(num_nodes: int, seed: int = 0) -> U8:
     """Return the authors' split: 0 train, 1 val, 2 test for every node, (N,) uint8.
 
     ``p = numpy.random.RandomState(seed).permutation(N)``; the first ``int(0.1 N)`` train, as many
@@ -67,17 +68,11 @@ def split_codes(num_nodes: int, seed: int = 0) -> NDArray[np.uint8]:
     return codes
 
 
-def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) -> NDArray[np.uint8]:
+def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     """Deal whole blocks of a square grid: at random to train until it has a tenth of the nodes, then val.
 
-    Raises ``UsageError`` where a block has more than a tenth of the intersections.
-
-    Parameters
-    ----------
-    lon_lat
-        (N, 2) degrees.
-    block_size
-        Side of a block in metres; a degree of longitude is as long as at the mean latitude.
+    ``lon_lat`` is (N, 2) degrees; the side of a block is in metres, and a degree of longitude as long as at
+    the mean latitude. Raises ``UsageError`` where a block has more than a tenth of the intersections.
     """
     block, sizes = _blocks(lon_lat, block_size)
     share = len(lon_lat) / 10
@@ -98,11 +93,11 @@ def spatial_codes(lon_lat: NDArray[np.float32], seed: int, block_size: float) ->
     part = np.full(len(sizes), TEST, np.uint8)
     part[order[:train]] = TRAIN
     part[order[train : train + val]] = VAL
-    codes: NDArray[np.uint8] = part[block]
+    codes: U8 = part[block]
     return codes
 
 
-def derived_block_size(lon_lat: NDArray[np.float32]) -> int:
+def derived_block_size(lon_lat: F32) -> int:
     """Return the largest of :data:`BLOCK_SIZES` whose blocks have a fifteenth of the nodes at most.
 
     Fewer than :func:`spatial_codes` takes, so that train and val are not far larger than a tenth. Where
@@ -113,18 +108,12 @@ def derived_block_size(lon_lat: NDArray[np.float32]) -> int:
     return next(fitting, BLOCK_SIZES[-1])
 
 
-def drop_buffer(
-    codes: NDArray[np.uint8], edge_index: NDArray[np.integer[Any]], hops: int
-) -> NDArray[np.uint8]:
+def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U8:
     """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
 
     Train keeps all of its nodes. Val loses those within ``hops`` edges of train; test those within ``hops``
-    of train or of what val has kept. Paths may lead through dropped nodes.
-
-    Parameters
-    ----------
-    edge_index
-        (2, E), every street in both directions.
+    of train or of what val has kept. Paths may lead through dropped nodes. ``edge_index`` (2, E) has every
+    street in both directions.
     """
     kept = codes.copy()
     near_train = _within(codes == TRAIN, edge_index, hops)
@@ -145,7 +134,7 @@ def _within(nodes: NDArray[np.bool_], edge_index: NDArray[np.integer[Any]], hops
     return reached
 
 
-def _blocks(lon_lat: NDArray[np.float32], block_size: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _blocks(lon_lat: F32, block_size: float) -> tuple[I64, I64]:
     """Return the block of each node, (N,), and how many nodes each block has."""
     degrees = lon_lat.astype(np.float64)
     scale = np.array([METRES_A_DEGREE * np.cos(np.radians(degrees[:, 1].mean())), METRES_A_DEGREE])

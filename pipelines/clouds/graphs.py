@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View
@@ -61,11 +61,7 @@ def knn_schema(
 
 
 def connect(
-    key: str,
-    pos: NDArray[np.float32],
-    columns: dict[str, NDArray[Any]],
-    params: PointParams,
-    index_dtype: str,
+    key: str, pos: F32, columns: dict[str, NDArray[Any]], params: PointParams, index_dtype: str
 ) -> GraphRecord | None:
     """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped.
 

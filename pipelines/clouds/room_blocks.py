@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 from numpy.random import PCG64, Generator
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, I64
 from kmip_data.errors import UsageError
 
 FEWEST: Final = 100  #: points of a window that becomes a block
@@ -23,21 +23,11 @@ BLOCK_POINTS: Final = 4_096
 _MOST_WINDOWS: Final = 10_000_000
 
 
-def block_rows(
-    xy: NDArray[np.float64], *, size: float, points: int, room: str, seed: int
-) -> list[NDArray[np.int64]]:
+def block_rows(xy: F64, *, size: float, points: int, room: str, seed: int) -> list[I64]:
     """Return the rows of each block, (points,), windows in order of x and then of y.
 
-    Parameters
-    ----------
-    xy
-        (P, 2) positions on the floor, the smallest at 0.
-    size
-        Width of a window; the stride is half of it.
-    points
-        Points per block.
-    room
-        Name of the room: with ``seed`` it seeds the draws, so that they depend on no other room.
+    ``xy`` (P, 2) are positions on the floor, the smallest at 0; windows are ``size`` wide and half of it
+    apart. ``room`` seeds the draws with ``seed``, so that they depend on no other room.
     """
     order = np.argsort(xy[:, 0], kind="stable")
     along = xy[order]
@@ -72,16 +62,14 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]
 
 
-def draw(rows: NDArray[np.int64], points: int, rng: Generator) -> NDArray[np.int64]:
+def draw(rows: I64, points: int, rng: Generator) -> I64:
     """Draw ``points`` rows with replacement, or fill up with duplicates where there are fewer."""
     if len(rows) > points:
         return rows[rng.integers(len(rows), size=points)]
     return np.concatenate([rows, rows[rng.integers(len(rows), size=points - len(rows))]])
 
 
-def normalised(
-    xyz: NDArray[np.float64], rows: NDArray[np.int64], size: float, top: NDArray[np.float64]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def normalised(xyz: F64, rows: I64, size: float, top: F64) -> tuple[F32, F32]:
     """Return positions of a block, centred on its floor, and in the room from 0 to 1: (points, 3) each.
 
     ``top`` is the largest position of the room, whose smallest is 0.

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, U8
 from kmip_data.errors import DamagedInput
 from kmip_data.files.disk import require_room
 from kmip_data.manifest import LinePatch, Manifest
@@ -43,12 +44,8 @@ def is_raw(members: Mapping[str, Any]) -> bool:
 def cut_rooms(raw: RawFolder, workdir: Path, manifest: Manifest) -> list[tuple[str, int]]:
     """Write the points and the rows of the blocks of each room into ``workdir``.
 
-    Raises ``DamagedInput`` where a file is not an annotation, or a line, which is named, is not a point.
-
-    Returns
-    -------
-    rooms
-        Name and number of blocks of each, in the order of the areas and then of the names.
+    Gives name and number of blocks of each, in the order of the areas and then of the names. Raises
+    ``DamagedInput`` where a file is not an annotation, or a line, which is named, is not a point.
     """
     rooms: dict[str, list[str]] = {}
     for name in sorted(raw.members):
@@ -76,9 +73,7 @@ def cut_rooms(raw: RawFolder, workdir: Path, manifest: Manifest) -> list[tuple[s
         return list(zip(rooms, blocks, strict=True))
 
 
-def read_blocks(
-    folder: Path, number: int, chosen: Sequence[int]
-) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+def read_blocks(folder: Path, number: int, chosen: Sequence[int]) -> tuple[F32, U8]:
     """Return blocks of a room as the HDF5 release has them: (B, 4096, 9) and (B, 4096)."""
     points = np.load(folder / f"{number}-points.npy")
     rows = np.load(folder / f"{number}-rows.npy", mmap_mode="r")[list(chosen)]

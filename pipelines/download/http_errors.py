@@ -18,18 +18,10 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class MirrorFailed(Exception):
-    """A mirror did not deliver.
+    """A mirror did not deliver; ``reason`` goes on after its name: ``answers 404 Not Found``.
 
-    Attributes
-    ----------
-    reason
-        Goes on after the name of the mirror: ``answers 404 Not Found``.
-    again
-        Worth another try at the same mirror.
-    stalled
-        It took long already: another try only if this one brought something.
-    wait
-        Seconds that the server asked to wait before it.
+    ``again``: worth another try at the same mirror, after as many seconds as the server asked to ``wait``;
+    ``stalled``: it took long already, so only if this one brought something.
     """
 
     def __init__(

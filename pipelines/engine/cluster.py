@@ -30,14 +30,9 @@ class DaskWorkers(Executor):
     A task whose worker dies is run by another one: Dask does that by itself, up to the scheduler's
     ``allowed-failures`` (3) times. Nothing is lost with it, because a shard becomes visible by a rename.
 
-    Parameters
-    ----------
-    work
-        Folder on the shared file system; holds the stop file and the token that workers must find.
-    scheduler
-        Address or scheduler file; ``None`` starts a scheduler and ``jobs`` workers here.
-    needs
-        Folders that every worker must see.
+    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
+    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
+    must see the folders that it ``needs``.
     """
 
     def __init__(

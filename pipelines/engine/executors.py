@@ -59,13 +59,8 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
         """Run ``function`` on every task, ``jobs`` at a time where that is not the cluster's to say.
 
         ``done`` is called in this process with each result, in the order in which they come; the first
-        exception of a task is raised here.
-
-        Returns
-        -------
-        lost, waiting
-            Both empty; or, after a worker died, the tasks that were handed over and not finished, and
-            those not yet handed over.
+        exception of a task is raised here. Returns, after a worker died, the tasks that were handed over and
+        not finished, and those not yet handed over; else nothing of either.
         """
 
 

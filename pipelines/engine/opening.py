@@ -52,14 +52,8 @@ def open_executor(
 ) -> Executor:
     """Return the executor that the options, already checked, mean; it is not entered yet.
 
-    Parameters
-    ----------
-    work
-        Folder for the stop file and what else executors keep on disk.
-    needs
-        Folders that every worker must see.
-    here
-        Run in this process what would run in worker processes: for work that is done before one has started.
+    ``work`` is for the stop file and what else executors keep on disk; every worker must see the folders that
+    it ``needs``. ``here``: run in this process, for work that is done before a worker has started.
     """
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers

@@ -48,16 +48,10 @@ def read_torch_file(
     """Return what ``torch.save`` wrote: nested lists, tuples, dicts, numbers; tensors as numpy arrays.
 
     What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the tensors
-    did and cannot be written to; the memory needed is about the size of the file. Raises ``DamagedInput``
-    where the file is cut, damaged, compressed or names anything but data.
-
-    Parameters
-    ----------
-    extra
-        Further globals that the pickle may name, such as
-        :data:`~kmip_data.pipelines.formats.numpy_pickle.NUMPY` where numpy arrays were saved.
-    mapping
-        The file, mapped by the caller: arrays of a zip are then views of it, and the memory needed is small.
+    did and cannot be written to; the memory needed is about the size of the file, or small where the caller
+    gives a ``mapping`` of it, of which arrays of a zip are then views. The pickle may name ``extra`` globals,
+    such as :data:`~kmip_data.pipelines.formats.numpy_pickle.NUMPY` where numpy arrays were saved. Raises
+    ``DamagedInput`` where the file is cut, damaged, compressed or names anything but data.
     """
     try:
         with path.open("rb") as file:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F64, I64, U8
 from kmip_data.pipelines.images.reading import VOID
 
 EdgeRule = Literal["rag-boundary", "rag", "knn"]
@@ -19,7 +20,7 @@ EXTRA: Final = 50  #: segments asked for at first above those that are wanted; L
 BORDER: Final = (255, 230, 60)  #: red, green, blue
 
 
-def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> NDArray[np.int64]:
+def superpixels(picture: U8, most: int, compactness: float) -> I64:
     """Return the superpixel of each pixel, (H, W), numbered from 0.
 
     LRGB's loop: SLIC is asked for ``most + 50`` segments, then for one less, until it gives at most
@@ -45,7 +46,7 @@ def superpixels(picture: NDArray[np.uint8], most: int, compactness: float) -> ND
     raise AssertionError("SLIC gave more than one segment where one was asked for")
 
 
-def with_borders(picture: NDArray[np.uint8], segments: NDArray[Any]) -> NDArray[np.uint8]:
+def with_borders(picture: U8, segments: NDArray[Any]) -> U8:
     """Return the picture with the last pixel before each border painted."""
     border = np.zeros(segments.shape, bool)
     border[:-1] |= segments[:-1] != segments[1:]
@@ -55,7 +56,7 @@ def with_borders(picture: NDArray[np.uint8], segments: NDArray[Any]) -> NDArray[
     return painted
 
 
-def features(picture: NDArray[np.uint8], segments: NDArray[np.int64]) -> NDArray[np.float64]:
+def features(picture: U8, segments: I64) -> F64:
     """Return the 14 columns of each superpixel, (N, 14): :data:`FIELDS`.
 
     Mean, standard deviation (of all pixels, not of a draw), largest and smallest value of each channel in 0
@@ -71,26 +72,20 @@ def features(picture: NDArray[np.uint8], segments: NDArray[np.int64]) -> NDArray
     return np.column_stack([np.column_stack([mean, deviation, largest, smallest]) / 255, centroids(segments)])
 
 
-def centroids(segments: NDArray[np.int64]) -> NDArray[np.float64]:
+def centroids(segments: I64) -> F64:
     """Return mean row and column of each superpixel, (N, 2)."""
     flat, count = segments.ravel(), np.bincount(segments.ravel())
     rows, columns = np.divmod(np.arange(flat.size), segments.shape[1])
     return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
 
 
-def labels(
-    mask: NDArray[np.uint8], segments: NDArray[np.int64], rule: Literal["centroid", "majority"]
-) -> tuple[NDArray[np.uint8], int]:
+def labels(mask: U8, segments: I64, rule: Literal["centroid", "majority"]) -> tuple[U8, int]:
     """Return the class of each superpixel, (N,), and how many have no pixel with a class (class 0).
 
-    Parameters
-    ----------
-    mask
-        (H, W) class of each pixel, 255 where there is none.
-    rule
-        ``centroid``: that of the pixel at the rounded centroid (halves to even), as LRGB, also where
-        that is not a pixel of the superpixel; where it has none, and with ``majority`` always, the class that
-        most pixels of the superpixel have, the smaller of two.
+    ``mask`` (H, W) has the class of each pixel, 255 where there is none. The rule ``centroid`` takes that of
+    the pixel at the rounded centroid (halves to even), as LRGB, also where that is not a pixel of the
+    superpixel; where it has none, and with ``majority`` always, the class that most pixels of the superpixel
+    have, the smaller of two.
     """
     count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
     known = mask != VOID
@@ -105,9 +100,7 @@ def labels(
     return found, int(unknown.sum())
 
 
-def connect(
-    picture: NDArray[np.uint8], segments: NDArray[np.int64], rule: EdgeRule, k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:
     """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
 
     Parameters
@@ -128,9 +121,7 @@ def connect(
     return np.stack([source, target])[:, order], np.concatenate([attr, attr])[order]
 
 
-def _boundaries(
-    picture: NDArray[np.uint8], segments: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _boundaries(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
     """Pairs of superpixels with mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
     from scipy.ndimage import maximum_filter, minimum_filter
     from skimage.color import rgb2gray
@@ -150,9 +141,7 @@ def _boundaries(
     return *np.divmod(pairs, nodes), np.column_stack([mean, length])
 
 
-def _touching(
-    picture: NDArray[np.uint8], segments: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _touching(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
     """Pairs with a pixel beside one of the other, also across a corner, and their colours' distance."""
     nodes = int(segments.max()) + 1
     beside = ((segments[1:], segments[:-1]), (segments[:, 1:], segments[:, :-1]),
@@ -163,7 +152,7 @@ def _touching(
     return small, large, np.linalg.norm(colour[small] - colour[large], axis=1)[:, None]
 
 
-def _nearest(segments: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
     """From each of the k nearest centroids (or all others): edges and distances in pixels."""
     from kmip_data.graphs.knn import knn_edges
 

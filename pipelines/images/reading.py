@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_PIXELS: Final = 64_000_000  #: declared size of a picture; larger ones are r
 _DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "F")  #: modes of more than 8 bits
 
 
-def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
+def read_picture(path: Path, name: str) -> U8:
     """Return a picture as (H, W, 3) red, green, blue.
 
     Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its colours are
@@ -43,23 +43,13 @@ def read_picture(path: Path, name: str) -> NDArray[np.uint8]:
         return np.array(image.convert("RGB"), np.uint8)
 
 
-def read_mask(
-    path: Path, name: str, *, classes: int, void: int | None, palette: NDArray[np.uint8]
-) -> NDArray[np.uint8]:
+def read_mask(path: Path, name: str, *, classes: int, void: int | None, palette: U8) -> U8:
     """Return the class of each pixel, (H, W), :data:`VOID` where there is none.
 
     A mask of one channel has the class as its value, one with a palette as its index in the palette; in a
-    colour mask each class is a colour. Raises ``DamagedInput`` where it is not a picture, or has a value or a
-    colour without a class.
-
-    Parameters
-    ----------
-    classes
-        Number of classes, at most :data:`MAX_CLASSES`.
-    void
-        The value, or in a colour mask the row of ``palette``, of pixels without a class.
-    palette
-        (C, 3) colour of each class, for colour masks.
+    colour mask each class, of at most :data:`MAX_CLASSES`, is a colour, a row of ``palette`` (C, 3). ``void``
+    is the value or row of pixels without a class. Raises ``DamagedInput`` where it is not a picture, or has a
+    value or a colour without a class.
     """
     with _decoded(path, name) as image:
         if image.mode in {"RGB", "RGBA"}:
@@ -86,7 +76,7 @@ def read_mask(
     return np.where(empty, VOID, values).astype(np.uint8)
 
 
-def voc_palette() -> NDArray[np.uint8]:
+def voc_palette() -> U8:
     """Return the 256 colours of Pascal VOC, (256, 3): bits of the class dealt to the channels."""
     numbers = np.arange(256)
     colours = np.zeros((256, 3), np.int64)
@@ -96,7 +86,7 @@ def voc_palette() -> NDArray[np.uint8]:
     return colours.astype(np.uint8)
 
 
-def read_palette(path: Path) -> NDArray[np.uint8]:
+def read_palette(path: Path) -> U8:
     """Read the colours of classes from text, one ``R G B`` or ``R,G,B`` per line, by class: (C, 3).
 
     Raises ``DamagedInput`` where a line is not a colour, or a colour comes twice.
@@ -121,7 +111,7 @@ def read_palette(path: Path) -> NDArray[np.uint8]:
     return np.array(colours, np.uint8)
 
 
-def _by_colour(pixels: NDArray[np.uint8], palette: NDArray[np.uint8], name: str) -> NDArray[np.int64]:
+def _by_colour(pixels: U8, palette: U8, name: str) -> I64:
     """Return the row of the palette of each pixel."""
     weights = np.array([65_536, 256, 1])
     known = palette.astype(np.int64) @ weights

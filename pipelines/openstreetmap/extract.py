@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small import first_fault
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.openstreetmap.network.streets import direction, is_street
 from kmip_data.pipelines.openstreetmap.placeholders import Placeholders, renumber
@@ -324,10 +325,6 @@ def _explained(name: str) -> Iterator[None]:
         raise DamagedInput(
             f"{name} cannot be read to its end.",
             expected="a whole OpenStreetMap file: PBF, or XML without a document type",
-            found=_first_line(error),
+            found=first_fault(error),
             next="get the extract again; `osmium fileinfo -e FILE` tells whether it is whole",
         ) from error
-
-
-def _first_line(error: Any) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ class LandUse:
 
 
 def assemble(
-    closed: Mapping[int, tuple[str, NDArray[np.float64]]],
+    closed: Mapping[int, tuple[str, F64]],
     relations: Mapping[int, tuple[str, list[int]]],
-    lines: Mapping[int, NDArray[np.float64]],
+    lines: Mapping[int, F64],
     open_ways: int,
 ) -> LandUse:
     """Make polygons of closed ways and of multipolygon relations, each by its number.
@@ -76,9 +77,7 @@ def assemble(
     return LandUse(value=value, area=array, incomplete=incomplete, lines=open_ways)
 
 
-def nearest_land_use(
-    land_use: LandUse, lon: NDArray[np.float64], lat: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
     """Return the position of the area nearest to each point, (N,) int64.
 
     Distances are those of degrees on paper, without a limit, and 0 inside an area: upstream's

@@ -66,14 +66,9 @@ def city_tensors(
 ) -> CityTensors:
     """Return the city of a simplified street graph.
 
-    Parameters
-    ----------
-    land_use
-        ``None`` or without areas: its nine columns stay zero, with a warning.
-    vocabulary
-        Another build's; by default the city's own, by frequency.
-    facts
-        For the card; counts and the vocabulary are added.
+    Without ``land_use``, or areas in it, its nine columns stay zero, with a warning. The ``vocabulary`` is
+    another build's; by default the city's own, by frequency. It and counts are added to ``facts``, for the
+    card.
     """
     coded = {key: _tagged(graph, key) for key in ("lanes", "highway")}
     uses = _land_uses(graph, land_use)

@@ -40,13 +40,9 @@ def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
 def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
     """Return when the license was agreed to, now or before; an agreement is recorded once.
 
-    Raises :class:`LicenseNotAccepted`, with the text and the ways to agree, where nobody agreed.
-
-    Parameters
-    ----------
-    accept
-        ``True`` agrees. ``None`` looks at ``KMIP_DATA_ACCEPT_LICENSE`` and then asks, if both stdin
-        and stderr are a terminal. ``False`` never asks.
+    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE`` and then asks, if both stdin and stderr are a
+    terminal; False never asks. Raises ``LicenseNotAccepted``, with the text and the ways to agree, where
+    nobody agreed.
     """
     if not manifest.license.agreement:
         return

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from support.cli import kmip
+from support.paper_networks import shape
 from support.training_data import learnable_build
 from torch import nn
 from torch_geometric.data import Batch, Data
@@ -23,15 +24,12 @@ from kmip_data.models.training.memory.counting import count_kept
 
 STACKS = ("gcn", "gine", "gat", "gated-gcn", "mlp")
 MODELS = (*STACKS, "gps-none", "kmip-only")
-#: Columns of nodes and of edges, classes and encoders of each dataset.
-DATASETS = {
-    "voc": (14, 2, 21, {"node_encoder": "voc", "edge_encoder": "voc"}),
-    "coco": (14, 2, 81, {"node_encoder": "coco", "edge_encoder": "coco"}),
-    "func": (9, 3, 10, {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}),
-    "struct": (9, 3, 11, {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}),
-    "city": (67, None, 10, {}),
-    "shapenet": (6, None, 50, {}),
-    "s3dis": (9, None, 13, {}),
+MOLECULES = {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}
+ENCODERS = {
+    "voc": {"node_encoder": "voc", "edge_encoder": "voc"},
+    "coco": {"node_encoder": "coco", "edge_encoder": "coco"},
+    "func": MOLECULES,
+    "struct": MOLECULES,
 }
 #: Dataset, model, layers, layers of the head, positional encoding, hidden_dim, parameters; widths from the
 #: budget of 500,000. Counts of models.md, section 4, and of the upstream files.
@@ -95,32 +93,27 @@ GRAPHGYM["gine"] = {"stack": "graphgps", "activation": "relu"}
 
 
 def config_of(dataset: str, model: str, layers: int, head: int, positional: str, **more) -> ModelConfig:
-    encoders = DATASETS[dataset][3]
+    encoders = ENCODERS.get(dataset, {})
     local = GRAPHGYM.get(model, {}) if dataset in ("shapenet", "s3dis") else {}
     return ModelConfig(
         name=model, layers=layers, head_layers=head, positional=positional, local=local, **encoders, **more
     )
 
 
-def sizes_of(dataset: str) -> dict[str, int | None]:
-    inputs, edges, classes, _ = DATASETS[dataset]
-    return {"in_channels": inputs, "num_classes": classes, "edge_channels": edges}
-
-
 @pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), PUBLISHED)
 def test_published_count_and_width(dataset, model, layers, head, positional, dim, count) -> None:
     config = config_of(dataset, model, layers, head, positional)
-    found = fit_hidden_dim(config, budget=500_000, **sizes_of(dataset))
+    found = fit_hidden_dim(config, budget=500_000, **shape(dataset))
     assert found.hidden_dim == dim
     with torch.device("meta"):
-        assert count_parameters(build_model(found, **sizes_of(dataset))) == count
+        assert count_parameters(build_model(found, **shape(dataset))) == count
 
 
 @pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), COMPUTED)
 def test_computed_count(dataset, model, layers, head, positional, dim, count) -> None:
     config = config_of(dataset, model, layers, head, positional, hidden_dim=dim)
     with torch.device("meta"):
-        assert count_parameters(build_model(config, **sizes_of(dataset))) == count
+        assert count_parameters(build_model(config, **shape(dataset))) == count
 
 
 def batch(channels: int = 5) -> Batch:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ("open", "mkdir", "write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 
 
@@ -42,3 +46,18 @@ def changed(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> s
     inside = options.get("dst_dir_fd", options.get("dir_fd"))  # a name inside an open folder
     base = Path.cwd() if inside is None else Path(f"/proc/self/fd/{inside}").readlink()
     return str(base / target)
+
+
+def served(module: str, *arguments: object, cwd: Path) -> Iterator[Any]:
+    """Run a module of ours as a process of its own; give what its lines of JSON hold."""
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return map(json.loads, done.stdout.splitlines())

@@ -17,16 +17,14 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from support.file_operations import OPERATIONS, changed
+from support.file_operations import OPERATIONS, changed, served
 
-ROOT = Path(__file__).resolve().parents[2]
 TAKES_ROOM = {"open", "mkdir", "write", "fsync"}
 SMALL = ("layers=1", "hidden_dim=8", "heads=2", "k=3")
 NEVER = 10**9
@@ -69,17 +67,7 @@ def disturb(folder: Path, build: Path, cases: list[Case]) -> list[Outcome]:
 
 
 def _served(folder: Path, build: Path, cases: list[Case]) -> Iterator[list[Any]]:
-    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "support.killed_runs", str(folder), str(build), json.dumps(cases)],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return map(json.loads, done.stdout.splitlines())
+    return served("support.killed_runs", folder, build, json.dumps(cases), cwd=folder)
 
 
 class _Counter:

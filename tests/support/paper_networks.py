@@ -16,6 +16,8 @@ SHAPES = {  # columns, outputs, columns of edges
     "city": (67, 10, None),
     "shapenet": (6, 50, None),
     "s3dis": (9, 13, None),
+    "cifar10": (5, 10, 1),
+    "malnet": (5, 5, None),
 }
 MOLECULES = {
     "node_encoder": "atom",
@@ -32,6 +34,12 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
+def shape(dataset: str) -> dict[str, int | None]:
+    """Arguments of ``build_model`` for a dataset, whose name has one of the names in it; else a city."""
+    found = next((sizes for name, sizes in SHAPES.items() if name in dataset.lower()), SHAPES["city"])
+    return dict(zip(("in_channels", "num_classes", "edge_channels"), found, strict=True))
+
+
 class Network(NamedTuple):
     """A row: what a file says, and the size that comes out."""
 
@@ -46,8 +54,6 @@ class Network(NamedTuple):
 
 def size(model: str, row: Network, *, budget: int | None) -> tuple[int, int]:
     """Width and parameters of a row's network: the widest within ``budget``, or of the row's width."""
-    columns, classes, edge_columns = SHAPES[row.dataset]
-    shape = {"in_channels": columns, "num_classes": classes, "edge_channels": edge_columns}
     config = ModelConfig(
         name=model,
         layers=row.layers,
@@ -57,5 +63,6 @@ def size(model: str, row: Network, *, budget: int | None) -> tuple[int, int]:
         **({"hidden_dim": row.dim} if budget is None else {"parameter_budget": budget}),
         **ENCODERS.get(row.dataset, {}),
     )
-    config = fit_hidden_dim(config, **shape)
-    return config.hidden_dim, count_parameters(build_model(config, **shape))
+    sizes = shape(row.dataset)
+    config = fit_hidden_dim(config, **sizes)
+    return config.hidden_dim, count_parameters(build_model(config, **sizes))

@@ -16,17 +16,15 @@ import random
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from support.file_operations import watch
+from support.file_operations import served, watch
 from support.links import difference, states
 
-ROOT = Path(__file__).resolve().parents[2]
 NEVER = 10**9
 SECONDS = 300.0  #: after which a writer hangs
 
@@ -35,17 +33,7 @@ def rounds(
     scenario: str, folder: Path, *, most: int = NEVER, part: int = 0, parts: int = 1
 ) -> list[dict[str, str]]:
     """Play rounds of a scenario in a process of their own; at most so many, the ``part``-th of ``parts``."""
-    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "support.two_writers", scenario, str(folder), *map(str, (most, part, parts))],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return list(served("support.two_writers", scenario, folder, most, part, parts, cwd=folder))
 
 
 def play(scenario: str, folder: Path, *, most: int = NEVER, part: int = 0, parts: int = 1) -> int:

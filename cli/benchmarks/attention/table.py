@@ -39,12 +39,8 @@ FULL, QUICK = Sizes(), Sizes(nodes=2_048, many=8_192, graphs=50, repeats=1)
 def measure(*, quick: bool = False, trained: str | None = None, threads: int | None = None) -> Iterator[Row]:
     """Measure all rows on the CPU, each given out as soon as it is there; KeOps, the slowest, comes last.
 
-    Parameters
-    ----------
-    trained
-        A file of ``kmip-data evaluate --dump-qk``: the row on it, and no other.
-    threads
-        Of every library; all cores of this process by default.
+    With ``trained``, a file of ``kmip-data evaluate --dump-qk``, the row on it and no other; ``threads`` are
+    those of every library, by default all cores of this process.
     """
     sizes = QUICK if quick else FULL
     with thread_count(threads or available_cores()):

@@ -32,9 +32,8 @@ class CityMap:
     title: str  #: what this is; a sample says so
     options: str  #: what it was built with
     position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
-    streets: NDArray[
-        np.int64
-    ]  #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    streets: NDArray[np.int64]
     classes: NDArray[np.int64]  #: (N,) labels
     num_classes: int  #: how many there may be
     eccentricity: NDArray[np.float32]  #: (N,)
@@ -56,12 +55,8 @@ class CityMap:
 def read_city_map(build: Build) -> CityMap:
     """Read a city.
 
-    Raises
-    ------
-    UsageError
-        The build is not a city.
-    DamagedInput
-        A shard or split is missing or damaged.
+    Raises ``UsageError`` where the build is not a city; ``DamagedInput`` where a shard or split is missing or
+    damaged.
     """
     card = build.card
     schema = card.schema_

@@ -57,9 +57,7 @@ class Prediction:
 
     run: str
     classes: NDArray[np.int64]  #: (N,), as predicted
-    split: (
-        str | None
-    )  #: one of the card's, whose train and val nodes the model has seen; None: it has seen none
+    split: str | None  #: one of the card's, whose train and val nodes the model has seen; None: none
     folder: Path | None = None  #: of the run
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.format.schema import Column
 from kmip_data.graphs.edges import check_edges
 from kmip_data.graphs.encoding import Encoding, Graphs
@@ -41,12 +42,8 @@ class RandomWalk(Encoding):
 
 
 def random_walk_encoding(
-    edge_index: NDArray[np.integer[Any]],
-    num_nodes: int,
-    steps: int = 20,
-    *,
-    node_ptr: NDArray[np.int64] | None = None,
-) -> NDArray[np.float32]:
+    edge_index: NDArray[np.integer[Any]], num_nodes: int, steps: int = 20, *, node_ptr: I64 | None = None
+) -> F32:
     """Return the diagonals of P, P², … Pᵀ, where P is the matrix of a random walk along the edges.
 
     A walker at a node takes one of its out-edges at random: edges count as often as they are there,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import I32, I64
 from kmip_data.runtime.compiled import njit_nogil
-
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
 
 
 @njit_nogil()
@@ -20,17 +17,8 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
     follow one another lie near one another. What is left over, groups of less than half the size, is
     put together in the order found: their balls may be far apart, and cost no more than alone.
 
-    Parameters
-    ----------
-    pointer, neighbor
-        The graph, symmetric, in compressed rows: (N + 1,) and (E,).
-    order, starts
-        (N,) and (N + 1,), filled here.
-
-    Returns
-    -------
-    int
-        Number of groups G; ``starts[:G + 1]`` is filled.
+    The graph, (N + 1,) and (E,), is symmetric and in compressed rows; ``order`` is (N,), ``starts`` (N + 1,).
+    Returns the number of groups G, with ``starts[:G + 1]`` filled.
     """
     n = len(pointer) - 1
     taken, listed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)

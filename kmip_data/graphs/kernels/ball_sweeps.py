@@ -24,12 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.runtime.compiled import njit_nogil
-
-F64 = NDArray[np.float64]
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
 
 
 class Part(NamedTuple):
@@ -63,17 +59,11 @@ def search_groups(
     start: int,
     stop: int,
 ) -> None:
-    """Fill ``farthest`` for the nodes of the groups ``start`` to ``stop``.
+    """Fill ``farthest`` (N,), the largest distance in the ball of ``hops``, for groups ``start`` to ``stop``.
 
-    Parameters
-    ----------
-    pointer, neighbor, length, step
-        The graph in compressed rows, symmetric, its nodes numbered group after group. ``step`` is 1, or
-        infinity where there is no edge from the node of the row to the neighbour.
-    starts
-        (G + 1,), first node of each group, none with more than ``lanes`` nodes.
-    farthest
-        (N,), the largest distance inside the ball of ``hops``.
+    The graph is symmetric and in compressed rows, its nodes numbered group after group. ``step`` is 1, or
+    infinity where there is no edge from the node of the row to the neighbour. ``starts`` (G + 1,) has the
+    first node of each group, none with more than ``lanes`` nodes.
     """
     n = len(pointer) - 1
     nodes, place = np.empty(n, np.int32), np.full(n, -1, np.int32)

@@ -18,14 +18,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32, I64
 from kmip_data.graphs.kernels.knn_tree import Tree
 from kmip_data.runtime.compiled import njit_nogil
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
 
 BUCKETS = 64  #: of the selection by distance
 INDEX = 0xFFFFFFFF  #: the index part of a key

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32
 from kmip_data.runtime.compiled import njit_nogil
 
 FINER = 2  #: levels by which the order of points is finer than the leaves: near points follow each other
@@ -20,12 +20,12 @@ FINER = 2  #: levels by which the order of points is finer than the leaves: near
 class Tree(NamedTuple):
     """A k-d tree of n points with L leaves, a power of two."""
 
-    points: NDArray[np.float32]  #: (3, n), in tree order
-    order: NDArray[np.int32]  #: (n,), original index of each
-    place: NDArray[np.int32]  #: (n,), inverse of ``order``
-    low: NDArray[np.float32]  #: (2L, 3), lower corner of each node's box
-    high: NDArray[np.float32]  #: (2L, 3), upper corner
-    lowest: NDArray[np.int32]  #: (2L,), lowest original index in each node
+    points: F32  #: (3, n), in tree order
+    order: I32  #: (n,), original index of each
+    place: I32  #: (n,), inverse of ``order``
+    low: F32  #: (2L, 3), lower corner of each node's box
+    high: F32  #: (2L, 3), upper corner
+    lowest: I32  #: (2L,), lowest original index in each node
 
 
 @njit_nogil()

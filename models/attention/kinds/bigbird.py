@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, Part, Place, Size
+from kmip_data.models.kinds import Footprint, MultiHead, Place, Size
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class BigBirdPart(Part):
+class BigBirdPart(MultiHead):
     """Blocks of nodes, in the order of the data, attend to a few blocks; a whole encoder layer."""
 
     kind: Literal["bigbird"] = Field(
         default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
     )
-    heads: int = Field(default=4, ge=1, description="attention heads")
     block_size: int = Field(default=3, ge=1, description="nodes of a block, in the order of the data")
     random_blocks: int = Field(
         default=3, ge=0, description="random blocks that a block attends to, for each head"
@@ -32,17 +31,6 @@ class BigBirdPart(Part):
         description="blocks of each graph laid out as if it were as long as the longest of its batch, as the"
         " paper's code did",
     )
-
-    @property
-    def multiple(self) -> int:
-        """The heads share the channels."""
-        return self.heads
-
-    def check(self, layers: int, dim: int | None) -> None:
-        """The heads must fill the channels."""
-        if dim is not None and dim % self.heads:
-            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
-            raise ValueError(msg)
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.kinds import EDGE_WORK, Footprint, Part, Place, Size
+from kmip_data.models.kinds import EDGE_WORK, Footprint, MultiHead, Place, Size
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class ExphormerPart(Part):
+class ExphormerPart(MultiHead):
     """Each node attends along its edges, those of an expander, and to virtual nodes."""
 
     reads: ClassVar[tuple[str, ...]] = ("expander",)
 
     kind: Literal["exphormer"] = Field(default="exphormer", description="Exphormer's sparse attention")
-    heads: int = Field(default=4, ge=1, description="attention heads")
     expander: int = Field(
         default=3,
         ge=0,
@@ -56,24 +55,16 @@ class ExphormerPart(Part):
         return self.real_edges
 
     @property
-    def multiple(self) -> int:
-        """The heads share the channels."""
-        return self.heads
-
-    @property
     def encoding(self) -> Expander | None:
         """The permutations."""
         return Expander(self.expander, self.expander_seed) if self.expander else None
 
     def check(self, layers: int, dim: int | None) -> None:
         """There must be edges of some sort, and the heads fill the channels."""
-        msg = ""
         if not (self.real_edges or self.expander or self.virtual_nodes):
             msg = "real_edges is off, expander and virtual_nodes are 0: nothing is left to attend along"
-        elif dim is not None and dim % self.heads:
-            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
-        if msg:
             raise ValueError(msg)
+        super().check(layers, dim)
 
     def begin(self, dim: int) -> nn.Module:
         """Make the :class:`~kmip_data.models.attention.exphormer_edges.ExphormerEdges` of a network."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32, I64
 from kmip_data.models.layers.cpu.arithmetic import (
     LANES,
     load,
@@ -27,9 +27,8 @@ from kmip_data.models.layers.cpu.arithmetic import (
 from kmip_data.models.search.cpu.lanes import splat
 from kmip_data.runtime.compiled import njit_nogil
 
-Floats = NDArray[np.float32]
-Several = tuple[Floats, ...]
-Table = NDArray[np.int32] | NDArray[np.int64]
+Several = tuple[F32, ...]
+Table = I32 | I64
 Dropout = tuple[int, int, float]  #: seed, chance of 2³² (0: none), factor of what is kept
 
 
@@ -40,7 +39,7 @@ def gate(
     d: int,
     neighbor: Table,
     nodes: Several,
-    pre: Floats,
+    pre: F32,
     add: bool,
     statistics: bool,
     results: Several,
@@ -86,15 +85,7 @@ def gate(
 
 @njit_nogil()
 def update(
-    start: int,
-    stop: int,
-    d: int,
-    k: int,
-    pre: Floats,
-    norm: Floats,
-    dropout: Dropout,
-    old: Floats,
-    new: Floats,
+    start: int, stop: int, d: int, k: int, pre: F32, norm: F32, dropout: Dropout, old: F32, new: F32
 ) -> None:
     """New edge features: ``old`` + dropout(relu(factor · z + shift)).
 
@@ -120,15 +111,7 @@ def update(
 
 @njit_nogil()
 def sum_gradients(
-    start: int,
-    stop: int,
-    d: int,
-    k: int,
-    pre: Floats,
-    grad: Floats,
-    norm: Floats,
-    dropout: Dropout,
-    results: Several,
+    start: int, stop: int, d: int, k: int, pre: F32, grad: F32, norm: F32, dropout: Dropout, results: Several
 ) -> None:
     """For each node, Σ g and Σ g · (z − mean), g the gradient of what the norm gives.
 
@@ -163,9 +146,9 @@ def differentiate(
     d: int,
     neighbor: Table,
     edges: Several,
-    message: Floats,
+    message: F32,
     grad_sums: Several,
-    norm: Floats,
+    norm: F32,
     dropout: Dropout,
     results: Several,
     first: int,
@@ -224,7 +207,7 @@ def differentiate(
             store(grad_target, place, count, total)
 
 
-def flat(array: Any) -> Floats:
+def flat(array: Any) -> F32:
     """The elements of a tensor that lies row by row, as a kernel takes them."""
-    found: Floats = array.detach().contiguous().view(-1).numpy()
+    found: F32 = array.detach().contiguous().view(-1).numpy()
     return found

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from kmip_data.arrays import F32
 from kmip_data.models.layers.cpu import gate_kernels
-from kmip_data.models.layers.cpu.gate_kernels import Dropout, Floats, flat
+from kmip_data.models.layers.cpu.gate_kernels import Dropout, flat
 from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.reading import buffers
@@ -46,32 +47,18 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gate the edges, sum at the targets, and update the edges.
+    """Gate the edges (N, k), sum at the targets, and update the edges.
 
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
 
-    Parameters
-    ----------
-    edges
-        (N, k), with N and k at least 1.
-    at_target, at_source, message
-        (N, d) float32.
-    old
-        (N, k, d) float32, or (1, d) where all edges share one vector.
-    weight
-        (d, d), or None where z takes nothing from ``old``.
-    norm
-        Batch norm of the edges, whose running statistics are moved in training; None: no new edges.
-    dropout
-        Probability; 0 outside training. The chances come from a seed that torch's global generator draws.
+    ``at_target``, ``at_source`` and ``message`` are (N, d) float32; ``old`` is (N, k, d) float32, or (1, d)
+    where all edges share one vector; ``weight`` (d, d), or None where z takes nothing from ``old``. The
+    running statistics of ``norm`` are moved in training; None: no new edges. ``dropout`` is 0 outside
+    training; its chances come from a seed that torch's global generator draws.
 
-    Returns
-    -------
-    messages, gates
-        (N, d): Σ sigmoid(z) · ``message``_j and Σ sigmoid(z) over the edges of each node.
-    new
-        (N, k, d), or None.
+    Gives (N, d) each Σ sigmoid(z) · ``message``_j and Σ sigmoid(z) over the edges of each node, and the new
+    edges (N, k, d), or None.
     """
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     tensors = (at_target, at_source, message, old, weight, *of_norm)
@@ -227,5 +214,5 @@ def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return mean, (squares.sum(0, dtype=torch.float64) + k * away) / count
 
 
-def _flat(*tensors: Tensor) -> tuple[Floats, ...]:
+def _flat(*tensors: Tensor) -> tuple[F32, ...]:
     return tuple(map(flat, tensors))

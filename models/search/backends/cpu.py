@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kmip_data.arrays import F32, I64
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
@@ -41,9 +42,6 @@ _WARM = 3  # twigs searched first
 _PAIRS_A_RANGE = 100_000  # fewer are not worth handing to a thread
 _TILE = 16  # queries that the exact way takes together
 _MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
-
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 
 
 class _Arrays(NamedTuple):

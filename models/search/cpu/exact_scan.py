@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu.lanes import (
     above,
     absorb_16,
@@ -208,29 +208,22 @@ def _finish(
 
 @njit_nogil(error_model="numpy")
 def search_rows(
-    queries: NDArray[np.float32],
-    keys: NDArray[np.float32],
-    query_ptr: NDArray[np.int64],
-    key_ptr: NDArray[np.int64],
-    row_graph: NDArray[np.int64],
+    queries: F32,
+    keys: F32,
+    query_ptr: I64,
+    key_ptr: I64,
+    row_graph: I64,
     k: int,
     start: int,
     stop: int,
-    scores: NDArray[np.float32],
-    indices: NDArray[np.int64],
+    scores: F32,
+    indices: I64,
 ) -> None:
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
-    Parameters
-    ----------
-    queries, keys
-        (H, N, d) and (H, M, d).
-    query_ptr, key_ptr
-        (G, 2), where each graph begins and ends; graphs may be left out.
-    row_graph
-        (G + 1,), R and how many of the R queries come before each graph.
-    scores, indices
-        (H, N, k), filled with −inf and −1; those rows are written.
+    Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph begins
+    and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R queries come before
+    each graph. Scores and indices (H, N, k) come filled with −inf and −1; those rows are written.
     """
     dim = queries.shape[2]
     most = LEAST

@@ -50,27 +50,14 @@ def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> T
 def settle(
     queries: Tensor, keys: Tensor, candidates: Tensor, k: int, error: Tensor, *, pairs: int
 ) -> tuple[Tensor, Tensor]:
-    """The k best keys of each query by the rule, from a filter's best c > k.
+    """The k best keys of each query by the rule, from a filter's best c > k: scores and rows, (B, R, k).
 
     The filter ranked all keys by a score within ``error`` of the exact one. A key that it left out
     ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: when
     even the lowest candidate plus that stays below the k-th best, nothing was missed.
 
-    Parameters
-    ----------
-    queries, keys
-        (B, R, d) and (B, M, d) float32.
-    candidates
-        (B, R, c) distinct rows of ``keys``.
-    error
-        (B, R) float64.
-    pairs
-        Most pairs to score at a time.
-
-    Returns
-    -------
-    tuple
-        Scores and rows of ``keys``, (B, R, k).
+    Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys, the error
+    (B, R) float64; at most ``pairs`` pairs are scored at a time.
     """
     exact = score_candidates(queries, keys, candidates)
     scores, rows = largest(exact, k, candidates)
@@ -89,20 +76,11 @@ def settle(
 def search_by_graph(
     problem: SearchProblem, find: Callable[[Tensor, Tensor, int], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Search graph by graph with a filter whose scores are float32 sums in any order.
+    """Search graph by graph with a filter whose scores are float32 sums in any order; float32 problems only.
 
-    Parameters
-    ----------
-    problem
-        Float32.
-    find
-        From queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of keys, those
-        that the filter ranks highest; a negative one where it ranks none, such as NaN from an overflow.
-
-    Returns
-    -------
-    tuple
-        Scores (H, N, k) and indices (H, N, k) by the rule.
+    ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of
+    keys, those that the filter ranks highest; a negative one where it ranks none, such as NaN from an
+    overflow. Gives scores (H, N, k) and indices (H, N, k) by the rule.
     """
     scores, indices = problem.new_result()
     on_cpu = problem.device.type == "cpu"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu.candidates import (
     OUT,
     Block,
@@ -20,8 +21,6 @@ from kmip_data.models.search.cpu.candidates import (
 from kmip_data.models.search.cpu.lanes import hold, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.tree import Tree
 from kmip_data.runtime.compiled import njit_nogil
-
-F32 = NDArray[np.float32]
 
 BLOCK = 64  # queries that share what they bring into the cache
 _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
@@ -59,7 +58,7 @@ def _tile(points: Any, leaf: int, dim: int, block: Block, i: int) -> None:
 @njit_nogil(error_model="numpy")
 def search_flat(
     tree: Tree, queries: F32, keys: F32, k: int, low: int, start: int, stop: int,
-    scores: F32, indices: NDArray[np.int64], failed: NDArray[np.bool_]
+    scores: F32, indices: I64, failed: NDArray[np.bool_]
 ) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`.tree_scan.search_tree`."""
     dim, leaves = tree.dim, -(-tree.keys // 16)

@@ -51,20 +51,11 @@ def unordered(rank: Any) -> Any:
 
 @njit_nogil(error_model="numpy")
 def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
-    """Enclose the k-th largest of more than k float32 numbers.
+    """Enclose the k-th largest of more than k float32 numbers, none NaN, ``start`` to ``stop`` of a pointer.
 
-    Parameters
-    ----------
-    values
-        Pointer; ``start`` to ``stop`` count, without NaN, and 16 more may be overwritten.
-    spare
-        How many more than k may reach ``low``.
-
-    Returns
-    -------
-    tuple
-        ``low``, which at least k numbers reach; ``high``, which fewer do; how many reach each. With
-        ``spare = 0`` either exactly k reach ``low`` or nothing lies between the two.
+    16 more may be overwritten, and up to ``spare`` more than k reach ``low``. Gives ``low``, which at least k
+    numbers reach; ``high``, which fewer do; how many reach each. With ``spare = 0`` either exactly k reach
+    ``low`` or nothing lies between the two.
     """
     store(values, stop, splat(np.float32(np.nan)))  # reaches nothing
     least = splat(values[start])
@@ -102,18 +93,10 @@ def pack(score: Any, row: Any) -> Any:
 
 @njit_nogil(error_model="numpy")
 def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices: Any, to: int) -> None:
-    """Write the k best of ``packed[:count]`` to places ``to`` …, best first.
+    """Write the k ≤ ``count`` best of ``packed[:count]`` to places ``to`` … behind two pointers, best first.
 
-    Parameters
-    ----------
-    packed
-        Array of int64, distinct, see :func:`pack`; overwritten, and so are 8 after ``count``.
-    k
-        At most ``count``.
-    low
-        Added to each row.
-    scores, indices
-        Pointers.
+    The int64 of ``packed`` are distinct, see :func:`pack`; they are overwritten, and so are 8 after
+    ``count``. ``low`` is added to each row.
     """
     if count > _LONG:
         packed[:count].sort()

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I32
 from kmip_data.runtime.compiled import njit_nogil
 from kmip_data.runtime.threads import for_ranges
 
@@ -23,9 +23,6 @@ TWIG = 16 * LEAF  #: keys of a twig
 BRANCH = 16 * TWIG  #: keys of a branch
 SHELL = 2048  #: keys of similar length whose directions are halved
 CONE = 4  # numbers of a cone beside its axis: cosine and R cosine of its half-angle, R sine, R
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
 
 
 class Tree(NamedTuple):

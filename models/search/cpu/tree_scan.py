@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu.candidates import (
     OUT,
     Block,
@@ -37,9 +38,6 @@ from kmip_data.models.search.cpu.lanes import (
 from kmip_data.models.search.cpu.selection import kth_largest
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.compiled import njit_nogil
-
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 
 BLOCK = 64  # queries that go through the tree together: what one brings into the cache serves the others
 ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
@@ -197,27 +195,12 @@ def search_tree(
     tree: Tree, queries: F32, keys: F32, hint: I64, k: int, low: int, warm: int, start: int, stop: int,
     scores: F32, indices: I64, failed: NDArray[np.bool_]
 ) -> int:  # fmt: skip
-    """Search for the rows ``start`` to ``stop`` of one graph's queries.
+    """Search for the rows ``start`` to ``stop`` of one graph's queries; count the leaves multiplied.
 
-    Parameters
-    ----------
-    tree, keys
-        Of the graph, M > k keys (M, d).
-    queries, hint
-        (R, d) and (R, h), rows of all keys of the head; h = 0: none.
-    low
-        Row of the graph's first key among those of the head.
-    warm
-        Twigs searched first, which set the floor.
-    scores, indices
-        (R, k); those rows are written, but those that fail.
-    failed
-        (R,), set where the filter cannot tell too many keys apart.
-
-    Returns
-    -------
-    int
-        Leaves whose keys were multiplied.
+    The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the head.
+    Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm`` twigs are searched
+    first, which sets the floor. Scores and indices (R, k) are written for those rows, but those that fail:
+    ``failed`` (R,) is set where the filter cannot tell too many keys apart.
     """
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
     memory = new_store(ROWS, dim, k)

@@ -35,21 +35,12 @@ def centres_of(rows: Tensor, ptr: Tensor, largest: int) -> Tensor:
 def order_rows(
     rows: Tensor, ptr: Tensor, spans: list[int], centres: Tensor | None, *, by_norm: bool
 ) -> Tensor:
-    """Which row stands at each place, (H, N) int32, a permutation of each graph's rows.
+    """Which row (H, N, d) stands at each place, (H, N) int32, a permutation of each graph's rows.
 
-    Parameters
-    ----------
-    rows
-        (H, N, d) float32.
-    ptr
-        (G + 1) int64 on the rows' device.
-    spans
-        Halving lengths: at each level the rows of every span of a graph are sorted by one principal
-        coordinate of their directions, so that its halves become spans of the next.
-    centres
-        (H, G, d), subtracted first, or None.
-    by_norm
-        Sort each graph by falling norm before the first level.
+    ``ptr`` (G + 1) int64 is on their device. ``spans`` are halving lengths: at each level the rows of every
+    span of a graph are sorted by one principal coordinate of their directions, so that its halves become
+    spans of the next. ``centres`` (H, G, d) are subtracted first, unless None. ``by_norm`` sorts each graph
+    by falling norm before the first level.
     """
     heads, count, _ = rows.shape
     device = rows.device

@@ -61,12 +61,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     A value is read as the type of its key: ``optimiser.lr=1e-3``, ``training.shuffle=true``,
     ``training.precision=32``. Keys below ``data.parameters`` and ``data.split`` are free; their values
     are read as TOML (``data.parameters.k=16``, ``data.split.split=room``). ``model.hidden_dim`` switches
-    ``model.parameter_budget`` off, unless that is given too.
-
-    Raises
-    ------
-    UsageError
-        An item without ``=``, an unknown key (the nearest one is named) or a value of the wrong type.
+    ``model.parameter_budget`` off, unless that is given too. Raises ``UsageError`` for an item without ``=``,
+    an unknown key (the nearest one is named) or a value of the wrong type.
     """
     values = config.model_dump()
     given = {item.partition("=")[0].strip() for item in items}
@@ -85,10 +81,8 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
 def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
     """Check ``values`` as a configuration; ``origin`` says in errors where they come from.
 
-    Raises
-    ------
-    UsageError
-        An unknown key, a missing one or a value of the wrong type; every fault is listed.
+    Raises ``UsageError``, which lists every fault: an unknown key, a missing one or a value of the wrong
+    type.
     """
     try:
         return RunConfig.model_validate(values)
@@ -102,12 +96,7 @@ def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
 def read_config(path: Path) -> RunConfig:
     """Read a ``config.toml``.
 
-    Raises
-    ------
-    DamagedInput
-        The file is not readable TOML.
-    UsageError
-        It is, but not a configuration.
+    Raises ``DamagedInput`` where the file is not readable TOML; ``UsageError`` where it is no configuration.
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))

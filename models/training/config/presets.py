@@ -83,10 +83,7 @@ class Preset(Section):
     def changes(self, variant: str) -> dict[str, Any]:
         """Return the keys in which a variant differs from the code, and their values.
 
-        Raises
-        ------
-        UsageError
-            There is no such variant.
+        Raises ``UsageError`` where there is no such variant.
         """
         if variant not in self.variants:
             raise unknown_name(
@@ -124,12 +121,8 @@ def presets_of(dataset: str) -> list[str]:
 def read_preset(dataset: str, model: str) -> Preset:
     """Read the preset of ``dataset`` and ``model``.
 
-    Raises
-    ------
-    UsageError
-        There is none; the nearest is named.
-    DamagedInput
-        Its file breaks the model.
+    Raises ``UsageError``, which names the nearest, where there is none; ``DamagedInput`` where its file
+    breaks the model.
     """
     name = f"{dataset}/{model}"
     if name not in preset_names():
@@ -203,17 +196,8 @@ def config_for(
     """Return the preset of TARGET's dataset, or the defaults for a dataset that the paper did not have.
 
     A dataset may take the preset of its family. A build folder keeps the parameters it was built with
-    and its default split, whatever the seed.
-
-    Parameters
-    ----------
-    home
-        Where the user's own builds are looked for by name.
-
-    Raises
-    ------
-    UsageError
-        The dataset has presets, but none of that model or variant.
+    and its default split, whatever the seed. The user's own builds are looked for by name in ``home``. Raises
+    ``UsageError`` where the dataset has presets, but none of that model or variant.
     """
     card, own = None, dict[str, Any]()
     dataset = target

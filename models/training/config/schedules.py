@@ -62,10 +62,7 @@ def linear_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
 def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1) -> LRScheduler:
     """Return the schedule that ``config.kind`` names, at its beginning.
 
-    Parameters
-    ----------
-    steps
-        Steps of an epoch; read where the schedule moves with each.
+    ``steps`` are those of an epoch; read where the schedule moves with each.
     """
     from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 

@@ -47,12 +47,8 @@ class Kept:
 def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu") -> Kept:
     """Run the network forward over a cut of the data and scale what it keeps to ``size``.
 
-    Global random generators are left as they are.
-
-    Raises
-    ------
-    UsageError
-        A part of the network is not there.
+    Global random generators are left as they are. Raises ``UsageError`` where a part of the network is not
+    there.
     """
     named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
     names = {column.attribute for encoding in named for column in encoding.columns()}

@@ -75,12 +75,8 @@ def free_bytes(device: str = "cpu") -> int:
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> Estimate:
     """Estimate the peak of a run and choose whether its layers are recomputed.
 
-    They are where ``model.checkpoint_layers`` says so, or is unset and a step would not fit otherwise.
-
-    Raises
-    ------
-    OutOfResources
-        Too much for the memory that is free; says which options lower it, and to what.
+    They are where ``model.checkpoint_layers`` says so, or is unset and a step would not fit otherwise. Raises
+    ``OutOfResources``, which says what options lower it and to what, where too little memory is free.
     """
     size = data.largest_batch
     kept = count_kept(config, data, size, device.kind)

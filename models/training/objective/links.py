@@ -45,21 +45,11 @@ def link_targets(batch: Any) -> Tensor:
 
 
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Binary cross-entropy over the links and, for each, two pairs apart with the same first node.
+    """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
 
     Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight that the
     draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's loss and of its
-    gradient, and the same for every evaluation.
-
-    Parameters
-    ----------
-    logits, target
-        (G, W, W). Without any link the loss is 0.
-
-    Returns
-    -------
-    Tensor
-        Scalar float32.
+    gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
     """
     logits, link, weight = logits.float(), target == LINK, link_weights(target)
     return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(1)
@@ -76,17 +66,8 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     """Sum over graphs of the mean over a graph's links of what :data:`RANKINGS` and :data:`HITS` name.
 
     A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it stands half above it,
-    as in OGB's evaluator. Hits count in the first of the rankings.
-
-    Parameters
-    ----------
-    scores, target
-        (G, W, W).
-
-    Returns
-    -------
-    Tensor
-        float64 (7): three mean reciprocal ranks, three shares of hits, and the number of graphs with links.
+    as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
+    mean reciprocal ranks, three shares of hits, and the number of graphs with links.
     """
     graph, i, j = (target == LINK).nonzero(as_tuple=True)
     rows, kinds = scores[graph, i], target[graph, i]

@@ -52,16 +52,10 @@ def _mean_over_present(numerator: Tensor, denominator: Tensor) -> Tensor:
 def mean_average_precision(rows: tuple[Tensor, Tensor]) -> Tensor:
     """Mean over labels of the average precision; labels that are nowhere positive are left out.
 
-    Parameters
-    ----------
-    rows
-        Scores and targets (0, 1, NaN for unknown), both ``(N, T)`` float64.
-
-    Notes
-    -----
-    A label equals scikit-learn's ``average_precision_score`` on its known rows. Labels are left out as
-    in the paper's code (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also
-    leaves out those that are positive everywhere, where the average precision is 1.
+    Takes scores and targets (0, 1, NaN for unknown), both (N, T) float64. A label equals scikit-learn's
+    ``average_precision_score`` on its known rows. Labels are left out as in the paper's code
+    (``graphgps/metric_wrapper.py``, ``ignore-mean-label``); OGB's evaluator also leaves out those that are
+    positive everywhere, where the average precision is 1.
     """
     scores, targets = rows
     found = []
@@ -222,12 +216,8 @@ class SplitMetrics(nn.Module):
     """Loss and all metrics of one split, over all its rows (points, graphs) pooled.
 
     The sums are torchmetrics states, so :meth:`compute` adds them over the processes of a
-    distributed run.
-
-    Notes
-    -----
-    Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro", zero_division=0)``,
-    ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels) and
+    distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
+    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels) and
     ``mean_absolute_error`` on the concatenated predictions of the split (``graphgps/logger.py`` of the
     paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being a known target.
     """

@@ -62,12 +62,8 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
     """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
 
     Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
-    values, or labels where the loss says so; bits of pairs are links.
-
-    Raises
-    ------
-    UsageError
-        The loss, the metric or the head of ``config`` is for other targets.
+    values, or labels where the loss says so; bits of pairs are links. Raises ``UsageError`` where the loss,
+    the metric or the head of ``config`` is for other targets.
     """
     kind: Kind = "multilabel" if _is_whole(column) else "regression"
     if is_class(column):

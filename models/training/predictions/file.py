@@ -54,30 +54,18 @@ class About(Section):
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions of the records of a part, in its order.
+    """Predictions of the records of a part, in its order."""
 
-    Attributes
-    ----------
-    logits
-        (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of
-        nodes; ``None`` for values. A row is a node, a graph, or a pair of nodes: of a graph of n nodes
-        n² of them, (0, 0), (0, 1) … (n - 1, n - 1).
-    pred
-        (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for
-        links.
-    key
-        Keys of the records (G,), or the numbers of the nodes of one graph (rows,).
-    ptr
-        (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key.
-    about
-        Where they come from; ``None`` where nobody said.
-    """
-
+    #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of nodes;
+    #: ``None`` for values. A row is a node, a graph, or a pair of nodes: of a graph of n nodes n² of them,
+    #: (0, 0), (0, 1) … (n - 1, n - 1)
     logits: Array | None = None
+    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links
     pred: Array | None = None
-    key: Array | None = None
+    key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
+    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
-    about: About | None = None
+    about: About | None = None  #: where they come from; ``None`` where nobody said
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -91,10 +79,7 @@ class Predictions:
     def of(cls, **arrays: Any) -> Self:
         """Take whatever numpy makes an array of, tensors too.
 
-        Raises
-        ------
-        UsageError
-            A name is not one of the arrays'.
+        Raises ``UsageError`` where a name is not one of the arrays'.
         """
         if unknown := arrays.keys() - set(ARRAYS):
             raise UsageError(
@@ -130,12 +115,8 @@ def write_predictions(path: str | os.PathLike[str], predictions: Predictions) ->
 
     The arrays of an ``.npz`` are those of :class:`Predictions`, and ``about``, JSON as text. A Parquet
     table has one line per row, with the record's ``key`` and, where a record has several, its ``node``,
-    or ``source`` and ``target``, and ``about`` under the key ``kmip-data`` of its metadata.
-
-    Raises
-    ------
-    UsageError
-        The name ends otherwise, or pyarrow is missing.
+    or ``source`` and ``target``, and ``about`` under the key ``kmip-data`` of its metadata. Raises
+    ``UsageError`` where the name ends otherwise, or pyarrow is missing.
     """
     path = Path(path)
     check_name(path)

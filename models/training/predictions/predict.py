@@ -70,12 +70,7 @@ def predict(
 ) -> Predictions:
     """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
 
-    Parameters
-    ----------
-    part
-        ``train``, ``val`` or ``test``.
-    run, target, sample, home, device
-        As for :func:`kmip_data.models.training.run.evaluate.evaluate`.
+    The other arguments are those of :func:`kmip_data.models.training.run.evaluate.evaluate`.
 
     Raises
     ------

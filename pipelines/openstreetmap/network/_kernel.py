@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.runtime.compiled import njit_nogil
 
 
 @njit_nogil()
-def components(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
+def components(num_nodes: int, source: I64, target: I64) -> I64:
     """Return for each node the least node of its weakly connected component (union-find)."""
     parent = np.arange(num_nodes)
     for edge in range(len(source)):
@@ -32,18 +33,16 @@ def components(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int
 
 @njit_nogil()
 def follow_streets(
-    ptr: NDArray[np.int64], target: NDArray[np.int64], endpoint: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    ptr: I64, target: I64, endpoint: NDArray[np.bool_]
+) -> tuple[I64, I64, I64, NDArray[np.bool_]]:
     """Follow each street from an endpoint over other nodes to the next endpoint.
 
     ``target[ptr[u]:ptr[u + 1]]`` are the distinct successors of u. A node that is not an endpoint has
     exactly two neighbours, so of its successors at most one is neither the node before nor the first.
 
-    Returns
-    -------
-    path_ptr, steps, last, passed
-        Street p goes over the positions ``steps[path_ptr[p]:path_ptr[p + 1]]`` of ``target`` to the node
-        ``last[p]``, mostly an endpoint; ``passed`` marks the nodes between.
+    Gives ``path_ptr, steps, last, passed``: street p goes over the positions
+    ``steps[path_ptr[p]:path_ptr[p + 1]]`` of ``target`` to the node ``last[p]``, mostly an endpoint;
+    ``passed`` marks the nodes between.
     """
     num_nodes = len(ptr) - 1
     steps = np.empty(len(target), np.int64)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import F64, I32, I64
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Ways
 from kmip_data.pipelines.openstreetmap.network._kernel import components, follow_streets
 
@@ -32,17 +33,17 @@ Values = tuple[str, ...]
 class StreetGraph:
     """A directed multigraph of streets, nodes by OpenStreetMap's number; edges may be parallel."""
 
-    node_id: NDArray[np.int64]  #: (N,) ascending
-    lon: NDArray[np.float64]  #: (N,) degrees
-    lat: NDArray[np.float64]
-    source: NDArray[np.int64]  #: (E,) positions of nodes
-    target: NDArray[np.int64]
-    length: NDArray[np.float64]  #: (E,) metres
+    node_id: I64  #: (N,) ascending
+    lon: F64  #: (N,) degrees
+    lat: F64
+    source: I64  #: (E,) positions of nodes
+    target: I64
+    length: F64  #: (E,) metres
     oneway: NDArray[np.int8]  #: (E,) 0 no, 1 yes, :data:`BOTH`
     reversed: NDArray[np.int8]
-    tags: Mapping[str, NDArray[np.int32]]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
+    tags: Mapping[str, I32]  #: (E,) for each of ``VALUES``: position in ``values``, -1 without
     values: Mapping[str, list[Values]]  #: distinct values of a tag; several on one street are a sorted tuple
-    street_count: NDArray[np.int64] | None = None  #: (N,) once it is known
+    street_count: I64 | None = None  #: (N,) once it is known
 
     @property
     def num_nodes(self) -> int:
@@ -54,7 +55,7 @@ class StreetGraph:
         """Number of directed edges, parallel ones and self loops counted."""
         return len(self.source)
 
-    def edges(self, chosen: NDArray[np.int64]) -> StreetGraph:
+    def edges(self, chosen: I64) -> StreetGraph:
         """Return the graph with the edges at these positions, in this order."""
         tags = {key: codes[chosen] for key, codes in self.tags.items()}
         return replace(self, tags=tags, **{name: getattr(self, name)[chosen] for name in _OF_EDGES})
@@ -113,13 +114,11 @@ def from_ways(ways: Ways) -> StreetGraph:
     )
 
 
-def great_circle(
-    lat1: NDArray[np.float64], lon1: NDArray[np.float64], lat2: NDArray[np.float64], lon2: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def great_circle(lat1: F64, lon1: F64, lat2: F64, lon2: F64) -> F64:
     """Return distances in metres on a sphere by the haversine formula; degrees in."""
     y1, x1, y2, x2 = map(np.deg2rad, (lat1, lon1, lat2, lon2))
     half = np.sin((y2 - y1) / 2) ** 2 + np.cos(y1) * np.cos(y2) * np.sin((x2 - x1) / 2) ** 2
-    distance: NDArray[np.float64] = 2 * np.arcsin(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
+    distance: F64 = 2 * np.arcsin(np.sqrt(np.minimum(1, half))) * EARTH_RADIUS
     return distance
 
 
@@ -140,7 +139,7 @@ def inside(graph: StreetGraph, polygon: Geometry) -> StreetGraph:
     return graph.nodes(shapely.intersects_xy(polygon, graph.lon, graph.lat))
 
 
-def count_streets(graph: StreetGraph) -> NDArray[np.int64]:
+def count_streets(graph: StreetGraph) -> I64:
     """Return how many streets meet at each node, (N,) int64; a loop counts twice.
 
     Between two nodes there are as many streets as parallel edges in the direction that has more.
@@ -199,17 +198,13 @@ def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
     return marked
 
 
-def _lookup(
-    values: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _lookup(values: I64, wanted: I64) -> tuple[I64, NDArray[np.bool_]]:
     """Return the position of each wanted number in sorted ``values``, and whether it is there."""
     position = np.minimum(np.searchsorted(values, wanted), max(len(values) - 1, 0))
     return position, values[position] == wanted
 
 
-def _join(
-    graph: StreetGraph, ptr: NDArray[np.int64], edges: NDArray[np.int64], last: NDArray[np.int64]
-) -> StreetGraph:
+def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
     """Return one edge a path: lengths added up, values collected."""
     count = len(last)
     if not count:
@@ -231,14 +226,12 @@ def _join(
     )
 
 
-def _either(flags: NDArray[np.int8], starts: NDArray[np.int64]) -> NDArray[np.int8]:
+def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
     low, high = np.minimum.reduceat(flags, starts), np.maximum.reduceat(flags, starts)
     return np.where(low == high, low, np.int8(BOTH)).astype(np.int8)
 
 
-def _collected(
-    codes: NDArray[np.int32], starts: NDArray[np.int64], path: NDArray[np.int64], values: list[Values]
-) -> tuple[NDArray[np.int32], list[Values]]:
+def _collected(codes: I32, starts: I64, path: I64, values: list[Values]) -> tuple[I32, list[Values]]:
     """Return one code a path: that of its value, or of the tuple of its sorted distinct values."""
     high = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)

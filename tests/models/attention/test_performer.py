@@ -6,13 +6,9 @@ import itertools
 
 import pytest
 import torch
-from support.cli import kmip
-from support.paper_networks import Network, size
-from support.training_data import learnable_build
 from torch import nn
 
-from kmip_data.errors import UsageError
-from kmip_data.models import ModelConfig, PerformerAttention
+from kmip_data.models import PerformerAttention
 from kmip_data.models.attention import favor
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.kinds import Place
@@ -209,16 +205,6 @@ def test_a_recomputed_layer_draws_once() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_half_precision_and_autocast() -> None:
-    attention, x = PerformerAttention(DIM, heads=HEADS), torch.randn(40, DIM, requires_grad=True)
-    with torch.autocast("cpu", torch.bfloat16):
-        out = attention(x, PTR)
-    assert out.dtype == torch.bfloat16
-    torch.testing.assert_close(out.float(), attention(x, PTR), atol=5e-2, rtol=5e-2)
-    out.float().sum().backward()
-    assert bool(x.grad.isfinite().all())
-
-
 def test_no_features_are_kept() -> None:
     attention, x = PerformerAttention(8), torch.randn(2000, 8)
     kept = {}
@@ -237,78 +223,8 @@ def test_no_features_are_kept() -> None:
     )  # queries, keys, values, result; features take 4.2 times that
 
 
-def test_keys_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match="dim cannot be split"):
-        PerformerAttention(9, heads=2)
-    with pytest.raises(ValueError, match="hidden_dim = 9 is not a multiple of heads = 4"):
-        ModelConfig(name="gps-performer", hidden_dim=9)
+def test_keys_reach_the_layer() -> None:
     part = ATTENTION["performer"](heads=2, head_dim=16, features=7, redraw=3, legacy_mask=True, dropout=0.2)
     made = part.build(Place(DIM))
     assert (made.fast_attention.projection_matrix.shape, made.fast_attention.redraw) == ((7, 16), 3)
     assert (made.legacy_mask, made.dropout.p) == (True, 0.2)
-
-
-def test_what_inference_remembers_serves_training() -> None:
-    attention, x, ptr = layer(), nodes(), [0, 11, 20, 40]  # sizes of no other test
-    with torch.inference_mode():
-        expected = attention(x, ptr)
-    found = attention(x, ptr)
-    torch.testing.assert_close(found, expected)
-    found.sum().backward()
-    assert x.grad is not None
-
-
-def test_compiles_once_for_batches_of_any_size() -> None:
-    attention, x = layer(), nodes()
-    expected = [attention(x, PTR), attention(x[:23], [0, 9, 23])]
-    attention.compile(dynamic=True, backend="eager")
-    torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
-
-
-UPSTREAM = [  # the widths that upstream's search finds, and the number of parameters of its networks
-    Network("voc", 6, 2, "none", 52, 476_237),
-    Network("voc", 6, 1, "none", 52, 473_481),  # best of each
-    Network("coco", 6, 1, "rwse", 52, 476_869),
-    Network("coco", 8, 2, "none", 40, 454_641),  # where its search began
-    Network("func", 8, 2, "none", 40, 458_490),
-    Network("func", 6, 2, "lappe", 52, 482_282),  # best of each
-    Network("struct", 8, 2, "none", 40, 458_531),
-    Network("struct", 6, 3, "rwse", 52, 483_007),  # best of each
-    Network("city", 12, 1, "none", 32, 513_642),  # the narrowest that is tried: over the budget
-    Network("city", 5, 1, "none", 60, 479_650),  # London, as deep as the paper says
-]
-
-
-FIXED = [  # counted here: upstream sets the width by hand and does not say
-    Network("shapenet", 8, 2, "none", 28, 292_566, "batch"),
-    Network("s3dis", 8, 2, "none", 28, 291_577, "batch"),
-]
-
-
-@pytest.mark.parametrize("row", FIXED)
-def test_networks_of_a_width_that_a_file_names(row: Network) -> None:
-    assert size("gps-performer", row, budget=None) == (row.dim, row.count)
-
-
-@pytest.mark.parametrize("row", UPSTREAM)
-def test_networks_of_the_paper_have_their_counts(row: Network) -> None:
-    assert size("gps-performer", row, budget=500_000) == (row.dim, row.count)
-
-
-@pytest.mark.parametrize("form", ["neighbor", "index"])
-def test_it_learns_through_the_command_line(tmp_path, form: str) -> None:
-    build = learnable_build(tmp_path / "clouds", layout=form)
-    arguments = [
-        "--set",
-        "model.layers=2",
-        "--set",
-        "model.hidden_dim=8",
-        "--set",
-        "model.attention.redraw=2",
-    ]
-    arguments += ["--epochs", 2, "--device", "cpu", "--home", tmp_path, "--quiet", "--json"]
-    found = kmip("train", "--dataset", build.path, "--model", "gps-performer", *arguments)
-    assert found.code == 0, found.err
-    assert kmip("evaluate", found.json["run"], "--home", tmp_path, "--json").json["same_as_result"]

@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from support.paper_networks import shape
 from support.shared import ROOT
 
 from kmip_data.manifest import dataset_names
@@ -37,18 +38,8 @@ MODELS = {
     "GAT": "gat",
     "GatedGCN": "gated-gcn",
 }
-SIZES = {  # columns, outputs, columns of edges
-    "PascalVOC-SP": (14, 21, 2),
-    "COCO-SP": (14, 81, 2),
-    "Peptides-func": (9, 10, 3),
-    "Peptides-struct": (9, 11, 3),
-    "Paris": (67, 10, None),
-    "Shanghai": (67, 10, None),
-    "LA": (67, 10, None),
-    "London": (67, 10, None),
-    "ShapeNet": (6, 50, None),
-    "S3DIS": (9, 13, None),
-}
+DATASETS = ("PascalVOC-SP", "COCO-SP", "Peptides-func", "Peptides-struct", "ShapeNet", "S3DIS")
+CITIES = ("Paris", "Shanghai", "LA", "London")
 NAMES = {"ShapeNet": "shapenet-part"}
 #: Upstream's keys and ours, in either kind of network, with what upstream's value becomes.
 ALIKE = {
@@ -80,7 +71,7 @@ def entries() -> dict[tuple[str, str], dict]:
     configs = json.loads(path.read_text("utf-8"))
     return {
         (dataset, name): entry
-        for dataset in SIZES
+        for dataset in (*DATASETS, *CITIES)
         for name, entry in configs[dataset].items()
         if "model.type" in entry
     }
@@ -131,8 +122,7 @@ def test_all_68_counts_of_upstream_are_exact() -> None:
         if (expected := entry.get("_effective_num_params")) is None:
             continue
         config = load_preset(*preset_of(dataset, name)).model
-        columns, outputs, edges = SIZES[dataset]
-        sizes = {"in_channels": columns, "num_classes": outputs, "edge_channels": edges}
+        sizes = shape(dataset)
         fitted = fit_hidden_dim(config, **sizes)
         with torch.device("meta"):
             found = count_parameters(build_model(fitted, **sizes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.paper_networks import shape
 from support.shared import ROOT
 
 from kmip_data.errors import UsageError
@@ -35,16 +36,6 @@ INFLUENCE = {
     ("peptides-func", "influence-of-k"): "Influence-of-k/Peptides-Func",
 }
 CITIES = {"paris": "Paris", "shanghai": "Shanghai", "la": "LA", "london": "London"}
-SHAPES = {  # columns, outputs, columns of edges
-    "s3dis": (9, 13, None),
-    "shapenet-part": (6, 50, None),
-    "pascalvoc-sp": (14, 21, 2),
-    "coco-sp": (14, 81, 2),
-    "peptides-func": (9, 10, 3),
-    "peptides-struct": (9, 11, 3),
-    "cifar10": (5, 10, 1),
-    "malnet-tiny": (5, 5, None),
-}
 
 
 def linear(inputs: int, outputs: int) -> int:
@@ -232,13 +223,13 @@ def test_differences_say_what_this_run_does():
 
 @pytest.mark.parametrize("dataset", UPSTREAM)
 def test_sizes_keep_the_budget_of_the_paper(dataset):
-    columns, classes, _ = SHAPES[dataset]
+    sizes = shape(dataset)
     counts = {}
     for as_ in ("code", "text"):
         model = load_preset(dataset, as_=as_).model
-        inputs = 6 if as_ == "text" else columns
-        counts[as_] = count_parameters(build_model(model, in_channels=inputs, num_classes=classes))
-        widest = fit_hidden_dim(model, in_channels=inputs, num_classes=classes, budget=300_000)
+        used = {**sizes, "in_channels": 6} if as_ == "text" else sizes
+        counts[as_] = count_parameters(build_model(model, **used))
+        widest = fit_hidden_dim(model, **used, budget=300_000)
         assert widest.hidden_dim == model.hidden_dim
     assert 250_000 < counts["text"] <= 300_000
     assert 250_000 < counts["code"] <= 300_000
@@ -289,11 +280,10 @@ def test_the_papers_results(dataset, metric, mean, std):
 )
 def test_networks_have_the_sizes_of_the_paper(dataset, variant, layers, dim, parameters):
     config = config_for(dataset, as_=variant)
-    columns, classes, edge_columns = SHAPES.get(dataset, (67, 10, None))
-    shape = {"in_channels": columns, "num_classes": classes, "edge_channels": edge_columns}
-    model = fit_hidden_dim(config.model, **shape)
+    sizes = shape(dataset)
+    model = fit_hidden_dim(config.model, **sizes)
     assert (model.layers, model.hidden_dim) == (layers, dim)
-    assert count_parameters(build_model(config.model, **shape)) == parameters
+    assert count_parameters(build_model(config.model, **sizes)) == parameters
 
 
 def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():

@@ -125,18 +125,25 @@ def stop_in(monkeypatch, *, epoch, where):
     monkeypatch.setattr(Trainer, "save_checkpoint", saving)
 
 
+def stopped(monkeypatch, tmp_path, config, **when):
+    """Home and folder of a run that ended as :func:`stop_in` says."""
+    home = Home(tmp_path / "home")
+    with monkeypatch.context() as patch:
+        stop_in(patch, **when)
+        with pytest.raises(Stop):
+            train(config, home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/[!.]*")
+    return home, run
+
+
 @pytest.mark.parametrize(
     ("where", "epoch"), [("batch", 0), ("unsaved", 1), ("saved", 1), ("batch", 3), ("saved", 3)]
 )
 def test_a_stopped_run_resumes_to_the_same_weights(
     build, options, whole, tmp_path, monkeypatch, epoch, where
 ):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=epoch, where=where)
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=epoch, where=where)
     assert not (run / WEIGHTS).exists()
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
@@ -169,25 +176,17 @@ def moved(build, moving, tmp_path_factory):
 def test_average_patience_and_a_rate_per_step_resume_to_the_same_weights(
     build, moving, moved, tmp_path, monkeypatch, epoch, where
 ):
-    home = Home(tmp_path / "home")
     epoch %= len(read_history(moved))  # the last one is where its patience ended
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=epoch, where=where)
-        with pytest.raises(Stop):
-            train(tiny_config(build, **moving), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **moving)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=epoch, where=where)
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, moved)
 
 
 @pytest.mark.slow  # three processes import PyTorch anew
 def test_kill_9_with_average_patience_and_a_rate_per_step(build, moving, moved, tmp_path, monkeypatch):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=0, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **moving), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **moving)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     killed(home, run, [("half", 0), ("after", 1), ("batch", 1)])
     resume(run, home=home, quiet=True)
     same_run(run, moved)
@@ -196,12 +195,8 @@ def test_kill_9_with_average_patience_and_a_rate_per_step(build, moving, moved, 
 def test_a_checkpoint_from_before_several_best_epochs_were_kept_resumes(
     build, options, whole, tmp_path, monkeypatch
 ):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=1, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=1, where="saved")
     state = torch.load(run / LAST, weights_only=True)
     del next(iter(state["callbacks"].values()))["next_best"]
     torch.save(state, run / LAST)
@@ -230,12 +225,8 @@ def with_old_names(config):
 def test_a_run_folder_with_old_names_evaluates_and_resumes_to_the_same_weights(
     build, options, whole, tmp_path, monkeypatch
 ):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=1, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=1, where="saved")
     old = with_old_names(read_config(run / "config.toml"))
     assert 'local = "gated-gcn"' in old
     assert "attention]" not in old
@@ -284,12 +275,8 @@ def test_a_damaged_result_is_written_anew(whole, tmp_path, content):
 def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
     build, options, whole, tmp_path, monkeypatch, capsys
 ):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=0, where="unsaved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="unsaved")
     assert len(read_history(run)) == 1
     assert not (run / LAST).exists()
     resume(run, home=home)
@@ -299,12 +286,8 @@ def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
 def test_metrics_of_an_epoch_that_was_not_saved_go_when_the_run_goes_on(
     build, options, whole, tmp_path, monkeypatch
 ):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=2, where="unsaved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=2, where="unsaved")
     assert len(read_history(run)) == 3
     with monkeypatch.context() as patch:
         stop_in(patch, epoch=2, where="batch")
@@ -404,12 +387,8 @@ def killed(home, run, moments):
 
 @pytest.mark.slow  # three processes import PyTorch anew
 def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=0, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     killed(home, run, [("half", 0), ("after", 1), ("batch", 1)])
     resume(run, home=home, quiet=True)
     same_run(run, whole)
@@ -417,12 +396,8 @@ def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path,
 
 
 def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path, monkeypatch):
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=0, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     canary = tmp_path / "canary"
 
     class Hostile:
@@ -458,12 +433,8 @@ main()
 
 def test_other_data_are_refused(options, tmp_path, monkeypatch):
     build = learnable_build(tmp_path / "build")
-    home = Home(tmp_path / "home")
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=0, where="saved")
-        with pytest.raises(Stop):
-            train(tiny_config(build, **options), home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    config = tiny_config(build, **options)
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
     shutil.rmtree(build.path)
     learnable_build(tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]})
     with pytest.raises(CheckFailed, match="not those that the run began with"):

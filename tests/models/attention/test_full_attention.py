@@ -1,0 +1,119 @@
+"""What full attention and its estimate have in common: batches, precision, the sizes of their networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.cli import kmip
+from support.paper_networks import Network, size
+from support.training_data import learnable_build
+
+from kmip_data.errors import UsageError
+from kmip_data.models import ModelConfig, PerformerAttention, TransformerAttention
+
+PTR = [0, 4, 4, 5, 17, 21, 23, 40]
+DIM, HEADS = 6, 2
+LAYERS = {"transformer": TransformerAttention, "performer": PerformerAttention}
+#: The widths that upstream's search finds, and the number of parameters of its networks.
+UPSTREAM = {
+    "transformer": [
+        Network("voc", 8, 2, "none", 64, 443_925),  # best of each
+        Network("func", 10, 3, "lappe", 60, 498_190),  # best of each
+    ],
+    "performer": [
+        Network("voc", 6, 2, "none", 52, 476_237),
+        Network("voc", 6, 1, "none", 52, 473_481),  # best of each
+        Network("coco", 6, 1, "rwse", 52, 476_869),
+        Network("coco", 8, 2, "none", 40, 454_641),  # where its search began
+        Network("func", 8, 2, "none", 40, 458_490),
+        Network("func", 6, 2, "lappe", 52, 482_282),  # best of each
+        Network("struct", 8, 2, "none", 40, 458_531),
+        Network("struct", 6, 3, "rwse", 52, 483_007),  # best of each
+        Network("city", 12, 1, "none", 32, 513_642),  # the narrowest that is tried: over the budget
+        Network("city", 5, 1, "none", 60, 479_650),  # London, as deep as the paper says
+    ],
+}
+#: Widths that a file names, and the number of parameters, counted here where upstream does not say.
+FIXED = {
+    "transformer": [
+        Network("voc", 8, 2, "lappe", 68, 500_613, "batch"),  # Tönshoff et al.: over the budget
+        Network("coco", 8, 1, "none", 68, 499_677, "batch"),
+        Network("func", 6, 2, "lappe", 76, 479_234, "batch"),
+        Network("struct", 8, 2, "lappe", 64, 451_931, "batch"),
+        Network("shapenet", 8, 2, "none", 52, 296_190, "batch"),
+        Network("s3dis", 8, 2, "none", 52, 294_385, "batch"),
+    ],
+    "performer": [
+        Network("shapenet", 8, 2, "none", 28, 292_566, "batch"),
+        Network("s3dis", 8, 2, "none", 28, 291_577, "batch"),
+    ],
+}
+
+
+@pytest.fixture(params=LAYERS)
+def kind(request) -> str:
+    torch.manual_seed(7)
+    return request.param
+
+
+def rows(table: dict[str, list[Network]]):
+    return [(kind, row) for kind, networks in table.items() for row in networks]
+
+
+@pytest.mark.parametrize(("name", "row"), rows(UPSTREAM))
+def test_networks_of_the_paper_have_their_counts(name: str, row: Network) -> None:
+    assert size(f"gps-{name}", row, budget=500_000) == (row.dim, row.count)
+
+
+@pytest.mark.parametrize(("name", "row"), rows(FIXED))
+def test_networks_of_a_width_that_a_file_names(name: str, row: Network) -> None:
+    assert size(f"gps-{name}", row, budget=None) == (row.dim, row.count)
+
+
+def test_half_precision_and_autocast(kind: str) -> None:
+    attention, x = LAYERS[kind](DIM, heads=HEADS), torch.randn(40, DIM, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attention(x, PTR)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), attention(x, PTR), atol=5e-2, rtol=5e-2)
+    out.float().sum().backward()
+    assert bool(x.grad.isfinite().all())
+
+
+def test_heads_share_the_channels(kind: str) -> None:
+    with pytest.raises(UsageError, match="dim cannot be split"):
+        LAYERS[kind](9, heads=2)
+    with pytest.raises(ValueError, match="hidden_dim = 9 is not a multiple of heads = 4"):
+        ModelConfig(name=f"gps-{kind}", hidden_dim=9)
+
+
+def test_what_inference_remembers_serves_training(kind: str) -> None:
+    attention, ptr = LAYERS[kind](DIM, heads=HEADS).double(), [0, 11, 20, 40]  # sizes of no other test
+    x = torch.randn(40, DIM, dtype=torch.float64, requires_grad=True)
+    with torch.inference_mode():
+        expected = attention(x, ptr)
+    found = attention(x, ptr)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert x.grad is not None
+
+
+def test_compiles_once_for_batches_of_any_size(kind: str) -> None:
+    attention, x = LAYERS[kind](DIM, heads=HEADS).double(), torch.randn(40, DIM, dtype=torch.float64)
+    expected = [attention(x, PTR), attention(x[:23], [0, 9, 23])]
+    attention.compile(dynamic=True, backend="eager")
+    torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
+
+
+@pytest.mark.parametrize("form", ["neighbor", "index"])
+def test_it_learns_through_the_command_line(tmp_path, kind: str, form: str) -> None:
+    build = learnable_build(tmp_path / "clouds", layout=form)
+    own = {"transformer": "dropout=0.1", "performer": "redraw=2"}[kind]
+    keys = ["model.layers=2", "model.hidden_dim=8", f"model.attention.{own}"]
+    arguments = [word for key in keys for word in ("--set", key)]
+    arguments += ["--epochs", 2, "--device", "cpu", "--home", tmp_path, "--quiet", "--json"]
+    found = kmip("train", "--dataset", build.path, "--model", f"gps-{kind}", *arguments)
+    assert found.code == 0, found.err
+    assert kmip("evaluate", found.json["run"], "--home", tmp_path, "--json").json["same_as_result"]
