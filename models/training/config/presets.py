@@ -66,6 +66,7 @@ class Preset(Section):
     variant: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="name -> keys in which a further variant differs from the code"
     )
+    ours: tuple[str, ...] = Field(default=(), description="variants that are not upstream's")
     note: tuple[Note, ...] = ()
     paper: PaperResult | None = Field(default=None, description="none: the paper did not have the dataset")
     paper_on: dict[str, PaperResult] = Field(default_factory=dict, description="of a family's datasets")
@@ -99,6 +100,7 @@ class Preset(Section):
             "code": merged(base.code, self.code),
             "text": base.text + self.text,
             "variant": {**base.variant, **self.variant},
+            "ours": base.ours + self.ours,
             "note": base.note + self.note,
         }
         return self.model_copy(update=joined)
@@ -243,8 +245,10 @@ def differences(config: RunConfig) -> list[str]:
         return [f"preset {preset.name}{whose}: {preset.source}"]
     as_code = load_preset(preset.dataset, preset.model)
     other, keys = "code" if config.variant == "text" else "text", counted(len(preset.text), "key")
-    begin = f"preset {preset.name} as the paper's {config.variant} has it"
-    lines = [f"{begin}; its {other} differs in {keys} (--explain)"]
+    how = f" as the paper's {config.variant} has it"
+    if config.variant in preset.ours:
+        how = f", variant {config.variant}, ours and not the paper's"
+    lines = [f"preset {preset.name}{how}; its {other} differs in {keys} (--explain)"]
     width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
         code, run = (key_value(which, difference.key) for which in (as_code, config))
