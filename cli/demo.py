@@ -138,7 +138,7 @@ def command(what: str, folder: str, epochs: int | None, as_json: bool) -> None:
         click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
         results = _results(demo, home, name)
         if len(results) > 1:
-            click.echo(f"\n{compared(demo.models, results)}")
+            click.echo(f"\n{compared(results)}")
         click.echo(f"\n{demo.after}")
     if as_json:
         first = results[demo.models[0]][0]
@@ -171,7 +171,7 @@ def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
     steps.append(("Evaluate the best weights", ["evaluate", first]))
     if demo.map:
         every = [run for model in demo.models for run in demo.runs(model, name)]
-        steps.append(("Compare the models by class, which is by eccentricity", ["analyze", "classes", *every]))
+        steps.append(("Compare the models by eccentricity, class by class", ["analyze", "classes", *every]))
         again = ["preview", *demo.data, "--run", first]
         steps.append(("Draw the map again, with where the model is right", again))
         steps.append(("The same as a page to move about in", [*again, "--html"]))
@@ -195,27 +195,24 @@ def _results(demo: Demo, home: Home, name: str) -> dict[str, list[RunResult]]:
     }
 
 
-def compared(models: Sequence[str], results: Mapping[str, Sequence[RunResult]]) -> str:
-    """Say how the first model stands to each of the others on test, seed by seed: as it is, good or bad."""
+def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
+    """Say what attention and message passing change on test, seed by seed: as it is, good or bad."""
     shares = {
-        model: [100 * result.metrics["test"]["accuracy"] for result in results[model]] for model in models
+        model: [100 * result.metrics["test"]["accuracy"] for result in each]
+        for model, each in results.items()
     }
-    first, *others = models
     means = ", ".join(f"{model} {fmean(each):.1f} ± {pstdev(each):.1f} %" for model, each in shares.items())
-    lines = [f"Test accuracy, {counted(len(shares[first]), 'seed')}: {means}."]
-    for other in others:
-        ahead = [own - its for own, its in zip(shares[first], shares[other], strict=True)]
-        better = sum(difference > 0 for difference in ahead)
-        verdict = (
-            "it helps here"
-            if better == len(ahead)
-            else "it does not help here"
-            if not better
-            else "these seeds do not tell"
-        )
+    lines = [f"Test accuracy: {means}."]
+    for what, model, without in (
+        ("Attention", "gps-kmip", "gcn"),
+        ("Message passing", "gcn", "mlp"),
+    ):
+        ahead = [own - its for own, its in zip(shares[model], shares[without], strict=True)]
+        better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
+        verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "these seeds do not tell")
         lines.append(
-            f"What {first} has and {other} has not: ahead from {better} of {counted(len(ahead), 'seed')},"
-            f" {fmean(ahead):+.1f} points on average; {verdict}."
+            f"{what}: {model} is ahead of {without} from {better} of {counted(seeds, 'seed')}"
+            f" ({fmean(ahead):+.1f} points on average); {verdict}."
         )
     return "\n".join(lines)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.cli import kmip
 
 from kmip_data.cli import demo
 
-SMALL = ("model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
+KEYS = ("model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
+SMALL = tuple(word for key in KEYS for word in ("--set", key))
 
 
 def run(monkeypatch, home: Path, what: str, **changes: object):
@@ -25,11 +27,18 @@ def run(monkeypatch, home: Path, what: str, **changes: object):
 
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
-    settings = (*SMALL, "schedule.warmup_epochs=0")
-    outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings)
+    settings = ("--as", "small-city", *SMALL)
+    outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings, seeds=2)
     assert outcome.json["sample"] is False
     assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 7
+    assert outcome.err.count("$ kmip-data") == 10
+    assert {model: len(each) for model, each in outcome.json["models"].items()} == {
+        "gps-kmip": 2,
+        "gcn": 2,
+        "mlp": 2,
+    }
+    assert "1,578–2,473 m" in outcome.err  # accuracy by eccentricity
+    assert "Attention: gps-kmip is ahead of gcn from" in outcome.err
     for kind in ("map", "page"):
         assert Path(outcome.json[kind]).is_file()
     assert "2,526" in outcome.err
@@ -53,6 +62,21 @@ def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path, what):
     assert (error["class"], error["exit_code"]) == ("UsageError", 2)
     assert outcome.err.count("Error: ") == 1
     assert "[1/" in outcome.err
+
+
+def test_what_is_said_of_models_follows_from_their_seeds():
+    def runs(*shares: float):
+        return [SimpleNamespace(metrics={"test": {"accuracy": share}}) for share in shares]
+
+    results = {"gps-kmip": runs(0.5, 0.4), "gcn": runs(0.3, 0.3), "mlp": runs(0.4, 0.2)}
+    assert demo.compared(results).splitlines() == [
+        "Test accuracy: gps-kmip 45.0 ± 5.0 %, gcn 30.0 ± 0.0 %, mlp 30.0 ± 10.0 %.",
+        "Attention: gps-kmip is ahead of gcn from 2 of 2 seeds (+15.0 points on average); it helps here.",
+        "Message passing: gcn is ahead of mlp from 1 of 2 seeds (+0.0 points on average); "
+        + "these seeds do not tell.",
+    ]
+    worse = demo.compared({**results, "gps-kmip": runs(0.1, 0.3)})
+    assert "from 0 of 2 seeds (-10.0 points on average); it does not help here." in worse
 
 
 def test_another_demo_is_refused():

@@ -13,6 +13,7 @@ from kmip_data.models.budget import count_parameters
 from kmip_data.models.encoders import ATOM_FEATURES as ATOMS
 from kmip_data.models.encoders import BOND_FEATURES as BONDS
 from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.registry import models
 from kmip_data.models.training.config.overrides import apply_overrides, documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     config_for,
@@ -307,8 +308,22 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
     assert count_parameters(model) == 6 * without_output + encoders + head
 
 
+def test_a_variant_of_ours_says_so():
+    config = config_for("helsinki", as_="small-city")
+    first = differences(config)[0]
+    assert first.startswith(
+        "preset city/gps-kmip, variant small-city, ours and not the paper's; its text differs"
+    )
+    assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
+    assert all(
+        "small-city" in read_preset("city", model).ours
+        for model in models()
+        if "none" not in model and "only" not in model
+    )
+
+
 def test_named_variants():
-    variants = ["code", "text", "best-of-each", "search-start", "paper-depth"]
+    variants = ["code", "text", "best-of-each", "search-start", "small-city", "paper-depth"]
     assert read_preset("london", "gps-kmip").variants == variants
     config = load_preset("london", as_="paper-depth")
     assert (config.variant, config.model.layers) == ("paper-depth", 7)
