@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import remove_files
-from kmip_data.files.small import first_fault
+from kmip_data.files.small import first_fault, open_regular
 from kmip_data.format.writer import write_file
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
@@ -111,17 +111,32 @@ def write_kept(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
     remove_files(folder, [name for name in others if re.fullmatch(KEPT.format(r"\d+"), name)])
 
 
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Load a safetensors file; raise DamagedInput where it is absent or of another model."""
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
     from safetensors.torch import load
 
     try:
-        module.load_state_dict(load(path.read_bytes()))
+        with open_regular(path) as file:
+            found: dict[str, Tensor] = load(file.readall())
     except Exception as error:
+        raise DamagedInput(
+            f"{path} cannot be read as weights.",
+            expected="a safetensors file, as kmip-data train writes it",
+            found=first_fault(error),
+            next="kmip-data train --resume RUN writes it anew from the last checkpoint, or name another run",
+        ) from error
+    return found
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Load a safetensors file; raise DamagedInput where it is absent or of another model."""
+    weights = read_weights(path)
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
         raise DamagedInput(
             f"{path} does not hold the weights of this model.",
             expected="the safetensors file of the run's config.toml",
             found=first_fault(error),
-            left="the file is as it was",
             next="kmip-data train --resume RUN, or a new run",
         ) from error

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import first_fault, open_regular
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.run.checkpoint import WEIGHTS
+from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run
 
 _NAMED = 4  #: parts of a network that are listed
@@ -84,23 +83,6 @@ def take_weights(model: nn.Module, path: Path) -> None:
             next="begin another run",
         )
     model.load_state_dict(found, strict=False)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
-    from safetensors.torch import load
-
-    try:
-        with open_regular(path) as file:
-            found: dict[str, Tensor] = load(file.readall())
-    except Exception as error:
-        raise DamagedInput(
-            f"{path} cannot be read as weights.",
-            expected="a safetensors file, as kmip-data train writes it",
-            found=first_fault(error),
-            next="name another run",
-        ) from error
-    return found
 
 
 def _fits(given: Tensor | None, own: Tensor) -> bool:

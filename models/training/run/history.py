@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 
+from kmip_data.drawing.pictures import write_png
 from kmip_data.files.changes import csv_bytes
-from kmip_data.format.writer import write_file
 from kmip_data.models.training.objective.metrics import METRICS
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
@@ -67,6 +66,4 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    write_file(path, buffer.getvalue())
+    write_png(figure, path)

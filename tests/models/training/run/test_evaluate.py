@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +55,19 @@ def test_the_map_of_a_run_lies_in_the_run(home):
     assert (saved.parent.name, saved.name) == ("mine", "map.png")
     assert found.json["maps"] == ["class", "eccentricity", "split", "right or wrong", "predicted class"]
     assert np.frombuffer(saved.read_bytes()[:4], "u1").tolist() == [137, 80, 78, 71]
+
+
+def test_weights_that_are_no_file_are_not_waited_for(home, tmp_path):
+    source = home.runs / "helsinki-sample/gps-kmip/mine"
+    run = tmp_path / "mine"
+    run.mkdir()
+    for name in ("config.toml", "result.json"):
+        shutil.copy(source / name, run)
+    os.mkfifo(run / "model.safetensors")
+    outcome = kmip("evaluate", run, "--dataset", city(home).path, "--home", home.root)
+    assert outcome.code == 4
+    assert "cannot be read as weights" in outcome.err
+    assert "train --resume" in outcome.err
 
 
 def test_a_run_that_is_not_there(home):
