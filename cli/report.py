@@ -15,6 +15,7 @@ from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
+    from kmip_data.models.reports.tables import Table
 
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
@@ -48,7 +49,8 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     from kmip_data.models.reports.sheets import sheet_of
     from kmip_data.models.reports.tables import tables_of
 
-    tables, notices = [], []
+    tables: list[Table] = []
+    notices: list[str] = []
     if names == ("datasets",):
         rows = dataset_facts(home)
         sheets = [dataset_sheet(rows)]
@@ -71,7 +73,7 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     elif form == "html":
         text = page_of("kmip-data report", sheets, tables, notices)
     elif form == "text":
-        parts = [f"{each.title}\n{table(each.header(), each.cells())}\n{each.notes}" for each in sheets]
+        parts = [f"{each.title}\n{table(each.header, each.cells)}\n{each.notes}" for each in sheets]
         text = "\n\n".join(parts).rstrip() + "\n"
     else:
         text = "\n\n".join(each.written(form) for each in sheets) + "\n"

@@ -19,22 +19,22 @@ COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means o
 def dataset_facts(home: Home) -> list[dict[str, Any]]:
     """Return a row for each dataset, or each whole build of it: the paper's counts, ours, why they differ."""
     file = resources.files("kmip_data.manifests.results") / "datasets.toml"
-    builds = [build for build in list_builds(home) if build.card.complete and not build.card.sample]
+    whole = [build for build in list_builds(home) if build.card.complete and not build.card.sample]
     rows = []
     for paper in tomllib.loads(file.read_text("utf-8"))["dataset"]:
         manifest, streets = load_manifest(paper["name"]), paper.pop("streets", False)
-        own = [(build.path.name, build.card) for build in builds if build.card.dataset == paper["name"]]
-        for source, card in own or [("manifest", None)]:
-            ours = _of(manifest) if card is None else _of_card(card)
-            why = [note for note in manifest.notes if "table" in note]
-            if card is not None and _of_card(card)["edges"] != _of(manifest)["edges"]:
-                why.append(f"Built with {as_options(card.parameters)}.")
-            digits = {"graphs": 0, "nodes": 1, "edges": 1, "classes": 0}
-            if streets:  # counted once, and in thousands
-                ours["edges"] /= 2
-                digits |= {"nodes": -3, "edges": -3}
+        why, usual = [note for note in manifest.notes if "table" in note], _of_manifest(manifest)
+        found = [(usual, "manifest", why)]
+        for build in [build for build in whole if build.card.dataset == paper["name"]]:
+            counts = _of_card(build.card)
+            other = [f"Built with {as_options(build.card.parameters)}."] if counts != usual else []
+            found.append((counts, build.path.name, why + other))
+        for ours, source, reasons in found[1:] or found:
+            # The paper counts a street once, and gives cities in thousands.
+            ours["edges"] /= 1 + streets
+            digits = dict(zip(COUNTS, (0, -3, -3, 0) if streets else (0, 1, 1, 0), strict=True))
             differs = [name for name in COUNTS if round(ours[name], digits[name]) != paper[name]]
-            said = {"differs": " ".join(differs), "why": " ".join(why) if differs else ""}
+            said = {"differs": " ".join(differs), "why": " ".join(reasons) if differs else ""}
             rows.append({**paper, **{f"our_{name}": ours[name] for name in COUNTS}, "from": source, **said})
     return rows
 
@@ -50,19 +50,17 @@ def dataset_sheet(rows: list[dict[str, Any]]) -> Sheet:
         shown.append(
             {"dataset": row["name"], **counts, "directed": "yes" if row["directed"] else "no", **others}
         )
-    return Sheet(
-        "Datasets: as in the paper's table, → what is here where that differs", shown, [None] * len(rows)
-    )
+    return Sheet.of("Datasets: as in the paper's table, → what is here where that differs", shown)
 
 
-def _of(manifest: Manifest) -> dict[str, Any]:
+def _of_manifest(manifest: Manifest) -> dict[str, Any]:
     expected, classes = manifest.expected, re.findall(r"(\d+) (?:classes|labels|targets)", manifest.task)
-    counts = (expected.graphs, expected.avg_nodes, expected.avg_edges, int(classes[0]))
-    return dict(zip(COUNTS, counts, strict=True))
+    means = [round(mean or 0, 1) for mean in (expected.avg_nodes, expected.avg_edges)]
+    return dict(zip(COUNTS, (expected.graphs, *means, int(classes[0])), strict=True))
 
 
 def _of_card(card: Card) -> dict[str, Any]:
     graphs, labels = card.counts["graphs"], card.schema_.labels
-    means = [round(card.counts[name] / max(graphs, 1), 4) for name in ("nodes", "edges")]
+    means = [round(card.counts[name] / max(graphs, 1), 1) for name in ("nodes", "edges")]
     classes = 0 if labels is None else labels.shape[-1] if labels.shape else labels.num_classes or 0
     return dict(zip(COUNTS, (graphs, *means, classes), strict=True))

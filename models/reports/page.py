@@ -47,8 +47,8 @@ def _figures(table: Table) -> Iterator[dict[str, Any]]:
     ]
     yield _figure(curves, "epoch", f"{title_of(metric)} on val")
     times = [_means([row], [row["hours"]], name) for row, name in zip(table.rows, names, strict=True)]
-    known = [row for row in table.rows if row["paper_hours"]]
-    times += [_means([row], [row["paper_hours"]], f"{row['model']}, the paper's", "paper") for row in known]
+    known = {f"{row['model']}, the paper's": row for row in table.rows if row["paper_hours"]}
+    times += [_means([row], [row["paper_hours"]], name, "paper") for name, row in known.items()]
     yield _figure(times, "hours of a run", f"{title_of(metric)} on test", "log")
     groups: dict[str, dict[int, Row]] = {}
     for row, runs in zip(table.rows, table.runs, strict=True):

@@ -58,7 +58,8 @@ def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
         try:
             runs.append(_read(folder))
         except KmipDataError as error:
-            notices.append(f"{folder} is left out: {error.what} {error.parts.get('found') or ''}".strip())
+            why = f"{error.what} {error.parts['found'] or ''}"
+            notices.append(f"{folder} is left out: {' '.join(why.split())}")
     return runs, notices
 
 

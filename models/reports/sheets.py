@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
@@ -19,8 +20,7 @@ LATEX = str.maketrans(
 )
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """How a sheet is written."""
 
     quoted: Callable[[str], str]  #: a text so that it stands for itself
@@ -52,31 +52,32 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """Headings and cells; columns without a cell are left out."""
+    """Headings and cells."""
 
     title: str
-    rows: Sequence[dict[str, str]]
+    header: list[str]
+    cells: list[list[str]]
     places: Sequence[int | None]  #: of each row: the best is 1, the second 2
-    notes: str = ""
+    notes: str
 
-    def header(self) -> list[str]:
-        """Names of the columns."""
-        return [name for name in self.rows[0] if any(row[name] for row in self.rows)]
-
-    def cells(self) -> list[list[str]]:
-        """What stands below."""
-        return [[row[name] or "–" for name in self.header()] for row in self.rows]
+    @classmethod
+    def of(
+        cls, title: str, rows: Sequence[dict[str, str]], places: Sequence[int | None] = (), notes: str = ""
+    ) -> Sheet:
+        """Leave out the columns that are empty in all rows."""
+        header = [name for name in rows[0] if any(row[name] for row in rows)]
+        return cls(title, header, [[row[name] or "–" for name in header] for row in rows], places, notes)
 
     def written(self, name: str) -> str:
         """Return it in one of :data:`FORMS`; the best and the second are marked in the column ``test``."""
-        form, header = FORMS[name], self.header()
-        rows = [[form.quoted(cell) for cell in row] for row in (header, *self.cells())]
-        for row, place in zip(rows[1:], self.places, strict=True):
+        form = FORMS[name]
+        rows = [[form.quoted(cell) for cell in row] for row in (self.header, *self.cells)]
+        for row, place in zip(rows[1:], self.places, strict=False):
             if place:
-                at = header.index("test")
+                at = self.header.index("test")
                 row[at] = (form.best if place == 1 else form.second).format(row[at])
         head, *lines = [form.row.format(form.between.join(row)) for row in rows]
-        columns = len(header) * ("---|" if name == "markdown" else "l")
+        columns = len(self.header) * ("---|" if name == "markdown" else "l")
         title, notes = form.quoted(self.title), form.quoted(self.notes)
         whole = form.whole.format(title=title, notes=notes, head=head, rows="\n".join(lines), columns=columns)
         return whole.strip()
@@ -90,7 +91,7 @@ def sheet_of(table: Table) -> Sheet:
     data = f"{first['dataset']}{share}: {title_of(first['metric'])} on test"
     few = f"{FEW} of fewer runs than the paper's. " if any(FEW in row["test"] for row in rows) else ""
     delta = "Δ: differences with 95 % intervals, to the paper by Welch, to a row over the same seeds."
-    return Sheet(
+    return Sheet.of(
         f"{data}; build {first['build']}, split {split}",
         rows,
         [row["place"] for row in table.rows],
