@@ -17,7 +17,7 @@ from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.objective.metrics import METRICS
 
 Row = dict[str, Any]  #: as docs/reports.md has its keys; shares, not percent
-BOUNDS = ("", "_low", "_high")
+BOUNDS, NONE = ("", "_low", "_high"), (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _row(runs: Sequence[Run]) -> Row:
     tests, scale = [run.test for run in runs], 0.01 if METRICS[first.metric].percent else 1
     paper = run.paper
     std = None if paper is None or paper.std is None else scale * paper.std
-    compared = paper and not run.changes and welch(tests, scale * paper.mean, std, paper.runs)
+    its = paper and not run.changes and run.config.variant in {paper.variant, "text"}
 
     def each(of: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(of, runs)))
@@ -109,10 +109,11 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper": paper and scale * paper.mean,
         "paper_std": std,
         "paper_runs": paper and paper.runs,
-        **_bounds("to_paper", compared or (None,) * 3),
-        **_bounds("to_reference", (None,) * 3),
+        **_bounds("to_paper", welch(tests, scale * paper.mean, std, paper.runs) if paper and its else NONE),
+        **_bounds("to_reference", NONE),
         "pairs": None,
         "hours": statistics.fmean(run.result.seconds.total for run in runs) / 3600,
+        "paper_source": paper and paper.source,
         "paper_hours": paper and paper.hours,
         "paper_hardware": paper and paper.hardware,
         "device": each(lambda run: run.result.device),

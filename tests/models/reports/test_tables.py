@@ -125,3 +125,19 @@ def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
     write_run(tmp_path, 0.5, dataset="s3dis", seed=2, model="gcn", split=split)
     write_run(tmp_path, 0.5, dataset="s3dis", seed=2, split={**split, "digests": {"val": "2"}})
     assert rows_of(tmp_path)[0]["pairs"] == 2
+
+
+@pytest.mark.parametrize(("model", "figure"), [("gps-kmip", 0.5605), ("gps-performer", 0.532)])
+@pytest.mark.parametrize(("variant", "compared"), [("code", False), ("paper-depth", True), ("text", True)])
+def test_londons_figures_are_of_fewer_layers(tmp_path, model, figure, variant, compared):
+    write_run(tmp_path, 0.56, dataset="london", model=model, variant=variant)
+    [row] = rows_of(tmp_path)
+    assert (row["paper"], row["changes"]) == (pytest.approx(figure), "")
+    assert (row["to_paper"] is not None) == compared
+    assert row["to_paper_low"] is None  # of one run
+
+
+def test_a_variant_of_ours_is_not_the_papers(tmp_path):
+    write_run(tmp_path, 0.6, dataset="s3dis", variant="thesis-4-layers")
+    [row] = rows_of(tmp_path)
+    assert (row["paper"] is not None, row["to_paper"]) == (True, None)
