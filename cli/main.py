@@ -48,6 +48,7 @@ COMMANDS = {
     "preview": ("preview", "Draw records of a build, or the map of a city."),
     "train": ("train", "Train a model, building what is missing first."),
     "sweep": ("sweep", "Run a plan: datasets by models by changes by seeds."),
+    "report": ("report", "What runs found, as tables beside the paper's."),
     "evaluate": ("evaluate", "Measure a trained model again."),
     "predict": ("predict", "Write what a trained model predicts."),
     "analyze": ("analyze", "What attention does, on a trained run or on generated data."),

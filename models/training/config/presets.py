@@ -52,6 +52,7 @@ class PaperResult(Section):
     hours: float | None = None
     hardware: str = ""
     source: str
+    variant: str = Field(default="code", description="variant of the preset that it is of")
 
 
 class Preset(Section):

@@ -1,0 +1,1 @@
+"""What runs found, as tables beside the paper's: which may stand in one row, and how sure differences are."""

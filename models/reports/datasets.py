@@ -1,0 +1,66 @@
+"""The paper's table of datasets beside what is built, or, where it is not, what the manifests expect."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from typing import Any
+
+from kmip_data.builds.home import Home, list_builds
+from kmip_data.format.card import Card
+from kmip_data.manifest import Manifest, load_manifest
+from kmip_data.models.reports.sheets import Sheet
+from kmip_data.wording import as_options
+
+COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means over graphs
+
+
+def dataset_facts(home: Home) -> list[dict[str, Any]]:
+    """Return a row for each dataset, or each whole build of it: the paper's counts, ours, why they differ."""
+    file = resources.files("kmip_data.manifests.results") / "datasets.toml"
+    whole = [build for build in list_builds(home) if build.card.complete and not build.card.sample]
+    rows = []
+    for paper in tomllib.loads(file.read_text("utf-8"))["dataset"]:
+        manifest, streets = load_manifest(paper["name"]), paper.pop("streets", False)
+        why, usual = [note for note in manifest.notes if "table" in note], _of_manifest(manifest)
+        found = [(usual, "manifest", why)]
+        for build in [build for build in whole if build.card.dataset == paper["name"]]:
+            counts = _of_card(build.card)
+            other = [f"Built with {as_options(build.card.parameters)}."] if counts != usual else []
+            found.append((counts, build.path.name, why + other))
+        for ours, source, reasons in found[1:] or found:
+            # The paper counts a street once, and gives cities in thousands.
+            ours["edges"] /= 1 + streets
+            digits = dict(zip(COUNTS, (0, -3, -3, 0) if streets else (0, 1, 1, 0), strict=True))
+            differs = [name for name in COUNTS if round(ours[name], digits[name]) != paper[name]]
+            said = {"differs": " ".join(differs), "why": " ".join(reasons) if differs else ""}
+            rows.append({**paper, **{f"our_{name}": ours[name] for name in COUNTS}, "from": source, **said})
+    return rows
+
+
+def dataset_sheet(rows: list[dict[str, Any]]) -> Sheet:
+    """Return those rows as they are read: the paper's count, and ours where it differs."""
+    shown = []
+    for row in rows:
+        counts = {name: f"{row[name]:,}" for name in COUNTS}
+        for name in row["differs"].split():
+            counts[name] += f" → {row[f'our_{name}']:,.10g}"
+        others = {name: row[name] for name in ("task", "metric", "from", "why")}
+        shown.append(
+            {"dataset": row["name"], **counts, "directed": "yes" if row["directed"] else "no", **others}
+        )
+    return Sheet.of("Datasets: as in the paper's table, → what is here where that differs", shown)
+
+
+def _of_manifest(manifest: Manifest) -> dict[str, Any]:
+    expected, classes = manifest.expected, re.findall(r"(\d+) (?:classes|labels|targets)", manifest.task)
+    means = [round(mean or 0, 1) for mean in (expected.avg_nodes, expected.avg_edges)]
+    return dict(zip(COUNTS, (expected.graphs, *means, int(classes[0])), strict=True))
+
+
+def _of_card(card: Card) -> dict[str, Any]:
+    graphs, labels = card.counts["graphs"], card.schema_.labels
+    means = [round(card.counts[name] / max(graphs, 1), 1) for name in ("nodes", "edges")]
+    classes = 0 if labels is None else labels.shape[-1] if labels.shape else labels.num_classes or 0
+    return dict(zip(COUNTS, (graphs, *means, classes), strict=True))

@@ -1,0 +1,90 @@
+"""A report as one HTML file that needs no network: tables, learning curves and trade-offs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from kmip_data.files.small import read_small
+from kmip_data.models.reports.runs import Run
+from kmip_data.models.reports.sheets import Sheet
+from kmip_data.models.reports.tables import Row, Table
+from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.result import title_of
+
+STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }
+th, td { padding: .3em .8em; text-align: left; border-bottom: 1px solid #ddd } .few { color: #888 }"""
+K = "model.attention.k="
+
+
+def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
+    """Return the page; pictures stand below the sheet of their table, and bring plotly along, about 5 MB."""
+    from plotly.io import to_html
+
+    parts = [f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>']
+    library = True
+    for number, sheet in enumerate(sheets):
+        parts.append(sheet.written("html"))
+        for figure in _figures(tables[number]) if tables else ():
+            parts.append(to_html(figure, full_html=False, include_plotlyjs=library, default_height=420))
+            library = False
+    return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), ""])
+
+
+def _figures(table: Table) -> Iterator[dict[str, Any]]:
+    """Learning curves, means over hours, and over k where that alone differs."""
+    metric = table.rows[0]["metric"]
+    names = [f"{row['model']} {row['changes']}".strip() for row in table.rows]
+    curves = [
+        {"x": epochs, "y": values, "name": escape(f"{name}, seed {run.result.seed}")}
+        for name, runs in zip(names, table.runs, strict=True)
+        for run in runs
+        for epochs, values in [_curve(run, f"val_{metric}")]
+    ]
+    yield _figure(curves, "epoch", f"{title_of(metric)} on val")
+    times = [_means([row], [row["hours"]], name) for row, name in zip(table.rows, names, strict=True)]
+    known = {f"{row['model']}, the paper's": row for row in table.rows if row["paper_hours"]}
+    times += [_means([row], [row["paper_hours"]], name, "paper") for name, row in known.items()]
+    yield _figure(times, "hours of a run", f"{title_of(metric)} on test", "log")
+    groups: dict[str, dict[int, Row]] = {}
+    for row, runs in zip(table.rows, table.runs, strict=True):
+        others = [change for change in runs[0].changes if not change.startswith(K)]
+        k = getattr(runs[0].config.model.attention, "k", None)
+        if isinstance(k, int):
+            groups.setdefault(" ".join([row["model"], *others]), {})[k] = row
+    lines = [
+        _means([of[k] for k in sorted(of)], sorted(of), name) for name, of in groups.items() if len(of) > 1
+    ]
+    if lines:
+        yield _figure(lines, "k", f"{title_of(metric)} on test", "log")
+
+
+def _figure(traces: Sequence[dict[str, Any]], x: str, y: str, scale: str = "linear") -> dict[str, Any]:
+    axes = {"xaxis": {"title": {"text": x}, "type": scale}, "yaxis": {"title": {"text": y}}}
+    return {"data": traces, "layout": {**axes, "showlegend": True}}
+
+
+def _means(rows: Sequence[Row], x: Sequence[float], name: str, of: str = "test") -> dict[str, Any]:
+    """Means with their deviations; a line where there are several."""
+    scale = 100 if METRICS[rows[0]["metric"]].percent else 1
+    y, spread = ([scale * (row[key] or 0) for row in rows] for key in (of, f"{of}_std"))
+    marker = {"size": 9, "symbol": "circle" if of == "test" else "circle-open"}
+    bars = {"type": "data", "array": spread}
+    mode = "lines+markers" if len(rows) > 1 else "markers"
+    return {"x": list(x), "y": y, "error_y": bars, "mode": mode, "name": escape(name), "marker": marker}
+
+
+def _curve(run: Run, column: str) -> tuple[list[int], list[float]]:
+    """Epochs, from 1, and a column of ``metrics.csv``; nothing where that cannot be read."""
+    scale = 100 if METRICS[run.result.metric].percent else 1
+    try:
+        rows = csv.DictReader(read_small(run.folder / METRICS_NAME).decode().splitlines())
+        points = [(i, float(row[column])) for i, row in enumerate(rows, start=1) if row.get(column)]
+    except (OSError, ValueError, TypeError, csv.Error):
+        points = []
+    finite = [(epoch, scale * value) for epoch, value in points if math.isfinite(value)]
+    return [epoch for epoch, _ in finite], [value for _, value in finite]

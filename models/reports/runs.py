@@ -1,0 +1,133 @@
+"""The finished runs that a report is of, read without trust, and in what each differs from its preset."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.find import record_parameters
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.models.sweeps.plan import read_plan, sweep_names
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
+from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
+from kmip_data.models.training.run.result import RunResult, read_result
+
+MOST = 1e100  #: of a metric: means of larger ones could overflow
+#: Keys that change nothing that is learned, or whose values stand elsewhere in a row.
+_APART = re.compile(
+    r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
+    r"|system\.(?!devices|nodes).*"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    result: RunResult
+    config: RunConfig
+    changes: tuple[str, ...]  #: ``key=value (that of the preset, or else the default)``
+    paper: PaperResult | None  #: published for its preset; None on data that are not the paper's
+
+    @property
+    def test(self) -> float:
+        """The metric that chose the epoch, on test."""
+        return self.result.metrics["test"][self.result.metric]
+
+
+def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
+    """Return the finished runs that ``names`` mean, all of the home without any, and what was left out.
+
+    Raises
+    ------
+    UsageError
+        A name is neither a sweep nor a run.
+    """
+    runs, notices = [], []
+    for folder in dict.fromkeys(_folders(names, home)):
+        try:
+            runs.append(_read(folder))
+        except KmipDataError as error:
+            why = f"{error.what} {error.parts['found'] or ''}"
+            notices.append(f"{folder} is left out: {' '.join(why.split())}")
+    return runs, notices
+
+
+def _folders(names: Sequence[str], home: Home) -> Iterator[Path]:
+    if not names:
+        yield from sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    for name in names:
+        if name not in sweep_names() and not name.endswith(".toml"):
+            yield find_run(name, home)
+            continue
+        plan = read_plan(name)
+        # Whatever replaced the plan's axes on the line: its name begins that of each of its runs.
+        changes = "".join(f"{re.escape(change.name)}-|" for change in plan.changes)
+        own = re.compile(f"{re.escape(plan.name)}-(?:{changes})[0-9a-f]{{8}}-seed[0-9]+")
+        found = (path.parent for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")))
+        yield from (folder for folder in found if own.fullmatch(folder.name))
+
+
+def _read(folder: Path) -> Run:
+    result = read_result(folder)
+    value = result.metrics.get("test", {}).get(result.metric)
+    if value is None or abs(value) > MOST:
+        raise DamagedInput(f"It has no {result.metric} on test.")
+    config, paper = config_from_mapping(result.config, RESULT_NAME), None
+    own = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}
+    base = config_from_mapping(own, "the defaults")
+    with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
+        dataset, _, model = config.preset.partition("/")
+        base = load_preset(dataset, model, config.variant)
+        if (dataset, model) == (result.dataset, result.model) and result.complete and not result.sample:
+            paper = read_preset(dataset, model).paper
+    paper = paper if paper and paper.metric == result.metric else None
+    return Run(folder, result, config, tuple(_changes(config, base, result)), paper)
+
+
+def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
+    """What differs from ``base``, but for what a run wrote out because its data decide it."""
+    usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
+    if free := base.model.parameter_budget:
+        width, count = found.pop("model.hidden_dim"), result.num_parameters
+        found["model.parameter_budget"] = free
+        # Parameters grow at most with the square of the width: one more step exceeds the budget.
+        step = math.lcm(config.model.attention.multiple, config.model.local.multiple)
+        if count <= free < count * ((width + step) / width) ** 2:
+            usual.pop("model.hidden_dim")
+        else:
+            found["model.hidden_dim"] = width
+    for key in ("model.head", "training.loss", "training.metric"):
+        found[key] = found[key] if usual[key] else None
+    if result.dataset in dataset_names():
+        with contextlib.suppress(UsageError):
+            usual |= record_parameters(result.dataset, base.data.parameters)
+            found |= result.build_parameters
+        # Where the split follows the run, each seed has the published one of that seed.
+        ending = r"-seed\d+$" if config.data.split_seed_follows_run else r"$^"
+        found["split"], published = result.split.name, load_manifest(result.dataset).expected.splits
+        names = [re.sub(ending, "", name) for name in published]
+        alike = not names or re.sub(ending, "", result.split.name) in names
+        usual["split"] = result.split.name if alike else ", ".join(published)
+    for key in dict.fromkeys([*usual, *found]):
+        one, other = found.get(key), usual.get(key)
+        if one != other and not _APART.fullmatch(key):
+            yield f"{key}={'none' if one is None else one} ({'none' if other is None else other})"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,135 @@
+"""Runs to tables: seeds of one configuration are a row; what was made on the same data is a table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kmip_data.files.digests import json_digest
+from kmip_data.format.card import remark
+from kmip_data.manifest import unknown_name
+from kmip_data.models.reports.intervals import paired, welch
+from kmip_data.models.reports.runs import Run
+from kmip_data.models.sweeps.cells import digest
+from kmip_data.models.training.config.keys import SystemConfig
+from kmip_data.models.training.objective.metrics import METRICS
+
+Row = dict[str, Any]  #: as docs/reports.md has its keys; shares, not percent
+BOUNDS, NONE = ("", "_low", "_high"), (None, None, None)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that may be compared: one metric, one build, one split."""
+
+    rows: Sequence[Row]
+    runs: Sequence[Sequence[Run]]  #: those of each row, by seed
+    reference: str  #: what differences are to; empty where there is one row
+
+
+def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Table], list[str]]:
+    """Return the tables of ``runs`` and what was left out; UsageError where none is of model ``against``.
+
+    Differences are to the best row of ``against``, or of all, seed by seed.
+    """
+    models = sorted({run.result.model for run in runs})
+    if against is not None and against not in models:
+        raise unknown_name(
+            "model among the runs", against, models, command="kmip-data report --against MODEL"
+        )
+    groups: dict[str, dict[str, dict[int, Run]]] = {}
+    notices = []
+    for run in sorted(runs, key=lambda run: (run.result.dataset, run.result.model, run.changes)):
+        same = groups.setdefault(_data(run), {}).setdefault(_configuration(run), {})
+        if other := same.get(run.result.seed):
+            notices.append(f"{other.folder} is left out: {run.folder} has its configuration and seed, too.")
+        same[run.result.seed] = run
+    tables = [[[of[seed] for seed in sorted(of)] for of in rows.values()] for rows in groups.values()]
+    return [_table(rows, against) for rows in tables], notices
+
+
+def _data(run: Run) -> str:
+    """Digest of what the runs of a table have in common."""
+    result, split = run.result, run.result.split
+    # Where each seed has a split of its own, how they were drawn.
+    drawn = [split.rule, {**split.parameters, "split_seed": None}]
+    own = drawn if run.config.data.split_seed_follows_run else split.digests
+    return json_digest([result.dataset, result.sample, result.complete, result.build_key, result.metric, own])
+
+
+def _configuration(run: Run) -> str:
+    """Digest of what a run learned by, whatever its seed and machine; data are compared by their own."""
+    config = run.config.with_seed(0)
+    several = {name: getattr(config.system, name) for name in ("devices", "nodes")}
+    data = config.data.model_copy(update={"dataset": run.result.dataset})
+    return digest(config.model_copy(update={"data": data, "system": SystemConfig(**several)}))
+
+
+def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
+    rows = [_row(runs) for runs in groups]
+    if len(rows) == 1:
+        return Table(rows, groups, "")
+    higher = METRICS[rows[0]["metric"]].better == "higher"
+    ranked = sorted(zip(rows, groups, strict=True), key=lambda one: one[0]["test"], reverse=higher)
+    for place, (row, _) in enumerate(ranked[:2], start=1):
+        row["place"] = place
+    named = [one for one in ranked if against in {None, one[0]["model"]}]
+    for row, runs in zip(rows, groups, strict=True):
+        if named and row is not named[0][0]:
+            theirs = {(run.result.seed, _digest(run)): run.test for run in named[0][1]}
+            both = [(run.test, theirs.get((run.result.seed, _digest(run)))) for run in runs]
+            if pairs := [ours - their for ours, their in both if their is not None]:
+                row.update(pairs=len(pairs), **_bounds("to_reference", paired(pairs)))
+    return Table(rows, groups, (against or "the best") if named else "")
+
+
+def _row(runs: Sequence[Run]) -> Row:
+    run, first = runs[0], runs[0].result
+    tests, scale = [run.test for run in runs], 0.01 if METRICS[first.metric].percent else 1
+    paper = run.paper
+    std = None if paper is None or paper.std is None else scale * paper.std
+    its = paper and not run.changes and run.config.variant in {paper.variant, "text"}
+
+    def each(of: Callable[[Run], str]) -> str:
+        return ", ".join(dict.fromkeys(map(of, runs)))
+
+    return {
+        "dataset": first.dataset,
+        "share": remark(first.sample, first.complete).strip(" ()") or ("all" if first.complete else ""),
+        **{name: getattr(first, name) for name in ("model", "preset", "variant")},
+        "changes": "; ".join(run.changes),
+        "metric": first.metric,
+        "runs": len(runs),
+        "seeds": " ".join(str(run.result.seed) for run in runs),
+        "test": statistics.fmean(tests),
+        "test_std": statistics.pstdev(tests),
+        "place": None,
+        "paper": paper and scale * paper.mean,
+        "paper_std": std,
+        "paper_runs": paper and paper.runs,
+        **_bounds("to_paper", welch(tests, scale * paper.mean, std, paper.runs) if paper and its else NONE),
+        **_bounds("to_reference", NONE),
+        "pairs": None,
+        "hours": statistics.fmean(run.result.seconds.total for run in runs) / 3600,
+        "paper_source": paper and paper.source,
+        "paper_hours": paper and paper.hours,
+        "paper_hardware": paper and paper.hardware,
+        "device": each(lambda run: run.result.device),
+        "memory": max(run.result.memory.device or run.result.memory.host for run in runs),
+        "parameters": first.num_parameters,
+        "version": each(lambda run: run.result.versions.get("kmip-data", "")),
+        "build": first.build_key,
+        "split": each(lambda run: run.result.split.name),
+        "split_digest": each(_digest),
+        "folders": " ".join(str(run.folder) for run in runs),
+    }
+
+
+def _digest(run: Run) -> str:
+    return json_digest(run.result.split.digests)[:12]
+
+
+def _bounds(name: str, values: Sequence[float | None]) -> Row:
+    return {f"{name}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}

@@ -1,0 +1,151 @@
+"""``report`` through the command line: each form, and runs that were trained."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.reports import write_run
+from support.sweeps import SMALL, write_plan
+from support.training_data import learnable_build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def runs(home: Path) -> Path:
+    """Two models on the cities, one of them with two values of k."""
+    for seed in range(4):
+        write_run(home, 0.53 + seed / 1000, dataset="paris", seed=seed)
+        write_run(home, 0.52 + seed / 500, dataset="paris", seed=seed, changes=["model.attention.k=5"])
+    for seed in range(2):
+        write_run(home, 0.5, dataset="paris", seed=seed, model="gcn")
+    return home
+
+
+def test_a_row_as_people_read_it(runs):
+    outcome = kmip("report")
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("paris: accuracy [%] on test; build 0123456789ab, split random-seed0 (")
+    assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 \[", lines[2])
+    assert re.search(
+        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 \[−\S+, [−+]\S+\] +– +2 +3.09", lines[3]
+    )
+    assert "model.attention.k=5 (15)" in lines[4]
+    assert lines[5].startswith("† of fewer runs than the paper's. Δ")
+    against = kmip("report", "--against", "gcn").out.splitlines()
+    assert "Δ gcn" in against[1]
+    assert kmip("report", "--against", "gnc").code == 2
+
+
+def test_markdown_marks_the_best_and_the_second(runs):
+    out = kmip("report", "--format", "markdown").out
+    assert "| **53.15 ± 0.11** |" in out
+    assert "| *52.30 ± 0.22* |" in out
+    widths = {line.count("|") for line in out.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+
+
+def test_latex_is_of_booktabs_and_escaped(runs):
+    write_run(runs, 0.6, dataset="my_data&more", model="gcn", complete=None)
+    out = kmip("report", "--format", "latex").out
+    assert r"\textbf{53.15 $\pm$ 0.11}" in out
+    assert r"\underline{52.30 $\pm$ 0.22}" in out
+    assert r"50.00 $\pm$ 0.00 $^\dagger$" in out
+    assert r"my\_data\&more: accuracy [\%]" in out
+    for word in ("toprule", "midrule", "bottomrule", "begin{tabular}", "end{tabular}"):
+        assert out.count(f"\\{word}") == 2
+    for table in out.split(r"\begin{tabular}")[1:]:
+        columns = len(re.match(r"\{(l+)\}", table)[1])
+        rows = re.findall(r"^    (.+) \\\\$", table, re.MULTILINE)
+        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {columns}
+
+
+def test_csv_and_json_have_the_same_rows(runs, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(kmip("report", "--format", "csv").out)))
+    assert kmip("report", "--format", "json", "--output", tmp_path / "r.json").out == ""
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["notices"] == []
+    assert len(rows) == 3
+    for one, other in zip(rows, found["rows"], strict=True):
+        assert one == {key: "" if other[key] is None else str(other[key]) for key in one}
+    page = (ROOT / "docs/reports.md").read_text("utf-8")
+    for key in found["rows"][0]:
+        assert f"`{key}`" in page, f"{key} is not in docs/reports.md"
+
+
+class Page(html.parser.HTMLParser):
+    """Tags that are open, and addresses that a page would ask for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in {"src", "href"}]
+
+
+def test_html_is_one_file_with_its_pictures(runs, tmp_path):
+    write_run(runs, 0.6, dataset="<script>x", model="gcn", complete=None)
+    assert kmip("report", "--format", "html", "--output", tmp_path / "r.html").code == 0
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "<script>x" not in text
+    page = Page()
+    page.feed(text)
+    assert page.addresses == []
+    assert page.tags.count("table") == 2
+    assert text.count('class="plotly-graph-div"') == 3 + 2  # k alone differs in the first table
+    assert "<b>53.15 ± 0.11</b>" in text
+    assert '<span class="few">50.00 ± 0.00 †</span>' in text
+    assert text.count("gps-kmip, the paper") == 1  # k = 5 is of the same preset
+
+
+def test_curves_of_what_somebody_else_wrote(runs, tmp_path):
+    for number, data in enumerate((b"", b"\xff\xfe", b"epoch,val_accuracy\n0,x\n", b"a" * 1000)):
+        folder = sorted((runs / "runs/paris/gps-kmip").iterdir())[number]
+        (folder / "metrics.csv").write_bytes(data)
+    assert kmip("report", "--format", "html", "--output", tmp_path / "r.html").code == 0
+
+
+def test_without_runs_and_with_damaged_ones_alone(home):
+    assert "none below" in kmip("report").err
+    run = write_run(home, 0.5)
+    (run / "result.json").write_text("{")
+    outcome = kmip("report")
+    assert outcome.code == 2
+    assert "is left out" in outcome.err
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "csv", "json", "latex", "html"])
+def test_datasets_in_each_form(home, form):
+    outcome = kmip("report", "datasets", "--format", form)
+    assert outcome.code == 0, outcome.err
+    assert "13" in outcome.out
+    assert "malnet-tiny" in outcome.out
+
+
+def test_a_sweep_that_was_trained(home, tmp_path):
+    learnable_build(home / "built/clouds")
+    plan = write_plan(tmp_path / "small.toml", set=SMALL)
+    assert kmip("sweep", plan, "-q").code == 0
+    rows = kmip("report", plan, "--format", "json").json["rows"]
+    assert [row["model"] for row in rows] == ["gps-kmip", "gps-none"]
+    for row in rows:
+        results = [json.loads((Path(run) / "result.json").read_text()) for run in row["folders"].split()]
+        values = [result["metrics"]["test"]["accuracy"] for result in results]
+        assert row["test"] == statistics.fmean(values)
+        assert row["test_std"] == pytest.approx(statistics.pstdev(values))
+        assert (row["seeds"], row["share"], row["paper"]) == ("0 1", "", None)
+        assert "training.epochs=3 (200)" in row["changes"]
+        assert "model.head" not in row["changes"]
+    assert {row["pairs"] for row in rows} == {None, 2}

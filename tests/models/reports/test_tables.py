@@ -1,0 +1,143 @@
+"""Which runs are a row, which rows a table, and what stands beside them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from scipy import stats
+from support.reports import write_run
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.models.reports.runs import read_runs
+from kmip_data.models.reports.tables import tables_of
+
+VALUES = [0.93, 0.94, 0.92]
+
+
+def report(home: Path, *names: object, against: str | None = None):
+    runs, notices = read_runs([str(name) for name in names], Home(home))
+    tables, others = tables_of(runs, against)
+    return tables, notices + others
+
+
+def rows_of(home: Path, **options):
+    return [row for table in report(home, **options)[0] for row in table.rows]
+
+
+def test_seeds_of_a_configuration_are_a_row(tmp_path):
+    for seed, value in enumerate(VALUES):
+        write_run(tmp_path, value, seed=seed, hours=1 + seed)
+    [row] = rows_of(tmp_path)
+    assert row["test"] == statistics.fmean(VALUES)
+    assert row["test_std"] == pytest.approx(statistics.pstdev(VALUES))
+    assert (row["runs"], row["seeds"], row["changes"]) == (3, "0 1 2", "")
+    assert (row["hours"], row["device"], row["memory"], row["version"]) == (2, "NVIDIA A100", 2e9, "1.0")
+    assert (row["share"], row["split"], row["parameters"]) == ("all", "upstream", 499_000)
+    # The paper's 93.52 ± 0.49 of 5 runs.
+    assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((0.9352, 0.0049, 5))
+    low, high = row["to_paper_low"], row["to_paper_high"]
+    assert row["to_paper"] == pytest.approx(0.93 - 0.9352) == pytest.approx((low + high) / 2)
+
+
+@pytest.mark.parametrize("metric_is_better", ["higher", "lower"])
+def test_differences_are_to_the_best_over_the_same_seeds(tmp_path, metric_is_better):
+    dataset, sign = ("malnet-tiny", 1) if metric_is_better == "higher" else ("peptides-struct", -1)
+    other = [0.5, 0.52, 0.47]
+    for seed in range(3):
+        write_run(tmp_path, 0.5 + sign * 0.1 + seed / 100, dataset=dataset, seed=seed)
+        write_run(tmp_path, other[seed], dataset=dataset, seed=seed, model="gcn")
+    write_run(tmp_path, 0.5, dataset=dataset, seed=7, model="gcn")  # without a partner
+    gcn, best = rows_of(tmp_path)
+    assert (gcn["place"], best["place"]) == (2, 1)
+    assert best["to_reference"] is None
+    expected = stats.ttest_rel(other, [0.5 + sign * 0.1 + seed / 100 for seed in range(3)])
+    found = gcn["to_reference_low"], gcn["to_reference_high"]
+    assert found == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert (gcn["runs"], gcn["pairs"]) == (4, 3)
+    gcn, best = rows_of(tmp_path, against="gcn")
+    assert gcn["to_reference"] is None
+    assert best["to_reference"] > 0 if sign > 0 else best["to_reference"] < 0
+    with pytest.raises(UsageError, match="gcn"):
+        rows_of(tmp_path, against="gnc")
+
+
+OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digests": {"test": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("other", "tables", "paper"),
+    [
+        ({"changes": ["training.epochs=20"]}, 1, [True, True]),
+        ({"changes": ["model.attention.k=5"]}, 1, [True, True]),
+        ({"build_key": "another build"}, 2, [True, True]),
+        ({"split": OTHER_SPLIT}, 2, [True, True]),
+        ({"sample": True}, 2, [True, False]),
+        ({"complete": False}, 2, [True, False]),
+        ({"complete": None}, 2, [True, False]),
+        ({"dataset": "pcqm-contact"}, 2, [True, False]),
+        ({"model": "mlp"}, 1, [True, False]),  # a preset of ours
+    ],
+    ids=str,
+)
+def test_what_is_never_in_one_row(tmp_path, other, tables, paper):
+    write_run(tmp_path, 0.9, seed=0)
+    write_run(tmp_path, 0.8, seed=1, **other)
+    found, notices = report(tmp_path)
+    rows = [row for table in found for row in table.rows]
+    assert (len(found), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
+    assert sorted((row["paper"] is not None for row in rows), reverse=True) == paper
+    changed = "changes" in other
+    assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [changed or not paper[1]]
+
+
+def test_the_machine_and_the_name_of_the_data_make_no_row(tmp_path):
+    first = write_run(tmp_path, 0.9, seed=0, changes=["system.device=cpu"])
+    second = write_run(tmp_path, 0.8, seed=1, device="cpu")
+    result = json.loads((second / "result.json").read_text())
+    result["config"]["data"]["dataset"] = "/elsewhere/built/malnet-tiny"
+    (second / "result.json").write_text(json.dumps(result))
+    [row] = rows_of(tmp_path)
+    assert (row["runs"], row["device"]) == (2, "NVIDIA A100, cpu")
+    assert row["folders"] == f"{first} {second}"
+
+
+def test_a_seed_counts_once(tmp_path):
+    first, second = (write_run(tmp_path, value, seed=3) for value in (0.8, 0.9))
+    [table], [notice] = report(tmp_path)
+    assert (table.rows[0]["runs"], table.rows[0]["test"]) == (1, 0.9)
+    assert notice.startswith(f"{first} is left out: {second} has its configuration")
+
+
+def test_a_split_that_follows_the_seed_is_one_table(tmp_path):
+    for seed in range(2):
+        split = {"name": f"upstream-area6-seed{seed}", "rule": "upstream", "digests": {"val": str(seed)}}
+        split["parameters"] = {"split": "upstream", "test_area": 6, "split_seed": seed}
+        write_run(tmp_path, 0.6 + seed / 100, dataset="s3dis", seed=seed, split=split)
+        write_run(tmp_path, 0.5, dataset="s3dis", seed=seed, model="gcn", split=split)
+    gcn, own = rows_of(tmp_path)
+    assert (own["runs"], own["changes"], gcn["pairs"]) == (2, "", 2)
+    assert own["to_paper"] == pytest.approx(0.605 - 0.6799)
+    split["digests"] = {"val": "another"}
+    write_run(tmp_path, 0.5, dataset="s3dis", seed=2, model="gcn", split=split)
+    write_run(tmp_path, 0.5, dataset="s3dis", seed=2, split={**split, "digests": {"val": "2"}})
+    assert rows_of(tmp_path)[0]["pairs"] == 2
+
+
+@pytest.mark.parametrize(("model", "figure"), [("gps-kmip", 0.5605), ("gps-performer", 0.532)])
+@pytest.mark.parametrize(("variant", "compared"), [("code", False), ("paper-depth", True), ("text", True)])
+def test_londons_figures_are_of_fewer_layers(tmp_path, model, figure, variant, compared):
+    write_run(tmp_path, 0.56, dataset="london", model=model, variant=variant)
+    [row] = rows_of(tmp_path)
+    assert (row["paper"], row["changes"]) == (pytest.approx(figure), "")
+    assert (row["to_paper"] is not None) == compared
+    assert row["to_paper_low"] is None  # of one run
+
+
+def test_a_variant_of_ours_is_not_the_papers(tmp_path):
+    write_run(tmp_path, 0.6, dataset="s3dis", variant="thesis-4-layers")
+    [row] = rows_of(tmp_path)
+    assert (row["paper"] is not None, row["to_paper"]) == (True, None)
