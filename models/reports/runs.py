@@ -59,7 +59,8 @@ def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
             runs.append(_read(folder))
         except KmipDataError as error:
             why = f"{error.what} {error.parts['found'] or ''}"
-            notices.append(f"{folder} is left out: {' '.join(why.split())}")
+            why = " ".join(why.split()).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
+            notices.append(f"{folder} is left out: {why}")
     return runs, notices
 
 

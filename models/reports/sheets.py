@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.wording import rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
 MOST_CHANGES = 6
@@ -111,8 +112,10 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
         "paper": _mean(row, "paper", of),
         "Δ paper": _difference(row, "to_paper"),
         f"Δ {reference}": _difference(row, "to_reference"),
-        "hours": f"{row['hours']:.3g}",
-        "paper's": f"{row['paper_hours']:.3g}, {row['paper_hardware']}" if row["paper_hours"] else "",
+        "time": rough_time(3600 * row["hours"]),
+        "paper's": f"{rough_time(3600 * row['paper_hours'])}, {row['paper_hardware']}"
+        if row["paper_hours"]
+        else "",
         "device": row["device"],
         "memory": f"{row['memory'] / 1e9:.2f} GB",
         "parameters": f"{row['parameters']:,}",

@@ -37,7 +37,8 @@ def test_a_row_as_people_read_it(runs):
     assert lines[0].startswith("paris: accuracy [%] on test; build 0123456789ab, split random-seed0 (")
     assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 \[", lines[2])
     assert re.search(
-        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 \[−\S+, [−+]\S+\] +– +2 +3.09", lines[3]
+        r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 \[−\S+, [−+]\S+\] +– +2 h 0 min +3 h 5 min, one",
+        lines[3],
     )
     assert "model.attention.k=5 (15)" in lines[4]
     assert lines[5].startswith("† of fewer runs than the paper's. Δ")
