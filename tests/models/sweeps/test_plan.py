@@ -21,7 +21,8 @@ def test_a_shipped_plan_is_read_by_its_name(name):
 
 def test_the_small_city_has_the_nine_models_of_the_paper():
     plan = read_plan("small-cities")
-    assert len(set(plan.models)) == 9
+    assert set(plan.models) == {*read_plan("paper-city").models, "mlp", "gps-none"}
+    assert len(read_plan("paper-city").models) == 9
     assert plan.datasets == ("helsinki",)
     assert plan.seeds == (0, 1, 2)
     assert read_plan("paper-city").seeds == (0, 1, 2, 3)  # as many as the paper has
