@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kmip_data.graphs.encodings import Encoding
 
-EDGE_WORK = 4  #: (edges, d) tensors of message passing while it goes back: see :class:`Footprint`
+EDGE_WORK = 3  #: (edges, d) tensors of message passing while it goes back: see :class:`Footprint`
 
 
 class Section(Strict):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 import torch
-from support.cli import kmip
 from support.paper_networks import shape
 from support.training_data import learnable_build
 from torch import nn
@@ -216,14 +214,3 @@ def test_what_is_counted_is_what_autograd_keeps(tmp_path, model: str, layout: st
     own = {t.untyped_storage().data_ptr() for t in values if isinstance(t, torch.Tensor)}
     whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
     assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.25)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_an_epoch_by_the_command_line(tmp_path, model: str) -> None:
-    build = learnable_build(tmp_path / "build")
-    arguments = ["train", "--dataset", build.path, "--model", model, "--epochs", 2, "--device", "cpu"]
-    arguments += ["--home", tmp_path, "--set", "model.layers=2", "--set", "model.hidden_dim=8"]
-    outcome = kmip(*arguments, "--quiet", "--json")
-    assert outcome.code == 0, outcome.err
-    assert json.loads(outcome.out)["metrics"]["test"]
-    assert kmip("evaluate", outcome.json["run"], "--home", tmp_path, "--json").json["same_as_result"]

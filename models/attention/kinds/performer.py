@@ -11,7 +11,8 @@ from kmip_data.models.kinds import Footprint, MultiHead, Place, Size
 if TYPE_CHECKING:
     from torch import nn
 
-WORK = 4  #: (nodes, heads · head_dim) tensors while it goes back, and as many of features of some rows
+#: (nodes, heads · head_dim) tensors that are kept or made while it goes back, and features of some rows.
+ROWS, FEATURES = 8, 3
 
 
 class PerformerPart(MultiHead):
@@ -48,7 +49,8 @@ class PerformerPart(MultiHead):
 
         inner = size.nodes * self.heads * self.head_dim * 4
         features = self.features or self.head_dim * 4
-        return Footprint(work=WORK * (inner + min(SCRATCH, size.nodes * self.heads * features * 4)))
+        some = min(SCRATCH, size.nodes * self.heads * features * 4)
+        return Footprint(work=ROWS * inner + FEATURES * some)
 
 
 PART = PerformerPart

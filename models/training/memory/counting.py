@@ -22,10 +22,10 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
 
 CUT = 512  #: nodes that are counted
-NODE_WORK = 8  #: (nodes, d) tensors of a layer while it goes back; its parts add their own
-#: Layers whose tensors recomputing leaves as holes in glibc's heap, unless one tensor is as large as what
-#: glibc always maps (ADR 0243).
-HOLES, MAPPED = 2, 32 * 2**20
+NODE_WORK = 4  #: (nodes, d) tensors of a layer while it goes back; its parts add their own
+#: Share of what all layers would keep that recomputing leaves as holes in glibc's heap, unless one tensor is
+#: as large as what glibc always maps (ADR 0243).
+HOLES, MAPPED = 0.5, 32 * 2**20
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         for part in (config.model.local, config.model.attention)
     ]
     beyond = sum(part.kept for part in parts)
-    layer = layers[middle] + beyond
+    layer, whole = layers[middle] + beyond, sum(layers) + beyond * len(layers)
     of_graph = pairs[middle] // size.graphs  # pairs are worked on graph by graph, where they are many
     mapped = pairs[middle] if of_graph > MAPPED else 0
     return Kept(
         layer=layer,
-        layers=sum(layers) + beyond * len(layers),
+        layers=whole,
         outside=int((counter.bytes[0] + counter.bytes[-1]) * scale) + 3 * size.nodes * data.num_classes * 4,
         search=int(counter.integers * scale),
         pairs=sum(pairs),
         inputs=node + sum(part.inputs for part in parts),
         work=NODE_WORK * node + of_graph + sum(part.work for part in parts),
-        holes=HOLES * (layer - mapped) if device == "cpu" and node < MAPPED else 0,
+        holes=int(HOLES * (whole - mapped * len(layers))) if device == "cpu" and node < MAPPED else 0,
         weights=sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()),
         number=len(layers),
     )

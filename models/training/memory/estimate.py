@@ -54,8 +54,11 @@ def estimate(kept: Kept, *, recompute: bool, process: int = 0, copies: int = COP
     """Return the peak of a run whose steps keep ``kept``, with so many ``copies`` of the weights."""
     activations, search, work = kept.outside + kept.layers - kept.search, kept.search, kept.work
     if recompute:
-        activations = kept.outside + kept.number * kept.inputs + kept.layer
-        search, work = 0, kept.work + kept.holes
+        # One layer at a time is there as a whole, its inputs among what it keeps. By when its parts do most
+        # of their work it has let go of all but these and of weights of pairs.
+        activations = kept.outside + (kept.number - 1) * kept.inputs + kept.layer
+        freed = kept.layer - kept.inputs - kept.pairs // kept.number
+        search, work = 0, max(0, kept.work - freed) + kept.holes
     return Estimate(process, copies * kept.weights, activations, search, work, recompute)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
+from support.allocations import peak_of
 from support.cli import kmip
 from support.training_data import learnable_build, tiny_config
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
@@ -397,13 +397,7 @@ def test_the_memory_that_a_step_takes_is_what_the_part_says() -> None:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with (
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled,
-        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-    ):
-        layer(x, ptr).sum().backward()
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    events.sort(key=lambda event: event.start_ns())
-    peak = max(itertools.accumulate(event.nbytes() for event in events))
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        peak = peak_of(lambda: layer(x, ptr).sum().backward())
     said = sum(kept.values()) + BigBirdPart().footprint(Size(20, nodes, 0), 64).work
     assert 0.75 < peak / said <= 1

@@ -1,25 +1,18 @@
-"""Exphormer as a kind of attention: counts of parameters, runs of every task, estimate of memory."""
+"""Exphormer as a kind of attention: counts of parameters, estimate of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from support.builds import write_build
 from support.city_data import streets_build
-from support.cli import kmip
 from support.training_data import learnable_build
 from torch import Tensor
 
-from kmip_data.builds.columns import added_names
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, Schema
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.kinds import Size
@@ -77,62 +70,6 @@ def test_parameter_count_of(name: str) -> None:
     with torch.device("meta"):
         found = count_parameters(build_model(ModelConfig(name="exphormer", **options), **sizes))
     assert found == count_by_hand(name) == count
-
-
-def rings(folder: Path, target: str, graphs: int = 12) -> Build:
-    """Rings of 4 to 14 nodes, some of them complete as expanders, with targets of a kind."""
-    rng = np.random.default_rng(2)
-    columns = {
-        "classes": Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3),
-        "values": Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2,)),
-        "links": Column(
-            key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)
-        ),
-    }
-    records = []
-    for number in range(graphs):
-        n = int(rng.integers(4, 15))
-        ring = np.arange(n, dtype=np.uint16)
-        edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
-        bits = np.zeros((n, 16), bool)
-        bits[0, 1] = bits[1, 0] = True
-        value = {
-            "classes": np.uint8(number % 3),
-            "values": rng.random(2, dtype=np.float32),
-            "links": np.packbits(bits, axis=1, bitorder="little"),
-        }[target]
-        given = {"node/x": rng.random((n, 3), dtype=np.float32), columns[target].key: value}
-        records.append(GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges))
-    x = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(3,))
-    schema = Schema(columns=(x, columns[target]), edges="index", max_nodes=16)
-    parts = {"train": range(8), "val": range(8, 10), "test": range(10, 12)}
-    return write_build(folder, records, schema, dataset=target, parts=parts)
-
-
-BUILDS: dict[str, Callable[[Path], Build]] = {
-    "nodes with a neighbour table": learnable_build,
-    "nodes of one graph": lambda folder: streets_build(folder, nodes=60),
-    "graph classes": lambda folder: rings(folder, "classes"),
-    "graph values": lambda folder: rings(folder, "values"),
-    "links": lambda folder: rings(folder, "links"),
-}
-SMALL = ["--set", "model.layers=2", "--set", "model.hidden_dim=8", "--device", "cpu", "--jobs", 1]
-
-
-@pytest.mark.parametrize("task", BUILDS)
-def test_the_command_line_trains_on(task: str, tmp_path: Path) -> None:
-    """Without a further word: the expander is added to the build, and a resumed or evaluated run finds it."""
-    build = BUILDS[task](tmp_path / "build")
-    home = ["--home", tmp_path / "home"]
-    done = kmip(
-        "train", "--dataset", build.path, "--model", "exphormer", "--epochs", 1, *SMALL, *home, "--json"
-    )
-    assert done.code == 0, done.err
-    assert added_names(build.path) == ["expander3-seed0"]
-    losses = [values["loss"] for values in done.json["metrics"].values()]
-    assert np.isfinite(losses).all()
-    again = kmip("evaluate", done.json["run"], *home)
-    assert again.code == 0, again.err
 
 
 def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.counting import MAPPED, count_kept
+from kmip_data.models.training.memory.counting import HOLES, MAPPED, count_kept
 
 
 @pytest.mark.parametrize("layout", ["neighbor", "index"])
@@ -73,5 +73,5 @@ def test_tensors_in_the_heap_of_a_cpu_leave_holes(tmp_path):
     config = apply_overrides(data.config, ["model.layers=3"])
     mapped = MAPPED // (4 * config.model.hidden_dim)
     small, large = (count_kept(config, data, Size(1, nodes, nodes)) for nodes in (mapped - 1, mapped))
-    assert small.holes == 2 * small.layer > 0
+    assert small.holes == int(HOLES * small.layers) > 0
     assert large.holes == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.city_data import streets_build
+from support.cli import kmip
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
@@ -53,7 +55,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data, monkeypatch):
     kept = count_kept(config, data, BATCH)
     plain, lean = (memory.estimate(kept, recompute=recompute).new for recompute in (False, True))
     chosen = {}
-    for free in (plain, (plain + lean) // 2):
+    for free in (plain, int(0.9 * lean)):
         monkeypatch.setattr(memory, "free_bytes", lambda _, free=free: free)
         chosen[free] = memory.plan_memory(config, data, CPU).recompute
     assert list(chosen.values()) == [False, True]
@@ -73,6 +75,29 @@ def test_a_step_that_does_not_fit_is_refused_with_ways_out(data, monkeypatch):
     assert "64 MiB free" in text
     assert "--set training.batch_size=4 --set training.accumulate=4" in text
     assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    ("model", "free", "ways"),
+    [
+        ("gps-transformer", 64 * GIB, ["--set model.attention.dropout=0 (the weights of all pairs"]),
+        ("gps-bigbird", GIB // 2, []),
+    ],
+)
+def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path, monkeypatch, model, free, ways):
+    """Full attention with dropout by the pairs of its nodes, BigBird by what it gathers."""
+    build = streets_build(tmp_path / "build", nodes=60_000)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: free)
+    changes = ["layers=16", "hidden_dim=64", *(["attention.dropout=0.5"] if ways else [])]
+    options = [part for change in changes for part in ("--set", f"model.{change}")]
+    arguments = ["train", "--dataset", build.path, "--model", model, *options, "--device", "cpu"]
+    done = kmip(*arguments, "--home", tmp_path / "home", "--quiet")
+    assert done.code == OutOfResources.exit_code
+    assert "A training step will not fit into memory" in done.err
+    assert "1 graph, 60,000 nodes" in done.err
+    for way in (*ways, "--neighbor-sampling 10,10"):
+        assert way in done.err
+    assert not list((tmp_path / "home").glob("runs/*/*/*"))
 
 
 def test_a_control_group_limits_what_is_free(monkeypatch, tmp_path):

@@ -19,7 +19,8 @@ from support.training_data import OF_THE_MACHINE, learnable_build, read_history,
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
 from kmip_data.models.config import OLD_NAMES
-from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.registry import models
+from kmip_data.models.training.config.overrides import config_from_mapping, read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
@@ -148,6 +149,27 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     torch.manual_seed(999)  # whatever the generators are at, the checkpoint decides
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, whole)
+
+
+@pytest.mark.parametrize("name", sorted(models()))
+def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypatch):
+    drawn = {"attention": {"redraw": 2}} if name == "gps-performer" else {}
+    values = {
+        "data": {"dataset": str(build.path)},
+        "model": {"name": name, "layers": 2, "hidden_dim": 8, "dropout": 0.3, **drawn},
+        "training": {"epochs": 2, "batch_size": 2},
+        "system": {"device": "cpu"},
+    }
+    config, home = config_from_mapping(values, "the test"), Home(tmp_path / "home")
+    undisturbed = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
+    with monkeypatch.context() as patch:
+        stop_in(patch, epoch=1, where="batch")
+        with pytest.raises(Stop):
+            train(config, home=home, quiet=True)
+    (run,) = home.runs.glob("*/*/[!.]*")
+    torch.manual_seed(999)
+    assert resume(run, home=home, quiet=True).runs == [run]
+    same_run(run, undisturbed)
 
 
 @pytest.fixture(scope="module")

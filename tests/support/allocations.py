@@ -1,0 +1,41 @@
+"""Memory of a piece of work as torch's own allocator counts it, which no other process changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from kmip_data.models.attention import cpu_kernels
+from kmip_data.reading import buffers
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """Most bytes that ``work`` has allocated at one time, beyond what there was before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work()
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events))
+
+
+def count_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch allocate what the compiled passes of layers and attention else take from NumPy.
+
+    The kernels must have been compiled before: run the work once.
+    """
+
+    def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+        return torch.from_numpy(np.empty(0, dtype)).new_empty(tuple(shape)).numpy()
+
+    def zeros(shape: Sequence[int], dtype: Any) -> np.ndarray:
+        return torch.from_numpy(np.empty(0, dtype)).new_zeros(tuple(shape)).numpy()
+
+    monkeypatch.setattr(cpu_kernels, "np", SimpleNamespace(empty=empty, zeros=zeros))
+    monkeypatch.setattr(buffers, "empty", empty)

@@ -1,0 +1,145 @@
+"""Attention of one graph by its formula: matrices with a place for each pair of nodes, head by head.
+
+``weights`` holds the tensors of a layer's attention by the names of its ``state_dict``. Nodes are (n, d).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from kmip_data.models.attention.block_plan import draw_random_blocks
+
+Weights = Mapping[str, Tensor]
+
+
+def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+    """W x + b, without b where there is none."""
+    out = x @ weights[f"{name}.weight"].T
+    return out + weights[f"{name}.bias"] if f"{name}.bias" in weights else out
+
+
+def by_head(x: Tensor, heads: int) -> list[Tensor]:
+    return list(x.chunk(heads, dim=1))
+
+
+def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
+    """Softmax of each row in which a column counts so many ``times``."""
+    exponentials = times * torch.exp(scores - scores.max(1, keepdim=True).values)
+    return exponentials / exponentials.sum(1, keepdim=True)
+
+
+def k_mip(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+    """Softmax over the k keys with the largest inner product."""
+    parts = []
+    projected = [by_head(linear(weights, name, x), part.heads) for name in ("query", "key", "value")]
+    for q, k, v in zip(*projected, strict=True):
+        scores = q @ k.T
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : part.k_of(layer)]
+        chosen = one_hot(best, len(x)).sum(1)
+        parts.append(softmax_of(scores / math.sqrt(q.shape[1]), chosen) @ v)
+    out = torch.cat(parts, 1)
+    return linear(weights, "output", out) if part.output_projection else out
+
+
+def transformer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+    """Softmax over all nodes; queries, keys and values are thirds of one matrix."""
+    projected = (x @ weights["in_proj_weight"].T + weights["in_proj_bias"]).chunk(3, dim=1)
+    parts = []
+    for q, k, v in zip(*(by_head(rows, part.heads) for rows in projected), strict=True):
+        parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), torch.ones(len(x), len(x))) @ v)
+    return linear(weights, "out_proj", torch.cat(parts, 1))
+
+
+def performer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+    """Products of positive features; their largest exponents are no functions of the input."""
+    directions, parts = weights["fast_attention.projection_matrix"], []
+
+    def features(rows: Tensor, largest: Callable[[Tensor], Tensor]) -> Tensor:
+        exponents = rows @ directions.T / part.head_dim**0.25
+        squares = (rows**2).sum(1, keepdim=True) / (2 * part.head_dim**0.5)
+        return torch.exp(exponents - squares - largest(exponents).detach()) + 1e-4
+
+    projected = [by_head(linear(weights, name, x), part.heads) for name in ("to_q", "to_k", "to_v")]
+    for q, k, v in zip(*projected, strict=True):
+        of_queries = features(q, lambda exponents: exponents.max(1, keepdim=True).values)
+        products = of_queries @ features(k, lambda exponents: exponents.max()).T
+        parts.append(products @ v / products.sum(1, keepdim=True))
+    return linear(weights, "to_out", torch.cat(parts, 1))
+
+
+def bigbird(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
+    """A whole encoder layer: attention to some blocks, then linear layers, each with a layer norm."""
+    size = part.block_size
+    blocks, parts = -(-len(x) // size), []
+    random = None
+    if blocks >= 4:
+        random = draw_random_blocks(blocks, part.heads, part.random_blocks, part.seed)
+    projected = [by_head(linear(weights, name, x), part.heads) for name in ("query", "key", "value")]
+    for head, (q, k, v) in enumerate(zip(*projected, strict=True)):
+        times = torch.zeros(blocks, blocks)
+        for block in range(blocks):
+            if random is None or block in {0, blocks - 1}:
+                times[block] = 1
+                continue
+            for other in {0, block - 1, block, block + 1, blocks - 1}:
+                times[block, other] = 1
+            for other in random[head, block].tolist():  # one that is there already counts again
+                times[block, other] += 1
+        of_nodes = times.repeat_interleave(size, 0).repeat_interleave(size, 1)[: len(x), : len(x)]
+        parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), of_nodes) @ v)
+    h = layer_norm(weights, "norm_attention", x + linear(weights, "output", torch.cat(parts, 1)), part)
+    fed = linear(weights, "feed_out", torch.relu(linear(weights, "feed_in", h)))
+    return layer_norm(weights, "norm_out", h + fed, part)
+
+
+def layer_norm(weights: Weights, name: str, x: Tensor, part: Any) -> Tensor:
+    centred = x - x.mean(1, keepdim=True)
+    scaled = centred / (centred.square().mean(1, keepdim=True) + part.norm_eps).sqrt()
+    return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+ATTENTION = {"k-mip": k_mip, "transformer": transformer, "performer": performer, "bigbird": bigbird}
+
+
+def exphormer_edges(
+    part: Any, begin: Weights, edge_index: Tensor, e: Tensor, expander: Tensor | None, nodes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, targets and features of all edges of one graph; virtual nodes come after the others."""
+    pairs, features = [(int(a), int(b)) for a, b in edge_index.T.tolist()], [*e]
+    if not part.real_edges:
+        pairs, features = [], []
+    links: list[tuple[int, int]] = []
+    if part.expander and nodes <= 10:
+        links = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
+    elif part.expander and expander is not None:
+        for i in range(nodes):
+            for j in expander[i].tolist():
+                links += [(i, j), (j, i)]
+    links = [(i, j) for i, j in links if i != j or part.self_loops]
+    pairs += links
+    features += [begin["expander_edge.weight"][0]] * len(links)
+    for v in range(part.virtual_nodes):
+        pairs += [(i, nodes + v) for i in range(nodes)] + [(nodes + v, i) for i in range(nodes)]
+        features += [begin["edge_in.weight"][v]] * nodes + [begin["edge_out.weight"][v]] * nodes
+    source, target = torch.tensor(pairs).T
+    return source, target, torch.stack(features)
+
+
+def exphormer(part: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Attention along edges; ``states`` are the nodes and the virtual nodes after them."""
+    source, target, features = edges
+    at_source, at_target = (one_hot(ends, len(states)).double() for ends in (source, target))
+    projected = [by_head(linear(weights, name, states), part.heads) for name in ("query", "key", "value")]
+    parts = []
+    for q, k, v, e in zip(*projected, by_head(linear(weights, "edge", features), part.heads), strict=True):
+        pairs = (at_source @ k) * (at_target @ q) / math.sqrt(q.shape[1]) * e
+        weight = pairs.sum(1, keepdim=True).clamp(-part.clamp, part.clamp).exp()
+        parts.append(at_target.T @ (weight * (at_source @ v)) / (at_target.T @ weight + 1e-6))
+    out = torch.cat(parts, 1)
+    return linear(weights, "output", out) if part.output_projection else out
