@@ -36,7 +36,7 @@ def test_seeds_are_a_range_or_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"modles": ["gcn"]}, "no key 'modles', did you mean 'models'"),
+        ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
         ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
         ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
         ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
