@@ -15,7 +15,6 @@ from kmip_data.format.card import remark
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
     from kmip_data.models.analysis.drawing import Line
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Measure
@@ -150,7 +149,7 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     )
 
 
-def save_paths(name: str, save: str | None, run: str | None = None, home: Home | None = None) -> list[Path]:
+def save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
     """Picture and figures of an analysis; their folder exists or this raises UsageError."""
     prefix = Path(name if save is None else save).expanduser()
     if save is None and run is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from kmip_data.cli.analyses.shared import seed_option
@@ -36,7 +38,9 @@ def command(quick: bool, seed: int, as_json: bool, quiet: bool) -> None:
         figures = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
         print_json({"analysis": "universality", **figures, "gap": copies[NODES][1]})
         return
-    rows = [[depth, *(found[i] for found in errors.values())] for i, depth in enumerate(depths)]
+    rows: list[list[Any]] = [
+        [depth, *(found[i] for found in errors.values())] for i, depth in enumerate(depths)
+    ]
     rows.append(["copied", *(error for error, _ in copies.values())])
     cells = ([name, *(f"{error:.4f}" for error in found)] for name, *found in rows)
     click.echo(table(["blocks", *(f"k = {k}" for k in errors)], cells))

@@ -92,4 +92,4 @@ def encoded(graphs: Graphs, encoding: Encoding) -> dict[str, NDArray[Any]]:
 
 def _numbered(rows: NDArray[Any]) -> I64:
     """Number rows from 0, equal ones alike."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)  # type: ignore[no-any-return]
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,25 +18,35 @@ SHARP = 4.0  #: scales queries and keys of the target: as they are drawn, attent
 
 
 class TransformerBlock(nn.Module):
-    """x + attention(x), then x + MLP(x), as the paper defines a transformer block; k None: full attention."""
+    """x + attention(x), then x + MLP(x), as the paper defines a transformer block; k None: full attention.
 
-    def __init__(self, shape: tuple[int, int, int], k: int | None) -> None:
+    Queries and keys are drawn and multiplied by ``sharp``; ``still``: at first the block changes nothing.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], k: int | None, *, sharp: float = 1.0, still: bool = False
+    ) -> None:
         super().__init__()
         heads, size, hidden = shape
-        attention = KMIPAttention(
-            DIM, heads=heads, key_dim=size, value_dim=size, k=k or 1, output_projection=True
-        )
-        for linear in attention.children():
+        sizes: dict[str, Any] = {"key_dim": size, "value_dim": size, "output_projection": True}
+        self.attention, self.full = KMIPAttention(DIM, heads=heads, k=k or 1, **sizes), k is None
+        for linear in self.attention.children():
             linear.register_parameter("bias", None)  # Algorithm 1 has matrices alone
-        self.attention, self.full = attention, k is None
+        for linear in (self.attention.query, self.attention.key):
+            linear.weight.data *= sharp
         self.mlp = nn.Sequential(nn.Linear(DIM, hidden), nn.ReLU(), nn.Linear(hidden, DIM))
+        for parameter in (*self.attention.output.parameters(), *self.mlp[-1].parameters()) if still else ():
+            nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, d) to the same."""
         rows = x.flatten(0, 1)
         if self.full:
-            heads = (part.unflatten(1, x.shape[:2]).transpose(0, 1) for part in self.attention.project(rows))
-            attended = self.attention.output(scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+            q, k, v = (
+                part.view(len(part), *x.shape[:2], -1).transpose(0, 1)
+                for part in self.attention.project(rows)
+            )
+            attended = self.attention.output(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         else:
             attended = self.attention(rows, range(0, len(rows) + 1, x.shape[1])).view_as(x)
         x = x + attended
@@ -43,26 +54,24 @@ class TransformerBlock(nn.Module):
 
 
 def transformer(
-    shape: tuple[int, int, int], k: int | None, depth: int, seed: int, sharp: float = 1.0
+    shape: tuple[int, int, int], k: int | None, depth: int, seed: int, **options: Any
 ) -> nn.Sequential:
-    """Draw ``depth`` blocks, queries and keys times ``sharp``."""
+    """Draw ``depth`` blocks; options are those of :class:`TransformerBlock`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(*(TransformerBlock(shape, k) for _ in range(depth)))
-    for block in network:
-        for linear in (block.attention.query, block.attention.key):
-            linear.weight.data *= sharp
-    return network
+        return nn.Sequential(*(TransformerBlock(shape, k, **options) for _ in range(depth)))
+
+
+def target_network(seed: int, k: int | None = None) -> nn.Sequential:
+    """What is fitted; with a ``k``, its weights under k-MIP attention."""
+    return transformer(TARGET, k, 2, seed, sharp=SHARP).requires_grad_(False)
 
 
 def copied(k: int, seed: int = 0) -> tuple[float, float]:
     """L2 error, and largest, of k-MIP attention with the weights of the target, as :func:`fit` has them."""
     points = _points(2000, seed + 1)
-    full, sparse = (
-        transformer(TARGET, each, 2, seed, SHARP).requires_grad_(False)(points) for each in (None, k)
-    )
-    unit = (full - points).square().mean().sqrt()
-    return float((sparse - full).square().mean().sqrt() / unit), float((sparse - full).abs().max())
+    full, sparse = (target_network(seed, each)(points) for each in (None, k))
+    return float((sparse - full).norm() / (full - points).norm()), float((sparse - full).abs().max())
 
 
 def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator[float]:
@@ -72,14 +81,10 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
     begins with the blocks that are there and new ones that change nothing, so a larger class begins where the
     smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
-    target, unseen = transformer(TARGET, None, 2, seed, SHARP).requires_grad_(False), _points(2000, seed + 1)
+    target, unseen = target_network(seed), _points(2000, seed + 1)
     network, wanted = nn.Sequential(), target(unseen)
     for depth in depths:
-        for block in transformer(FITTED, k, depth - len(network), seed + depth):
-            nn.init.zeros_(block.attention.output.weight)
-            nn.init.zeros_(block.mlp[-1].weight)
-            nn.init.zeros_(block.mlp[-1].bias)
-            network.append(block)
+        network.extend(transformer(FITTED, k, depth - len(network), seed + depth, still=True))
         optimiser = torch.optim.Adam(network.parameters())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
         for step in range(steps):
@@ -90,9 +95,8 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
             optimiser.step()
             schedule.step()
         with torch.no_grad():
-            yield float(
-                ((network(unseen) - wanted).square().mean() / (wanted - unseen).square().mean()).sqrt()
-            )
+            error = (network(unseen) - wanted).norm() / (wanted - unseen).norm()
+        yield float(error)
 
 
 def _points(count: int, seed: int) -> Tensor:
