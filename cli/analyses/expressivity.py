@@ -33,14 +33,12 @@ def command(draws: int, seed: int, save: str | None, as_json: bool, quiet: bool)
     tests = {name: all_tests(pair) for name, pair in pairs.items()}
     header = ["separated in iteration", "nodes", *tests["2 C3, C6"]]
     rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
-    checks = []
-    for check in check_networks(pairs, draws=draws, seed=seed):
-        tell(f"{check.attention}, {check.positional}: {check.verdict}")
-        checks.append(check)
+    tell("networks of every attention, without an encoding and with RWSE and LapPE …")
+    checks = list(check_networks(pairs, draws=draws, seed=seed))
     draw_refinement(pairs, tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
     if as_json:
-        networks = [{**vars(check), "verdict": check.verdict} for check in checks]
+        networks = [{**check._asdict(), "verdict": check.verdict} for check in checks]
         refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
         print_json({"analysis": "expressivity", "separated": refined, "networks": networks, "saved": saved})
         return

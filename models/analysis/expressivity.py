@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from kmip_data.models.registry import ATTENTION, POSITIONAL
 EQUAL = 1e-9  #: largest difference of two outputs that are equal
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """Networks of one attention and one encoding, with random weights, on pairs of graphs."""
 
     attention: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ SAME = 1e-5  #: values of an encoding that are no further apart count as one: th
 ENCODINGS = ("rwse20", "rwse3", "lappe10")  #: that S-SEG-WL is run with
 
 
-@dataclass(frozen=True)
-class Refinement:
+class Refinement(NamedTuple):
     """Colours of the nodes of each graph by iteration, until their classes stay as they are."""
 
     colours: list[list[I64]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,23 +19,25 @@ SHARP = 4.0  #: scales queries and keys of the target: as they are drawn, attent
 class TransformerBlock(nn.Module):
     """x + attention(x), then x + MLP(x), as the paper defines a transformer block; k None: full attention.
 
-    Queries and keys are drawn and multiplied by ``sharp``; ``still``: at first the block changes nothing.
+    ``sharp`` scales queries and keys as they are drawn; 0: not, and at first the block changes nothing.
     """
 
-    def __init__(
-        self, shape: tuple[int, int, int], k: int | None, *, sharp: float = 1.0, still: bool = False
-    ) -> None:
+    def __init__(self, shape: tuple[int, int, int], k: int | None, sharp: float = 0.0) -> None:
         super().__init__()
         heads, size, hidden = shape
-        sizes: dict[str, Any] = {"key_dim": size, "value_dim": size, "output_projection": True}
-        self.attention, self.full = KMIPAttention(DIM, heads=heads, k=k or 1, **sizes), k is None
+        self.attention = KMIPAttention(
+            DIM, heads=heads, key_dim=size, value_dim=size, k=k or 1, output_projection=True
+        )
+        self.mlp = nn.Sequential(nn.Linear(DIM, hidden), nn.ReLU(), nn.Linear(hidden, DIM))
+        self.full = k is None
         for linear in self.attention.children():
             linear.register_parameter("bias", None)  # Algorithm 1 has matrices alone
-        for linear in (self.attention.query, self.attention.key):
-            linear.weight.data *= sharp
-        self.mlp = nn.Sequential(nn.Linear(DIM, hidden), nn.ReLU(), nn.Linear(hidden, DIM))
-        for parameter in (*self.attention.output.parameters(), *self.mlp[-1].parameters()) if still else ():
-            nn.init.zeros_(parameter)
+        if sharp:
+            for linear in (self.attention.query, self.attention.key):
+                linear.weight.data *= sharp
+        else:
+            for parameter in (*self.attention.output.parameters(), *self.mlp[-1].parameters()):
+                nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, d) to the same."""
@@ -53,24 +54,18 @@ class TransformerBlock(nn.Module):
         return x + self.mlp(x)  # type: ignore[no-any-return]
 
 
-def transformer(
-    shape: tuple[int, int, int], k: int | None, depth: int, seed: int, **options: Any
-) -> nn.Sequential:
-    """Draw ``depth`` blocks; options are those of :class:`TransformerBlock`."""
+def transformer(shape: tuple[int, int, int], k: int | None, depth: int, seed: int) -> nn.Sequential:
+    """Draw ``depth`` blocks: sharp ones of the shape of the target, else such that change nothing."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return nn.Sequential(*(TransformerBlock(shape, k, **options) for _ in range(depth)))
-
-
-def target_network(seed: int, k: int | None = None) -> nn.Sequential:
-    """What is fitted; with a ``k``, its weights under k-MIP attention."""
-    return transformer(TARGET, k, 2, seed, sharp=SHARP).requires_grad_(False)
+        sharp = SHARP if shape == TARGET else 0.0
+        return nn.Sequential(*(TransformerBlock(shape, k, sharp) for _ in range(depth)))
 
 
 def copied(k: int, seed: int = 0) -> tuple[float, float]:
     """L2 error, and largest, of k-MIP attention with the weights of the target, as :func:`fit` has them."""
     points = _points(2000, seed + 1)
-    full, sparse = (target_network(seed, each)(points) for each in (None, k))
+    full, sparse = (transformer(TARGET, each, 2, seed)(points).detach() for each in (None, k))
     return float((sparse - full).norm() / (full - points).norm()), float((sparse - full).abs().max())
 
 
@@ -81,10 +76,10 @@ def fit(k: int, depths: Sequence[int], *, steps: int, seed: int = 0) -> Iterator
     begins with the blocks that are there and new ones that change nothing, so a larger class begins where the
     smaller one ended; it is trained for ``steps`` batches of points drawn from U.
     """
-    target, unseen = target_network(seed), _points(2000, seed + 1)
+    target, unseen = transformer(TARGET, None, 2, seed).requires_grad_(False), _points(2000, seed + 1)
     network, wanted = nn.Sequential(), target(unseen)
     for depth in depths:
-        network.extend(transformer(FITTED, k, depth - len(network), seed + depth, still=True))
+        network.extend(transformer(FITTED, k, depth - len(network), seed + depth))
         optimiser = torch.optim.Adam(network.parameters())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
         for step in range(steps):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from kmip_data.models.analysis.expressivity import EQUAL, Check, check_networks
 from kmip_data.models.analysis.graph_pairs import known_pairs
+from kmip_data.models.analysis.refinement import as_graphs
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.network import build_model
 from kmip_data.models.registry import ATTENTION
 
 ORDERED = {"bigbird", "exphormer"}  #: blocks of nodes; an expander that is drawn
@@ -45,3 +50,16 @@ def test_eigenvectors_depend_on_the_order_of_nodes(checks):
 
 def test_a_contradiction_is_called_one():
     assert Check("k-mip", "none", 1e-3, 1e-12, {}).verdict == "not bounded"
+
+
+@pytest.mark.parametrize("pair", ["two rings of 9, of 8", "these, a leaf at a node"])
+def test_exphormer_without_its_expander_is_bounded(pair):
+    graphs = as_graphs(known_pairs()[pair])
+    ptr = torch.from_numpy(graphs.node_ptr)
+    batch = Data(x=torch.ones(int(ptr[-1]), 1), edge_index=torch.from_numpy(graphs.joined()), ptr=ptr)
+    attention = {"kind": "exphormer", "expander": 0}
+    config = ModelConfig(attention=attention, layers=3, hidden_dim=16, head="graph")
+    torch.manual_seed(0)
+    network = build_model(config, in_channels=1, num_classes=3).double().eval()
+    first, second = network(batch)
+    torch.testing.assert_close(first, second, rtol=0, atol=EQUAL)
