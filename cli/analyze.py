@@ -1,4 +1,4 @@
-"""``kmip-data analyze``: what attention does, on a trained run or on generated data; and whom it helps."""
+"""``kmip-data analyze``: what attention does, whom it helps, what it can tell and fit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ ANALYSES = {
         "Share of the attention weight that the k best keys hold.",
     ),
     "classes": ("analyses.classes", "Accuracy of each class, model beside model."),
+    "expressivity": ("analyses.expressivity", "Which graphs refinement and networks tell apart (Theorem 1)."),
+    "universality": ("analyses.universality", "k-MIP transformers fitted to full attention (Theorem 2)."),
 }
 
 

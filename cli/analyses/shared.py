@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Measure
 
+save_option = click.option(
+    "--save",
+    metavar="PREFIX",
+    help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
+)
+seed_option = number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0))
 #: Where the projections come from, which of them, which k, where the results go.
 analysis_options = several(
     click.argument("run", required=False),
@@ -44,12 +50,8 @@ analysis_options = several(
     number_option("--max-nodes", "No larger graphs: the work grows with the square.", 5000),
     number_option("--queries", "Only N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
-    number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0)),
-    click.option(
-        "--save",
-        metavar="PREFIX",
-        help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
-    ),
+    seed_option,
+    save_option,
     work_options,
 )
 
@@ -74,7 +76,8 @@ def analyse(
     from kmip_data.models.analysis.study import Choice, run_study
     from kmip_data.models.training.run.logs import teller
 
-    prefix, layers, most = _prefix(name, options), options["layers"], options["max_nodes"]
+    saved = save_paths(name, options["save"], options["run"], options["home"])
+    layers, most = options["layers"], options["max_nodes"]
     choice = Choice(
         layers=None if layers is None else tuple(number_list("--layers", layers)),
         graphs=options["graphs"] or 50,
@@ -88,7 +91,6 @@ def analyse(
     study = run_study(projections, measure, choice=choice, ks=ks, tell=teller(options["quiet"]))
     about = dict(projections.about)
     summaries = {name: study.summary(name) for name in study.curves}
-    saved = [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
     draw_study(study, saved[0], lines, title=f"{title}: {_source(about)}", ylabel=ylabel)
     write_output(saved[1], study.to_csv())
     if options["as_json"]:
@@ -147,15 +149,15 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     )
 
 
-def _prefix(name: str, options: Mapping[str, Any]) -> Path:
-    """Where results go, without the suffix; its folder exists or this raises UsageError."""
-    prefix = Path(name if options["save"] is None else options["save"]).expanduser()
-    if options["save"] is None and options["run"] is not None:
+def save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
+    """Picture and figures of an analysis; their folder exists or this raises UsageError."""
+    prefix = Path(name if save is None else save).expanduser()
+    if save is None and run is not None:
         from kmip_data.models.training.run.folders import find_run
 
-        prefix = find_run(options["run"], options["home"]) / name
+        prefix = find_run(run, home) / name
     check_prefix(prefix)
-    return prefix
+    return [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
 
 
 def _source(about: dict[str, Any]) -> str:

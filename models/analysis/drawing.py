@@ -1,11 +1,16 @@
-"""Pictures of a study: curves over k."""
+"""Pictures of analyses: curves over k, and colours of nodes that are refined."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from kmip_data.drawing.pictures import write_png
+import numpy as np
+
+from kmip_data.drawing.layouts import layout
+from kmip_data.drawing.pictures import broken_line, class_colors, write_png
+from kmip_data.models.analysis.graph_pairs import Pair
+from kmip_data.models.analysis.refinement import Refinement
 from kmip_data.models.analysis.study import Study
 
 Line = tuple[str, str, str]  #: label, colour, style of a curve
@@ -37,4 +42,33 @@ def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: st
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
+    write_png(figure, path)
+
+
+def draw_refinement(
+    pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]], path: Path
+) -> None:
+    """Draw both graphs of each pair into a PNG, with the colours that S-SEG-WL gives their nodes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 1.9 * len(pairs)), dpi=100, layout="constrained")
+    panels, twenty = iter(figure.subplots(len(pairs), 4, squeeze=False).flat), np.array(class_colors(20))
+    for name, pair in pairs.items():
+        plain, rwse = tests[name]["S-SEG-WL"].colours, tests[name]["+ rwse20"].colours
+        stages = [
+            (name, plain[0]),
+            ("1 iteration", plain[:2][-1]),
+            (f"stable after {len(plain) - 1}", plain[-1]),
+        ]
+        edges = [np.stack(np.nonzero(matrix)) for matrix in pair]
+        places = [layout(each, len(matrix)) for each, matrix in zip(edges, pair, strict=True)]
+        for label, colours in [*stages, (f"with rwse20, stable after {len(rwse) - 1}", rwse[-1])]:
+            axes = next(panels)
+            for side, place in enumerate(places):
+                beside = (place - place.min(0)) / np.ptp(place, axis=0).max() + [1.3 * side, 0]
+                axes.plot(*broken_line(beside, edges[side]), color="#bbbbbb", linewidth=0.6, zorder=1)
+                axes.scatter(*beside.T, c=twenty[colours[side] % 20], s=16, zorder=2)
+            axes.set_title(label, fontsize=8)
+            axes.set_aspect("equal")
+            axes.set_axis_off()
     write_png(figure, path)

@@ -8,6 +8,7 @@ from support.shared import ROOT
 
 from kmip_data.cli.analyze import ANALYSES
 from kmip_data.cli.main import root
+from kmip_data.models.analysis import universality
 from kmip_data.models.analysis.projections import read_projections
 
 QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "--set", "model.hidden_dim=8"]
@@ -106,3 +107,29 @@ def test_help_has_examples_that_parse(name):
     for param in command.params:
         for word in param.opts:
             assert not word.startswith("--") or f"`{word}" in documented, f"{word} is not in docs/analysis.md"
+
+
+def test_expressivity_prints_and_saves(tmp_path):
+    shown = kmip("analyze", "expressivity", "--draws", 1, "-q", "--json", "--save", tmp_path / "mine").json
+    assert shown["separated"]["2 C3, C6"] == {
+        "1-WL": None, "S-SEG-WL": None, "+ rwse20": 0, "+ rwse3": 0, "+ lappe10": 0
+    }  # fmt: skip
+    verdicts = {(one["attention"], one["positional"]): one["verdict"] for one in shown["networks"]}
+    assert verdicts["k-mip", "none"] == "bounded"
+    assert verdicts["exphormer", "none"] == "order of nodes"
+    assert (tmp_path / "mine.png").read_bytes()[:4] == b"\x89PNG"
+    lines = (tmp_path / "mine.csv").read_text().splitlines()
+    assert lines[2] == '"2 C3, C6",6,,,0,0,0'
+
+
+def test_universality_prints_errors_by_depth_and_k(monkeypatch):
+    monkeypatch.setattr(universality, "fit", lambda k, depths, **_: iter([1 / (k + n) for n in depths]))
+    outcome = kmip("analyze", "universality", "--quick", "-q")
+    assert outcome.code == 0, outcome.err
+    lines = [line.split() for line in outcome.out.splitlines()]
+    assert lines[0] == ["blocks", "k", "=", "1", "k", "=", "8"]
+    assert lines[1] == ["1", "0.5000", "0.1111"]
+    assert lines[4][0] == "copied"
+    shown = kmip("analyze", "universality", "--quick", "-q", "--json").json
+    assert shown["depths"] == [1, 2, 4]
+    assert shown["gap"] < 1e-5
