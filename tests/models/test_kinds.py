@@ -192,8 +192,8 @@ def test_memory_is_what_the_parts_say(tmp_path, monkeypatch) -> None:
 
     both, alone, local = kept(), kept("model.local.kind=none"), kept("model.attention.kind=none")
     pairs = size.nodes * 2 * 3 * 8
-    assert (both.work, both.inputs) == (8 * node + 4 * edge, node + edge + pairs)
-    assert (alone.work, alone.inputs) == (8 * node, node + pairs)
+    assert (both.work, both.inputs) == (4 * node + 3 * edge, node + edge + pairs)
+    assert (alone.work, alone.inputs) == (4 * node, node + pairs)
     assert (local.work, local.inputs, local.search) == (both.work, node + edge, 0)
     assert both.layers > alone.layers > 0
     assert both.layers > local.layers > 0

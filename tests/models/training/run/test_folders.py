@@ -165,6 +165,6 @@ def test_weights_that_are_a_pickle_run_nothing(theirs, tmp_path):
             return os.system, (f"touch {canary}",)
 
     torch.save({"state_dict": Hostile()}, run / WEIGHTS)
-    with pytest.raises(DamagedInput, match="does not hold the weights"):
+    with pytest.raises(DamagedInput, match="cannot be read as weights"):
         evaluate(run, home=home)
     assert not canary.exists()
