@@ -90,8 +90,9 @@ def _read(folder: Path) -> Run:
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
         base = load_preset(dataset, model, config.variant)
-        if (dataset, model) == (result.dataset, result.model) and result.complete and not result.sample:
-            paper = read_preset(dataset, model).paper
+        preset, whole = read_preset(dataset, model), result.complete and not result.sample
+        if (dataset, model) == (result.dataset, result.model) and whole and config.variant not in preset.ours:
+            paper = preset.paper
     paper = paper if paper and paper.metric == result.metric else None
     return Run(folder, result, config, tuple(_changes(config, base, result)), paper)
 

@@ -62,6 +62,13 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         assert "training.epochs=150 (200)" in run.changes
 
 
+def test_a_variant_of_ours_has_no_figure_of_the_paper(tmp_path):
+    write_run(tmp_path, 0.5, dataset="paris")
+    write_run(tmp_path, 0.5, dataset="paris", variant="small-city", seed=1)
+    runs, _ = read_runs([], Home(tmp_path))
+    assert {run.config.variant: run.paper is not None for run in runs} == {"code": True, "small-city": False}
+
+
 def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
     run = write_run(tmp_path, 0.5)
     for changed in ({"dataset": "clouds"}, {"model": "gcn"}, {"metric": "f1"}):
