@@ -36,7 +36,7 @@ def refine(start: I64, relations: Sequence[I64]) -> Refinement:
     """
     ptr = np.cumsum([0, *map(len, relations)])
     kinds = 1 + max(int(relation.max(initial=0)) for relation in relations)
-    colour, found = start, []
+    colour, found = _numbered(start[:, None]), []
     for _ in range(ptr[-1] + 1):
         found.append([colour[a:b] for a, b in pairwise(ptr)])
         seen = np.full((ptr[-1], int(np.diff(ptr).max())), -1)
