@@ -52,4 +52,8 @@ def command(draws: int, seed: int, save: str | None, as_json: bool, quiet: bool)
     )  # fmt: skip
     columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
     click.echo(table(columns, cells))
+    click.echo(
+        "Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in"
+        " another order, so that a premise of the theorem is not met."
+    )
     click.echo("saved  " + "  ".join(map(str, saved)))
