@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,11 +17,10 @@ from kmip_data.format.writer import write_file
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, log_of, state_of
 from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.runtime.processes import begin_process
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.runtime.threads import available_cores
 from kmip_data.wording import counted
 
-PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 LOOK = 0.2  #: seconds between looks at what runs
 REPORT = 600.0  #: seconds between reports of how far that is
 Running = dict[
@@ -115,18 +112,9 @@ def _begin(cell: Cell, running: Running, folder: Path, jobs: int) -> bool:
         if is_done(cell) or not is_free(cell.folder):
             return False
         resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
-        environment = dict(os.environ)
-        if jobs > 1:
-            environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // jobs)))
+        begun = (cell.folder / CONFIG_NAME).is_file()
         with log.open("wb") as file:
-            process = subprocess.Popen(
-                [*PROGRAM, *(resumed if (cell.folder / CONFIG_NAME).is_file() else cell.command)],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,  # Ctrl-C reaches the sweep alone, which then ends its runs once
-            )
+            process = begin_process(resumed if begun else cell.command, file, share=jobs)
         running[cell.folder] = process, held.pop_all()
     return True
 

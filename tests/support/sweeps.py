@@ -67,11 +67,12 @@ def main(plan: str, home: str, jobs: str) -> None:
     from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.runtime import processes
     from kmip_data.runtime.interrupts import ENDING, end
 
     for number in ENDING:
         signal.signal(number, end)
-    running.PROGRAM = PROGRAM
+    processes.PROGRAM = PROGRAM
     found, place = read_plan(plan), Home.locate(home)
     folder = place.root / "sweeps" / found.name
     running.run_cells(

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +19,8 @@ from kmip_data.errors import CheckFailed
 from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run.folders import RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, read_result
-from kmip_data.runtime.threads import available_cores
+from kmip_data.runtime.processes import begin_process
 
-PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 LOOK = 0.2  #: seconds between looks at what runs
 LINES = 12  #: of what a failed run said last
 
@@ -83,23 +81,13 @@ def run_side_by_side(
 def _begin(
     run: Path, place: int, home: Home, at_once: int, device: Device, devices: int
 ) -> tuple[Path, subprocess.Popen[bytes], IO[bytes]]:
-    environment = dict(os.environ)
+    said = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as the process writes
+    arguments = ["train", "--resume", str(run), "--home", str(home.root), "--quiet"]
     if device.kind == "cuda":
         every = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
         own = every.split(",")[place * devices : (place + 1) * devices]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(own)
-    else:
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // (at_once * devices))))
-    said = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as the process writes
-    process = subprocess.Popen(
-        [*PROGRAM, "train", "--resume", str(run), "--home", str(home.root), "--quiet"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=said,
-        env=environment,
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then ends each run once
-    )
-    return run, process, said
+        return run, begin_process(arguments, said, CUDA_VISIBLE_DEVICES=",".join(own)), said
+    return run, begin_process(arguments, said, share=at_once * devices), said
 
 
 def _resume(run: Path) -> str:
