@@ -59,7 +59,7 @@ DEMOS = {
         "package brings along. © OpenStreetMap contributors, ODbL 1.0.",
         build="Turn the extract into a graph whose nodes have a long-range label",
         draw="Draw the map: by class, by eccentricity, by split",
-        train="Train {model} for {epochs} from each of three seeds, with settings for a small city",
+        train="Train {model} for {epochs} from each of {seeds}, with settings for a small city",
         epochs=60,
         models=("gps-kmip", "gcn", "mlp"),
         seeds=3,
@@ -165,7 +165,9 @@ def _steps(demo: Demo, name: str, epochs: int) -> list[tuple[str, list[str]]]:
         (demo.draw, ["preview", *demo.data]),
     ]
     for model in demo.models:
-        title = demo.train.format(model=model, epochs=counted(epochs, "epoch"))
+        title = demo.train.format(
+            model=model, epochs=counted(epochs, "epoch"), seeds=counted(demo.seeds, "seed")
+        )
         steps.append((title, ["train", "--dataset", *demo.data, "--model", model, *training]))
     first = demo.runs(demo.models[0], name)[0]
     steps.append(("Evaluate the best weights", ["evaluate", first]))
