@@ -15,7 +15,7 @@ from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.sweeps.plan import Change, Plan
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
-from kmip_data.models.training.config.presets import config_for, is_build_folder
+from kmip_data.models.training.config.presets import config_for, folder_of
 
 UNCHANGED = Change.model_construct(name="")  #: of a plan without changes
 
@@ -60,7 +60,7 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
 
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     """One cell a seed."""
-    target = str(Path(dataset).expanduser().absolute()) if is_build_folder(dataset) else dataset
+    target = str(folder_of(dataset) or dataset)
     variant, settings = change.variant or plan.variant, plan.set + change.set
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:

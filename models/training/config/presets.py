@@ -188,9 +188,10 @@ def load_preset(
     return apply_overrides(config, texts)
 
 
-def is_build_folder(target: str) -> bool:
-    """Whether TARGET is a build folder rather than a name."""
-    return (Path(target).expanduser() / CARD_NAME).is_file()
+def folder_of(target: str) -> Path | None:
+    """Return the absolute path of TARGET where that is a build folder, None where it is a name."""
+    folder = Path(target).expanduser().absolute()
+    return folder if (folder / CARD_NAME).is_file() else None
 
 
 def config_for(
@@ -204,8 +205,8 @@ def config_for(
     """
     card, own = None, dict[str, Any]()
     dataset = target
-    if is_build_folder(target):
-        card = read_card(Path(target).expanduser())
+    if folder := folder_of(target):
+        card = read_card(folder)
         dataset = card.dataset
         split = card.splits[card.default_split].parameters if card.default_split else {}
         own = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Unpack
 
 from kmip_data.builds.find import obtain, obtain_columns, split_name
@@ -10,7 +9,7 @@ from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.format.splits import read_split
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.presets import is_build_folder
+from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.many_graphs import ManyGraphs
 from kmip_data.models.training.data.one_graph import OneGraph
 from kmip_data.models.training.data.run_data import RunData, check_columns
@@ -41,7 +40,7 @@ def open_data(
         There is no such dataset, split or view, a part is empty, or the data cannot be trained on.
     """
     data = config.data
-    target = Path(data.dataset).expanduser().absolute() if is_build_folder(data.dataset) else data.dataset
+    target = folder_of(data.dataset) or data.dataset
     found = obtain(
         target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import keys_digest
-from kmip_data.models.training.config.presets import config_for, is_build_folder
+from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import USUAL, Task, is_class, target_column, task_of
@@ -108,8 +107,7 @@ def evaluate_predictions(
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(predictions)
     about, home = predictions.about, home or Home.locate()
-    folder = Path(target).expanduser().absolute() if is_build_folder(target) else None
-    build = obtain(folder or target, home=home, sample=sample, build=False)
+    build = obtain(folder_of(target) or target, home=home, sample=sample, build=False)
     task = _task(build, target, about, home)
     part = part or (about.part if about is not None else "test")
     name = _split(build, part, predictions.key)

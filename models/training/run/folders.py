@@ -15,7 +15,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
-from kmip_data.models.training.config.presets import is_build_folder
+from kmip_data.models.training.config.presets import folder_of
 from kmip_data.wording import nearest
 
 CONFIG_NAME = "config.toml"
@@ -143,7 +143,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str
         return config
     target = config.data.dataset
     beside = [folder.parents[3]] if len(folder.parents) > 3 and folder.parents[2].name == "runs" else []
-    if os.sep in target or is_build_folder(target):
+    if os.sep in target or folder_of(target):
         # Not of the roots themselves: a link in them could lead anywhere.
         builds = [root.resolve() / "built" for root in (home.root, *beside)]
         if not any(Path(os.path.realpath(target)).is_relative_to(root) for root in builds):
