@@ -108,6 +108,7 @@ class Expected(Strict):
     splits: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="split rule -> {train, val, test: graphs}"
     )
+    classes: int | None = Field(default=None, description="or labels, or targets, of the task")
     avg_nodes: float | None = None
     avg_edges: float | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from importlib import resources
 from typing import Any
@@ -23,18 +22,18 @@ def dataset_facts(home: Home) -> list[dict[str, Any]]:
     rows = []
     for paper in tomllib.loads(file.read_text("utf-8"))["dataset"]:
         manifest, streets = load_manifest(paper["name"]), paper.pop("streets", False)
-        why, usual = [note for note in manifest.notes if "table" in note], _of_manifest(manifest)
-        found = [(usual, "manifest", why)]
+        why, usual = paper.pop("why", ""), _of_manifest(manifest)
+        found = [(usual, "manifest", [why])]
         for build in [build for build in whole if build.card.dataset == paper["name"]]:
             counts = _of_card(build.card)
             other = [f"Built with {as_options(build.card.parameters)}."] if counts != usual else []
-            found.append((counts, build.path.name, why + other))
+            found.append((counts, build.path.name, [why, *other]))
         for ours, source, reasons in found[1:] or found:
             # The paper counts a street once, and gives cities in thousands.
             ours["edges"] /= 1 + streets
             digits = dict(zip(COUNTS, (0, -3, -3, 0) if streets else (0, 1, 1, 0), strict=True))
             differs = [name for name in COUNTS if round(ours[name], digits[name]) != paper[name]]
-            said = {"differs": " ".join(differs), "why": " ".join(reasons) if differs else ""}
+            said = {"differs": " ".join(differs), "why": " ".join(reasons).strip() if differs else ""}
             rows.append({**paper, **{f"our_{name}": ours[name] for name in COUNTS}, "from": source, **said})
     return rows
 
@@ -54,9 +53,9 @@ def dataset_sheet(rows: list[dict[str, Any]]) -> Sheet:
 
 
 def _of_manifest(manifest: Manifest) -> dict[str, Any]:
-    expected, classes = manifest.expected, re.findall(r"(\d+) (?:classes|labels|targets)", manifest.task)
+    expected = manifest.expected
     means = [round(mean or 0, 1) for mean in (expected.avg_nodes, expected.avg_edges)]
-    return dict(zip(COUNTS, (expected.graphs, *means, int(classes[0])), strict=True))
+    return dict(zip(COUNTS, (expected.graphs, *means, expected.classes), strict=True))
 
 
 def _of_card(card: Card) -> dict[str, Any]:
