@@ -4,10 +4,11 @@ import csv
 import re
 
 import pytest
+import torch
 from support.cli import kmip
 from support.shared import ROOT
 
-from kmip_data.cli.benchmarks.attention import table
+from kmip_data.cli.benchmarks.attention import cuda_table, table
 from kmip_data.cli.main import root
 
 TINY = ["--methods", "naive", "--max-n", "100", "--repeats", "2", "--threads", "1", "--memory-limit", "1"]
@@ -99,3 +100,23 @@ def test_options_are_documented_and_examples_parse():
             assert not word.startswith("--") or f"`{word}" in text, f"{word} is not in docs/benchmarks.md"
     for example in command.examples:
         command.make_context("attention", example.split()[3:]).close()
+
+
+def test_the_rows_of_a_gpu_are_made_of_the_same_calls_elsewhere():
+    cases = (cuda_table.Case((40,) * 3, 1e6, heads=2, k=5), cuda_table.Case((90,), 1e-6))
+    found = list(cuda_table.measure_on_gpu(device="cpu", cases=cases, sizes=(60,)))
+    assert [row.what.split(",")[0] for row in found] == [
+        "search", "search", "attention forward", "attention forward + backward",
+    ]  # fmt: skip
+    assert found[0].what == "search, 3 × 40 nodes, 2 heads, d = 10, k = 5"
+    assert [row.met for row in found] == [True, False, None, None]
+    assert all(row.ours > 0 for row in found)
+    assert all(row.theirs > 0 for row in found[:2])
+    assert all(row.theirs is None for row in found[2:]), "FlashAttention is not on the CPU"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_the_table_of_a_gpu_needs_one():
+    outcome = kmip("bench", "attention", "--table", "--device", "cuda")
+    assert outcome.code == 2
+    assert "1 GPU cannot be had" in outcome.err

@@ -38,6 +38,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         "kmip-data bench attention --graphs 2000x150 --k 15 --methods auto,naive,sdpa",
         "kmip-data bench attention --breakdown --save attention",
         "kmip-data bench attention --table",
+        "kmip-data bench attention --table --device cuda",
     ],
 )
 @click.option(
@@ -104,7 +105,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     "as_table",
     is_flag=True,
     help="Instead of the sweep: the rows of docs/performance.md, both sides in turn. "
-    "With --data trained:FILE the row on those alone.",
+    "With --data trained:FILE the row on those alone, with --device cuda those of one GPU.",
 )
 @click.option("--quick", is_flag=True, help="Small sizes and one run: shows that it runs, not how fast.")
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
@@ -130,11 +131,17 @@ def command(
         )
     if as_table:
         from kmip_data.cli.bench import machine_line, measured, print_rows
+        from kmip_data.cli.benchmarks.attention.cuda_table import measure_on_gpu
         from kmip_data.cli.benchmarks.attention.table import measure
+        from kmip_data.models.training.memory.machine import choose_device
 
         quick, (kind, _, file) = options["quick"], options["data"].partition(":")
         machine, trained = machine_line(), file if kind == "trained" else None
-        rows = measure(quick=quick, trained=trained, threads=options["threads"])
+        if options["device"] == "cuda":
+            machine = f"{choose_device('cuda').name}, {machine}"
+            rows = measure_on_gpu(quick=quick)
+        else:
+            rows = measure(quick=quick, trained=trained, threads=options["threads"])
         found = measured("attention --table", rows, quiet=quiet)
         print_rows(found, machine, quick=quick, markdown=markdown, as_json=as_json)
         return
