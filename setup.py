@@ -29,9 +29,14 @@ EXTRAS = {
     "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
+    "cuda": [
+        "cuda-core>=1.0; platform_system == 'Linux'",
+        "cuda-bindings>=12.9; platform_system == 'Linux'",
+        "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
+    ],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
-ALL = sorted({item for items in EXTRAS.values() for item in items})
+ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})  # some 200 MB
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     "build>=1.2",
@@ -68,6 +73,7 @@ setup(
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
+        "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*.toml"],
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.models": ["*.toml"],

@@ -171,9 +171,13 @@ def _devices() -> Iterator[Found]:
 
 def _backends() -> Iterator[Found]:
     from kmip_data.models.search.registry import backend_status
+    from kmip_data.models.search.trial import failures
 
-    for status in backend_status():
-        yield f"{status.name} ({status.device})", "ok" if status.usable else "no", status.reason
+    rows = backend_status()
+    failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
+    for row in rows:
+        why = failed.get((row.name, row.device))
+        yield f"{row.name} ({row.device})", "no" if why or not row.usable else "ok", why or row.reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
 

@@ -79,7 +79,7 @@ def test_every_import_is_declared():
     declared = (
         {IMPORTED_AS.get(name, name) for name in names_of(requirements())} | SEAMS | OF_EXTRAS | DEV_ONLY
     )
-    known = declared | set(sys.stdlib_module_names) | {"kmip_data", "triton", *COME_WITH}
+    known = declared | set(sys.stdlib_module_names) | {"kmip_data", "triton", "cuda", *COME_WITH}
     for folder in CODE:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -29,7 +29,7 @@ class SearchProblem:
     """Queries, keys and where each graph begins, checked and widened."""
 
     #: queries, keys: (H, N, d) and (H, M, d), float32 (half precision widened, which is exact) or float64, on
-    #: one device, contiguous, finite, without gradient
+    #: one device, contiguous, without gradient; finite once :func:`check_finite` has seen them
     queries: Tensor
     keys: Tensor
     k: int  #: number of keys wanted for each query, at least 1; may exceed the size of a graph
@@ -131,9 +131,10 @@ def check_problem(
             expected=f"key_ptr of length {len(starts)}, as query_ptr",
             found=f"length {len(key_starts)}",
         )
-    _check_finite("queries", queries)
-    if keys is not queries:
-        _check_finite("keys", keys)
+    if queries.device.type != "cuda":  # the host would wait for the device: see ``check_finite``
+        _check_finite("queries", queries)
+        if keys is not queries:
+            _check_finite("keys", keys)
     dtype = _WIDENED.get(queries.dtype, queries.dtype)
     return SearchProblem(
         queries.detach().to(dtype).contiguous(),
@@ -143,6 +144,13 @@ def check_problem(
         key_starts,
         None if hint is None else _check_hint(hint, queries),
     )
+
+
+def check_finite(problem: SearchProblem) -> None:
+    """Refuse NaN and infinity on CUDA, where :func:`check_problem` has not looked; waits for the device."""
+    if problem.device.type == "cuda":
+        _check_finite("queries", problem.queries)
+        _check_finite("keys", problem.keys)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:

@@ -6,7 +6,8 @@ A backend is one module in ``kmip_data.models.search.backends`` with
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name,
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
-- ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`.
+- ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
+- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called.
 
 It is found by being there.
 """

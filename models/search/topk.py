@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.search.kept import kept_or
-from kmip_data.models.search.problem import SearchProblem, check_problem, out_of_memory
+from kmip_data.models.search.problem import SearchProblem, check_finite, check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
 from kmip_data.models.search.timing import timed
 from kmip_data.runtime.memory_errors import is_out_of_memory
@@ -67,7 +67,8 @@ def topk_inner_product(
     Raises
     ------
     UsageError
-        A ``ValueError`` that names the argument, what was expected and what came.
+        A ``ValueError`` that names the argument, what was expected and what came. NaN and infinity that
+        the backend ``cuda`` finds are raised by the next search on that device: asking would wait for it.
     OutOfResources
         Memory ran out; it says how much was needed.
     """
@@ -85,5 +86,8 @@ def topk_inner_product(
 
 def _search(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     with timed():
-        found: tuple[Tensor, Tensor] = choose(problem, backend).search(problem)
+        module = choose(problem, backend)
+        if not getattr(module, "CHECKS_VALUES", False):
+            check_finite(problem)
+        found: tuple[Tensor, Tensor] = module.search(problem)
     return found

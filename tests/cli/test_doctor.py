@@ -7,9 +7,10 @@ import importlib.metadata
 from support.cli import kmip
 
 from kmip_data.cli import doctor
+from kmip_data.models.search import trial
 
 
-def test_doctor_finds_this_machine_sound(home):
+def test_doctor_finds_this_machine_sound(home, monkeypatch):
     outcome = kmip("doctor", "--json")
     assert outcome.code == 0, outcome.err
     findings = {(entry["section"], entry["name"]): entry for entry in outcome.json["findings"]}
@@ -18,11 +19,14 @@ def test_doctor_finds_this_machine_sound(home):
     assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
     assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), "a reason for each"
+    monkeypatch.setattr(trial, "failures", lambda _: {("dense", "cpu"): "its process died"})
     text = kmip("doctor").out
+    assert "its process died" in text
     assert all(entry["name"] in text for entry in findings.values())
 
 
 def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):
+    monkeypatch.setattr(trial, "failures", lambda _: {})
     needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
     outcome = kmip("doctor")
@@ -36,6 +40,7 @@ def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):
 
 
 def test_doctor_names_a_home_that_cannot_be_written(home, monkeypatch):
+    monkeypatch.setattr(trial, "failures", lambda _: {})
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     outcome = kmip("doctor")
     assert outcome.code == 1

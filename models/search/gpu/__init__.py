@@ -1,1 +1,1 @@
-"""Triton kernels of the search and what drives them; imported only when a search uses them."""
+"""The search on NVIDIA GPUs: kernels in CUDA C++ (``kernels/``), compiled when they are first needed."""

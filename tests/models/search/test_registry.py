@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import logging
 import os
 import subprocess
@@ -11,7 +13,14 @@ import pytest
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search import backend_names, backend_status, backends, registry, topk_inner_product
+from kmip_data.models.search import (
+    backend_names,
+    backend_status,
+    backends,
+    registry,
+    topk_inner_product,
+    trial,
+)
 from kmip_data.models.search.backends import keops
 from kmip_data.models.search.problem import check_problem
 
@@ -101,3 +110,32 @@ def test_a_backend_is_refused_before_there_is_a_problem() -> None:
     with pytest.raises(UsageError, match="'cpu' cannot") as caught:
         registry.check_backend("cpu", "cuda")
     assert "CPU only" in str(caught.value)
+
+
+def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> None:
+    bodies = {
+        "deadly": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "wrong": "scores, indices = problem.new_result(); return scores * 0, indices * 0",
+        "broken": "raise ValueError('no such card')",
+    }
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = {"dense": registry.get_backend("dense")}
+    for name, body in bodies.items():
+        (tmp_path / f"{name}.py").write_text(f"def search(problem):\n    {body}\n")
+        modules[name] = importlib.import_module(name)
+    monkeypatch.setattr(registry, "all_backends", lambda: modules)
+    rows = [
+        registry.BackendStatus(name=name, summary="", device="cpu", usable=name != "broken", reason="")
+        for name in modules
+    ]
+    found = trial.failures(rows)
+    assert set(found) == {("deadly", "cpu"), ("wrong", "cpu")}
+    assert "SIGSEGV" in found["deadly", "cpu"]
+    assert "another result" in found["wrong", "cpu"]
+    (why,) = trial.failures([dataclasses.replace(rows[-1], usable=True)]).values()
+    assert "no such card" in why
+
+
+def test_keops_is_taken_by_name_only() -> None:
+    assert not keops.RANK

@@ -1,40 +1,37 @@
-"""Fused, pruned search kernels in Triton; CUDA, or any device's tensors in Triton's interpreter."""
+"""The search on NVIDIA GPUs: tensor cores filter, float64 ranks; CUDA C++ compiled at first use."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.backends import dense
-from kmip_data.models.search.gpu.tiling import MOST_DIM, MOST_K
+from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 
-NAME = "triton"
-SUMMARY = "pruned kernels: tensor cores filter, float64 ranks (Triton)"
+NAME = "cuda"
+SUMMARY = "tensor cores filter, float64 ranks (CUDA C++, compiled at first use)"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
+CHECKS_VALUES = True
 
-_OLDEST = (8, 0)  # compute capability: the first with TF32
-_MOST_ROWS = 2**31 - 2**13  # of all heads: the kernels count rows in 32 bits, and tiles end in padding
+_OLDEST = (7, 0)  # compute capability: independent threads of a warp
+_MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits
 
 
 def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed: pip install 'kmip-data[gpu]'"
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return None
     if device_type != "cuda":
-        return f"runs on CUDA only, not on {device_type} (TRITON_INTERPRET=1 tries it out, slowly)"
+        return f"runs on CUDA only, not on {device_type}"
+    if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")):
+        return "cuda.core is not installed: pip install 'kmip-data[cuda]'"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     if torch.version.hip is not None:
         return "written for NVIDIA's GPUs, untested on AMD's"
     found = torch.cuda.get_device_capability()
-    return None if found >= _OLDEST else f"needs compute capability 8.0, not {found[0]}.{found[1]}"
+    return None if found >= _OLDEST else f"needs compute capability 7.0, not {found[0]}.{found[1]}"
 
 
 def refuses(problem: SearchProblem) -> str | None:
@@ -45,15 +42,16 @@ def refuses(problem: SearchProblem) -> str | None:
         return f"takes rows up to d = {MOST_DIM}, not {problem.dim}"
     if problem.k > MOST_K:
         return f"takes k up to {MOST_K}, not {problem.k}"
-    rows = problem.heads * max(problem.queries.shape[1], problem.keys.shape[1])
+    graphs = 64 * (len(problem.key_ptr) - 1)
+    rows = problem.heads * max(problem.queries.shape[1], problem.keys.shape[1] + graphs)
     return None if rows <= _MOST_ROWS else f"counts to {_MOST_ROWS} rows of all heads, not to {rows}"
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.gpu.launch import fits_range, run
+    from kmip_data.models.search.gpu.card import card_of
+    from kmip_data.models.search.gpu.launch import run
 
-    if not fits_range(problem):
-        return dense.search(problem)
-    scores, indices = run(problem)
-    return scores, indices
+    with torch.cuda.device(problem.device):
+        index = torch.cuda.current_device()
+        return run(problem, card_of(index))

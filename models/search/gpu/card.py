@@ -1,0 +1,121 @@
+"""Kernels on a card: compiled by NVRTC when first needed, kept on disk, launched on torch's stream."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.metadata
+import logging
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search.gpu.plan import NUMBERS, POINTERS, Launch, Program
+
+log = logging.getLogger(__name__)
+
+KERNELS = Path(__file__).parent / "kernels"
+
+
+class _Search(ctypes.Structure):
+    """``struct Search`` of kernels/common.cuh, which kernels take by value."""
+
+    _fields_ = [("members", ctypes.c_longlong * (len(POINTERS) + len(NUMBERS)))]
+
+
+class Card:
+    """One CUDA device as what runs kernels."""
+
+    def __init__(self, index: int) -> None:
+        properties = torch.cuda.get_device_properties(index)
+        capability = properties.major, properties.minor
+        self.processors = int(properties.multi_processor_count)
+        self.tensor_cores = 2 if capability >= (8, 0) else 1 if capability == (7, 5) else 0
+        self._index, self._target = index, f"sm_{properties.major}{properties.minor}"
+        self._kernels: dict[tuple[Program, str], Any] = {}
+        self._modules: dict[Program, Any] = {}
+
+    def launch(self, program: Program, launch: Launch, search: list[int]) -> None:
+        """Run one kernel on torch's current stream."""
+        from cuda.bindings import driver
+
+        kernel = self._kernels.get((program, launch.name))
+        if kernel is None:
+            kernel = self._kernels[program, launch.name] = self._load(program, launch.name)
+        argument = _Search((ctypes.c_longlong * len(search))(*search))
+        arguments = ctypes.c_void_p(ctypes.addressof(argument))
+        stream = torch.cuda.current_stream(self._index).cuda_stream
+        (error,) = driver.cuLaunchKernel(
+            kernel, *launch.grid, 1, launch.threads, 1, 1, 0, stream, ctypes.addressof(arguments), 0
+        )
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"CUDA driver: {error.name} from search kernel {launch.name}")
+
+    def _load(self, program: Program, name: str) -> Any:
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
+
+        if program not in self._modules:
+            self._modules[program] = ObjectCode.from_cubin(compiled(program, self._target))
+        return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
+
+
+@functools.cache
+def card_of(index: int) -> Card:
+    """The card of that number."""
+    return Card(index)
+
+
+def compiled(program: Program, target: str) -> bytes:
+    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
+    key = hashlib.sha256(repr((program, target, importlib.metadata.version("cuda-core"))).encode())
+    for source in sorted(KERNELS.iterdir()):
+        key.update(source.read_bytes())
+    folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
+    kept = Path(folder, "kernels", f"{key.hexdigest()}.cubin")
+    try:
+        return kept.read_bytes()
+    except OSError:
+        code = _compile(program, target)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+            file.write(code)
+        Path(file.name).replace(kept)  # whole or not at all: others compile the same at the same time
+    except OSError as error:
+        log.debug("compiled kernels are not kept: %s", error)
+    return code
+
+
+def _compile(program: Program, target: str) -> bytes:
+    from cuda.core import Program as Source
+    from cuda.core import ProgramOptions
+
+    started = time.perf_counter()
+    log.info(
+        "compiling the search kernels for %s, d = %d (once for each card and size) …", target, program.dim
+    )
+    options = ProgramOptions(
+        name="search.cu",
+        arch=target,
+        std="c++17",
+        include_path=str(KERNELS),
+        define_macro=[(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()],
+    )
+    try:
+        code = Source((KERNELS / "search.cu").read_text("utf-8"), "c++", options).compile("cubin").code
+    except Exception as error:  # whatever NVRTC, or a machine without it, raises
+        raise UsageError(
+            "the search kernels could not be compiled",
+            expected=f"an NVRTC that knows {target}: pip install 'kmip-data[cuda]'",
+            found=str(error),
+            next="use another search backend (dense), or see `kmip-data doctor`",
+        ) from error
+    log.info("compiled in %.1f s", time.perf_counter() - started)
+    return bytes(code)

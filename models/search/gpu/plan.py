@@ -1,0 +1,264 @@
+"""What of a GPU search depends on sizes alone: program, launches and the layout of scratch memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import astuple, dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kmip_data.models.search.problem import SearchProblem
+
+MOST_DIM, MOST_K = 256, 1024  #: what the kernels take
+
+# Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
+POINTERS = (
+    "queries", "keys", "hint", "graphs", "sample_tiles", "tiles", "centre", "longest", "first_prefix", "norm",
+    "key_counts", "key_order", "packed", "packed_rows", "edge", "threshold", "need", "query_counts",
+    "query_order", "list", "ticket", "not_finite", "scores", "indices",
+)  # fmt: skip
+NUMBERS = (
+    "heads", "graph_count", "query_count", "key_count", "batches", "sample_tile_count", "tile_count",
+    "hinted", "k", "sample", "ordered", "rows_a_block",
+)  # fmt: skip
+
+# As in the kernels.
+_BATCH, _CHUNK, _WARPS = 16, 64, 4
+_KEY_BUCKETS, _QUERY_BUCKETS, _ROWS_A_BLOCK = 2048, 1024, 4096
+_ALIGNED = 256  # bytes
+
+# Where more warps, larger tiles or an order begin to pay: from the prototype's measurements on one H200.
+_ORDERED_KEYS, _MANY_ROWS, _SOME_ROWS = 8000, 90_000, 60_000
+_BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the kernels are compiled for: macros that ``kernels/common.cuh`` explains, in small letters."""
+
+    dim: int
+    list: int
+    split: int
+    tiles: int
+    staged: int
+    hinted: int
+    tensor_cores: int
+
+    def macros(self) -> dict[str, int]:
+        """Names and values as the compiler takes them."""
+        return {field.name.upper(): value for field, value in zip(fields(self), astuple(self), strict=True)}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel: its grid in blocks, and threads of a block."""
+
+    name: str
+    grid: tuple[int, int]
+    threads: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A search of given sizes but for its addresses."""
+
+    program: Program
+    launches: tuple[Launch, ...]
+    tables: Tensor  #: int32 on the device: graphs, sample_tiles and tiles behind each other
+    table_starts: dict[str, int]  #: byte of each of the three
+    scratch_starts: dict[str, int]  #: byte of each array of the scratch memory
+    scratch_bytes: int
+    numbers: dict[str, int]
+
+
+@functools.lru_cache(maxsize=64)
+def plan_for(
+    shape: tuple[int, int, int, int],
+    k: int,
+    hinted: int,
+    ptrs: tuple[tuple[int, ...], tuple[int, ...]],
+    device: torch.device,
+    card: tuple[int, int],
+) -> Plan:
+    """Plan a search.
+
+    ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
+    queries and keys; ``card`` has the number of processors and the kind of tensor cores (``TENSOR_CORES``).
+    """
+    heads, queries, keys, dim = shape
+    processors, tensor_cores = card
+    query_counts, key_counts = map(_sizes, ptrs)
+    graphs, most_keys, rows = len(query_counts), int(key_counts.max()), heads * queries
+    buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
+    ordered = most_keys >= _ORDERED_KEYS or (most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS)
+    ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
+    program = _program(dim, k, hinted, tensor_cores, _tiles(dim, rows, most_keys, ordered=ordered))
+
+    sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
+    tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
+    graph_table, batches = _graph_table(ptrs, key_counts)
+    parts = {
+        "graphs": graph_table,
+        "sample_tiles": _tile_table(query_counts, key_counts, sample_size),
+        "tiles": _tile_table(query_counts, key_counts, tile_size),
+    }
+    starts = np.cumsum([0, *(part.nbytes for part in parts.values())]).tolist()
+    tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
+    groups = tiles if program.staged else _up(tiles, _WARPS)
+    words = 2 * _up(dim, 8)
+    blocks = min(groups * heads, processors * (2 if words > 8 else 4))
+    numbers = {
+        "heads": heads, "graph_count": graphs, "query_count": queries, "key_count": keys, "batches": batches,
+        "sample_tile_count": sample_tiles, "tile_count": tiles, "hinted": hinted, "k": k,
+        "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH, "ordered": int(ordered),
+        "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
+    }  # fmt: skip
+    places, end = _scratch(program, numbers, blocks)
+    return Plan(
+        program,
+        _launches(program, numbers, blocks),
+        torch.from_numpy(np.concatenate([part.ravel() for part in parts.values()])).to(device),
+        dict(zip(parts, starts, strict=False)),
+        places,
+        end,
+        numbers,
+    )
+
+
+def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
+    """The plan of a problem on a card."""
+    hinted = 0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
+    shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
+    ptrs = (problem.query_ptr, problem.key_ptr)
+    return plan_for(shape, problem.k, hinted, ptrs, problem.device, (processors, tensor_cores))
+
+
+def _sizes(ptr: tuple[int, ...]) -> NDArray[np.int64]:
+    starts = np.array(ptr, np.int64)
+    sizes: NDArray[np.int64] = starts[1:] - starts[:-1]
+    return sizes
+
+
+def _up(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, int]:
+    """Tiles of 16 queries that a warp takes, and whether warps share keys (``TILES`` and ``STAGED``)."""
+    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the card.
+    lone = most_keys >= 50_000 and rows < 200_000
+    if ordered and rows >= _MANY_ROWS and not lone and dim <= 24:
+        return 4, 1
+    tiles = 1 if rows < _SOME_ROWS else 4 if rows >= _MANY_ROWS and not ordered else 2
+    return min(tiles, max(1, 16 // _up(dim, 8))), 0  # what registers hold
+
+
+def _program(dim: int, k: int, hinted: int, tensor_cores: int, tiles: tuple[int, int]) -> Program:
+    # Places for candidates: a quarter of them, less 8, are the results of one round.
+    size = 128 if k <= 24 else 256 if k <= 56 else 512
+    return Program(dim, size, 1 if k <= 24 else 8, *tiles, int(hinted > 0), tensor_cores)
+
+
+def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
+    """Keys that first thresholds come from."""
+    if not ordered:
+        few = max(4096, most_keys // 2)
+    else:
+        most = 32_768 if dim > 16 else 16_384
+        steps = ((_ORDERED_KEYS, 1024), (50_000, 4096), (300_000, 8192), (math.inf, most))
+        few = next(size for below, size in steps if most_keys < below)
+        few = few if k <= 24 else max(4 * few, 32_768)
+    return few // 4 if hinted else few
+
+
+def _graph_table(
+    ptrs: tuple[tuple[int, ...], tuple[int, ...]], key_counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int]:
+    """``graphs`` (G, 6) of the kernels, and the number of batches of all graphs."""
+    batches = np.cumsum(np.concatenate([[0], -(-key_counts // _CHUNK) * (_CHUNK // _BATCH)]))
+    spread = [_coprime(count) for count in key_counts.tolist()]
+    columns = [ptrs[0][:-1], _sizes(ptrs[0]), ptrs[1][:-1], key_counts, batches[:-1], spread]
+    return np.array(columns, np.int32).T, int(batches[-1])
+
+
+@functools.lru_cache(maxsize=4096)
+def _coprime(count: int) -> int:
+    """A number near the golden section of ``count`` without common divisor: its multiples are all rows."""
+    number = max(1, int(count * 0.6180339887))
+    while math.gcd(number, count) > 1:
+        number += 1
+    return number
+
+
+def _tile_table(
+    query_counts: NDArray[np.int64], key_counts: NDArray[np.int64], size: int
+) -> NDArray[np.int32]:
+    """(T, 2) graph and first query within it of each tile, those of large graphs first."""
+    counts = -(-query_counts // size)
+    graph = np.repeat(np.arange(len(counts)), counts)
+    start = (np.arange(len(graph)) - np.repeat(np.cumsum(counts) - counts, counts)) * size
+    order = np.argsort(-key_counts[graph], kind="stable")
+    return np.stack([graph, start], axis=1)[order].astype(np.int32)
+
+
+def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> tuple[dict[str, int], int]:
+    """Where each array begins in the scratch memory, and its size; in bytes."""
+    heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
+    queries, keys, batches = (heads * numbers[name] for name in ("query_count", "key_count", "batches"))
+    sizes = {
+        "centre": segments * program.dim,
+        "longest": segments,
+        "first_prefix": segments,
+        "norm": keys,
+        "packed": batches * 64 * _up(program.dim, 8),
+        "packed_rows": batches * _BATCH,
+        "threshold": queries,
+        "list": blocks * _WARPS * 16 * program.tiles * program.list,
+        "ticket": 1,
+    }
+    if numbers["ordered"]:
+        sizes |= {
+            "key_counts": segments * _KEY_BUCKETS,
+            "key_order": keys,
+            "edge": _up(batches * _BATCH, _CHUNK),
+            "need": queries,
+            "query_counts": segments * _QUERY_BUCKETS,
+            "query_order": queries,
+        }
+    places, end = {}, 0
+    for name, count in sizes.items():
+        places[name] = end
+        end += _up(4 * count, _ALIGNED) * _ALIGNED
+    return places, end
+
+
+def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
+    heads, graphs, queries, keys = (
+        numbers[name] for name in ("heads", "graph_count", "query_count", "key_count")
+    )
+    launches = [Launch("hints", (_up(queries, 8), heads), 256)] if program.hinted else []
+    launches += [
+        Launch("prepare", (graphs, heads), 128),
+        Launch("norms", (_up(keys, numbers["rows_a_block"]), heads), 256),
+    ]
+    if numbers["ordered"]:
+        launches += [
+            Launch("scan_keys", (graphs, heads), 1024),
+            Launch("place_keys", (_up(keys, _ROWS_A_BLOCK), heads), 256),
+        ]
+    launches.append(Launch("pack", (_up(numbers["batches"], 8), heads), 256))
+    warps, tiles = _WARPS if program.split == 1 else program.split, numbers["sample_tile_count"]
+    launches.append(
+        Launch("thresholds", (_up(tiles, _WARPS) if program.split == 1 else tiles, heads), warps * 32)
+    )
+    if numbers["ordered"]:
+        launches += [
+            Launch("count_queries", (_up(queries, _ROWS_A_BLOCK), heads), 256),
+            Launch("scan_queries", (graphs, heads), 1024),
+            Launch("place_queries", (_up(queries, _ROWS_A_BLOCK), heads), 256),
+        ]
+    return (*launches, Launch("collect", (blocks, 1), _WARPS * 32))

@@ -1,0 +1,240 @@
+"""The CUDA search without a GPU: its kernels, compiled for the CPU, against ``dense``; bit for bit.
+
+Emulation runs one thread after another: races, speed, and what a card's own arithmetic does it cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from support.cuda_emulator import COMPILER, EmulatedCard
+from torch import Tensor
+
+from kmip_data.models.search import topk_inner_product
+from kmip_data.models.search.backends import cuda as backend
+from kmip_data.models.search.gpu import plan
+from kmip_data.models.search.gpu.card import KERNELS
+from kmip_data.models.search.gpu.launch import run
+from kmip_data.models.search.problem import NotFinite, check_problem
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++: the kernels cannot be emulated")
+pytestmark = [needs_compiler, pytest.mark.slow]
+GENERATOR = torch.Generator().manual_seed(7)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=GENERATOR)
+
+
+@pytest.fixture(scope="session")
+def card(tmp_path_factory: pytest.TempPathFactory) -> EmulatedCard:
+    return EmulatedCard(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
+
+    def choose(*, ordered: bool, tiles: int, staged: int = 0) -> None:
+        monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
+        monkeypatch.setattr(plan, "_BUCKETS_A_ROW", 10**9)
+        monkeypatch.setattr(plan, "_tiles", lambda *_, **__: (tiles, staged))
+        plan.plan_for.cache_clear()
+
+    yield choose
+    plan.plan_for.cache_clear()
+
+
+def check(
+    card: EmulatedCard,
+    queries: Tensor,
+    keys: Tensor,
+    k: int,
+    ptrs: tuple[Any, Any] = (None, None),
+    hint: Tensor | None = None,
+) -> None:
+    card.launched.clear()
+    found = run(check_problem(queries, keys, k, *ptrs, hint), card)
+    assert len(card.launched) <= 12
+    expected = topk_inner_product(queries, keys, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="dense")
+    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
+    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))  # bits
+
+
+RAGGED = ((0, 3, 3, 50, 50, 90), (0, 7, 7, 150, 300, 300))  # queries without keys, keys without, neither
+
+
+@pytest.mark.parametrize(
+    ("ordered", "tiles", "staged"), [(False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0)]
+)
+@pytest.mark.parametrize("k", [1, 10])
+def test_ragged_batches(card, shapes, ordered: bool, tiles: int, staged: int, k: int) -> None:
+    shapes(ordered=ordered, tiles=tiles, staged=staged)
+    check(card, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
+    check(card, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
+    check(card, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
+
+
+def test_few_rows(card) -> None:
+    one = normal(1, 1, 10)
+    check(card, one, one, 1)
+    check(card, one, one, 3)
+    check(card, normal(3, 4, 10), normal(3, 5, 10), 2, ((0, 0, 4), (0, 5, 5)))
+    check(card, normal(1, 0, 10), normal(1, 5, 10), 2, ((0, 0), (0, 5)))
+    check(card, normal(1, 5, 10), normal(1, 0, 10), 2, ((0, 5), (0, 0)))
+    assert not card.launched
+
+
+@pytest.mark.parametrize(
+    "dim", [1, 8, 19, 64, *(pytest.param(d, marks=pytest.mark.torture) for d in (3, 5, 7, 16, 33))]
+)
+def test_lengths(card, dim: int) -> None:  # 8, 64: no column to spare for margins
+    check(card, normal(1, 40, dim), normal(1, 400, dim), 5, ((0, 40), (0, 400)))
+    check(card, normal(1, 40, dim) + 3, normal(1, 400, dim) - 100, 5, ((0, 40), (0, 400)))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("dim", [100, 256])
+def test_long_rows(card, dim: int) -> None:
+    check(card, normal(1, 40, dim), normal(1, 400, dim), 30, ((0, 40), (0, 400)))
+
+
+@pytest.mark.parametrize("staged", [0, 1])
+def test_more_results_than_a_list_holds(card, shapes, staged: int) -> None:
+    shapes(ordered=True, tiles=2 + 2 * staged, staged=staged)
+    check(card, normal(2, 30, 10), normal(2, 700, 10), 300, ((0, 10, 30), (0, 100, 700)))
+    check(card, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), 1024, ((0, 9), (0, 1200)))
+    check(card, normal(1, 30, 10), normal(1, 700, 10), 100, ((0, 30), (0, 700)))
+
+
+def test_ties(card, shapes) -> None:
+    """Lists overflow again and again; the work for a query stays linear in its keys."""
+    for ordered in (False, True):
+        shapes(ordered=ordered, tiles=1)
+        check(card, normal(1, 20, 10), torch.ones(1, 700, 10), 10, ((0, 20), (0, 700)))
+        check(card, torch.zeros(1, 20, 10), normal(1, 300, 10), 24, ((0, 20), (0, 300)))
+        check(card, torch.zeros(1, 20, 10), torch.zeros(1, 300, 10), 1, ((0, 20), (0, 300)))
+        keys = torch.randint(0, 2, (1, 900, 10), generator=GENERATOR).float()
+        check(card, normal(1, 30, 10), keys, 24, ((0, 30), (0, 900)))
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-20, 1e18, 1e30, 3.4e38])
+@pytest.mark.parametrize("other", [1e-30, 1.0, 3e38])
+def test_any_size(card, shapes, scale: float, other: float) -> None:
+    """Scores that overflow to infinity, or are flushed to 0, tie: no filter may tell them apart."""
+    shapes(ordered=True, tiles=1)
+    queries = (torch.rand(1, 20, 10, generator=GENERATOR) - 0.5) * other
+    keys = (torch.rand(1, 300, 10, generator=GENERATOR) - 0.5) * scale
+    check(card, queries, keys, 10, ((0, 20), (0, 300)))
+    keys[:, ::7] *= 1e-3
+    keys[:, 5] = 3.4e38
+    check(card, queries, keys, 10, ((0, 20), (0, 300)))
+    check(card, queries, keys.clamp_min(0), 10, ((0, 20), (0, 300)))
+
+
+def test_far_centres(card, shapes) -> None:
+    for ordered in (False, True):
+        shapes(ordered=ordered, tiles=1)
+        for shift in (100.0, 1e6, 3e38):
+            check(card, normal(1, 40, 10), normal(1, 400, 10) + shift, 10, ((0, 40), (0, 400)))
+
+
+def test_hints_change_nothing(card) -> None:
+    queries, keys, ptrs = normal(2, 60, 10), normal(2, 500, 10), ((0, 20, 60), (0, 100, 500))
+    best = topk_inner_product(queries, keys, 10, query_ptr=ptrs[0], key_ptr=ptrs[1])[1]
+    for hint in (
+        best,
+        best[..., :4],  # too few to bound anything
+        best.flip(1),
+        torch.full_like(best, -1),
+        torch.full_like(best, 7),  # the same again and again
+        torch.randint(-9, 520, (2, 60, 150), generator=GENERATOR),
+    ):
+        check(card, queries, keys, 10, ptrs, hint)
+        assert ("hints" in card.launched) == (hint.shape[2] >= 10)
+    check(card, queries.round(), keys.round(), 10, ptrs, best)
+    check(card, queries * 3e37, keys * 1e3, 10, ptrs, best)
+    check(card, queries * 1e-40, keys * 1e-10, 10, ptrs, best)
+
+
+@pytest.mark.parametrize("tensor_cores", [0, 1])
+def test_older_cards(card, tensor_cores: int) -> None:
+    """Products of 8 columns (sm_75), and float32 sums without tensor cores (sm_70)."""
+    older = EmulatedCard(card.folder, tensor_cores)
+    check(older, normal(2, 90, 10), normal(2, 300, 10), 10, RAGGED)
+    check(older, normal(1, 20, 10).round(), normal(1, 300, 10).round(), 10, ((0, 20), (0, 300)))
+
+
+def test_half_precision(card) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        check(card, normal(1, 30, 10).to(dtype), normal(1, 200, 10).to(dtype), 10, ((0, 30), (0, 200)))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", ["queries", "keys"])
+def test_what_is_not_finite_is_told_by_the_next_search(card, monkeypatch, bad: float, where: str) -> None:
+    queries, keys = normal(1, 30, 10), normal(1, 300, 10)
+    good = check_problem(queries.clone(), keys.clone(), 10, (0, 30), (0, 300))
+    (queries if where == "queries" else keys)[0, 7, 3] = bad
+    monkeypatch.setattr("kmip_data.models.search.problem._check_finite", lambda *_: None)
+    broken = check_problem(queries, keys, 10, (0, 30), (0, 300))
+    run(broken, card)
+    with pytest.raises(NotFinite, match="an earlier search"):
+        run(good, card)
+    run(good, card)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(30))
+def test_at_random(card, shapes, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=generator))
+
+    shapes(ordered=bool(draw(0, 2)), tiles=1)
+    graphs, heads, k = draw(1, 6), draw(1, 4), (1, 7, 10, 24)[draw(0, 4)]
+    counts = torch.randint(0, 200, (2, graphs), generator=generator)
+    ptrs = tuple([0, *row.cumsum(0).tolist()] for row in counts)
+    rows = [torch.randn(heads, ptr[-1], 10, generator=generator) for ptr in ptrs]
+    if draw(0, 2):
+        rows = [row.round() for row in rows]
+    rows[1] = rows[1] * 10.0 ** draw(-10, 10) + draw(-3, 4)
+    check(card, *rows, k, ptrs)
+
+
+def test_the_struct_is_what_the_host_fills() -> None:
+    text = (KERNELS / "common.cuh").read_text("utf-8")
+    body = re.sub(r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0])
+    names = re.findall(r"(\w+)(?=[,;])", body)
+    assert tuple(names) == (*plan.POINTERS, *plan.NUMBERS)
+    for name, value in {"KEY_BUCKETS": plan._KEY_BUCKETS, "QUERY_BUCKETS": plan._QUERY_BUCKETS}.items():
+        assert f"#define {name} {value} " in text.replace("  ", " ") or f"#define {name} {value}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "k"), [(10**6, 10, 10), (10**6, 3, 24), (10**7, 64, 10), (4 * 10**6, 10, 100)]
+)
+def test_scratch_memory(rows: int, dim: int, k: int) -> None:
+    """At most 2 d + 200 bytes a query and head, on a card of 132 processors."""
+    whole = plan.plan_for((1, rows, rows, dim), k, k, ((0, rows), (0, rows)), torch.device("cpu"), (132, 2))
+    assert whole.scratch_bytes + whole.tables.nbytes <= (2 * dim + 200) * rows
+    starts = sorted(whole.scratch_starts.values())
+    assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
+    assert len(whole.launches) <= 12
+
+
+def test_it_refuses_what_it_cannot_take() -> None:
+    def refusal(rows: Tensor, k: int) -> str | None:
+        return backend.refuses(check_problem(rows, rows, k))
+
+    assert refusal(torch.ones(1, 2, 2), 2) is None
+    assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
+    assert "d = 256" in str(refusal(torch.ones(1, 2, 257), 2))
+    assert "1024" in str(refusal(torch.ones(1, 2, 2), 1025))
+    assert "CUDA only" in str(backend.unusable("cpu"))

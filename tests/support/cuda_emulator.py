@@ -1,0 +1,47 @@
+"""The search kernels on a CPU: compiled by g++ with ``cuda_emulation.h``, launched as by a card."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from kmip_data.models.search.gpu.card import KERNELS
+from kmip_data.models.search.gpu.plan import Launch, Program
+
+COMPILER = shutil.which("g++")
+
+
+class EmulatedCard:
+    """A card of two processors whose kernels run on the CPU; programs are compiled into ``folder`` once."""
+
+    processors = 2
+
+    def __init__(self, folder: Path, tensor_cores: int = 2) -> None:
+        self.folder, self.tensor_cores = folder, tensor_cores
+        self.launched: list[str] = []
+        self._libraries: dict[Program, ctypes.CDLL] = {}
+
+    def launch(self, program: Program, launch: Launch, search: list[int]) -> None:
+        self.launched.append(launch.name)
+        # A program with hints has all that one without has.
+        library = self._library(replace(program, hinted=1))
+        members = (ctypes.c_longlong * len(search))(*search)
+        getattr(library, f"run_{launch.name}")(*launch.grid, launch.threads, members)
+
+    def _library(self, program: Program) -> ctypes.CDLL:
+        if program not in self._libraries:
+            macros = program.macros() | {"EMULATED": 1}
+            target = self.folder / ("_".join(map(str, macros.values())) + ".so")
+            if not target.exists():
+                command = [
+                    *(str(COMPILER), "-std=c++20", "-O2", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
+                    *(f"-D{name}={value}" for name, value in macros.items()),
+                    *(f"-I{Path(__file__).parent}", f"-I{KERNELS}", "-x", "c++"),
+                    *(str(KERNELS / "search.cu"), "-o", str(target)),
+                ]
+                subprocess.run(command, check=True)
+            self._libraries[program] = ctypes.CDLL(str(target))
+        return self._libraries[program]
