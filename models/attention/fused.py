@@ -1,7 +1,7 @@
-"""k-MIP attention in one kernel, for inference: search, softmax and weighted values without (N, k) tensors.
+"""k-MIP attention on CUDA for inference: search, softmax and weighted values without the (N, k) weights.
 
 Where it applies, :func:`fused_attention` gives what :func:`kmip_data.models.attention.kmip.kmip_attention`
-gives, to float tolerance: the same keys by the same rule, weights summed slot after slot.
+gives, bit for bit.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kmip_data.models.attention.gathered import has_tangent
-from kmip_data.models.search.backends import triton
-from kmip_data.models.search.problem import check_problem, out_of_memory
-from kmip_data.models.search.registry import choose
+from kmip_data.models.attention import gathered
+from kmip_data.models.attention.operators import kernels_for
+from kmip_data.models.search.topk import topk_inner_product
 
 
 def fused_attention(
@@ -29,34 +28,27 @@ def fused_attention(
     scale: float | None = None,
     backend: str = "auto",
 ) -> Tensor | None:
-    """Attention over the k best keys of each query, straight from the kernel: (H, N, v), dtype of ``values``.
+    """Attention over the k best keys of each query without its weights: (H, N, v), dtype of ``values``.
 
     Queries are (H, N, d), keys (H, M, d), values (H, M, v); ``scale`` is the factor of the scores in the
     softmax, by default 1/√d; the others are as :func:`~kmip_data.models.search.topk.topk_inner_product` takes
-    them. Rows without any key are zero. None where two steps must be taken: a gradient is wanted, or the
-    search goes to another backend (another device, float64, large d or k, scores beyond the float32 range).
+    them. Rows without any key are zero. None where the weights must be kept or nothing is gained: a gradient
+    is wanted, or Triton's kernels do not run there (another device, float64).
     """
     if torch.compiler.is_compiling():
-        return None  # the two steps are operators that a compiled model keeps whole
+        return None  # search and attention are operators that a compiled model keeps whole
     graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
-    if graded or has_tangent(queries, keys, values):
+    if graded or gathered.has_tangent(queries, keys, values):
         return None
-    fits = values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.device == keys.device
-    if (
-        not fits
-        or not (backend == triton.NAME or (backend == "auto" and queries.device.type == "cuda"))
-        or values.dtype not in {torch.float32, torch.float16, torch.bfloat16}
-        or triton.unusable(queries.device.type) is not None
-    ):
+    if values.ndim != 3 or values.shape[:2] != keys.shape[:2] or values.device != keys.device:
         return None
-    from kmip_data.models.search.gpu.launch import fits_range, run
-
-    problem = check_problem(queries, keys, k, query_ptr, key_ptr)
-    if choose(problem, backend).NAME != triton.NAME or not fits_range(problem):
+    rows = values.detach().float() if values.dtype in {torch.float16, torch.bfloat16} else values.detach()
+    kernels = kernels_for(rows)
+    if kernels is gathered:
         return None
-    try:
-        factor = 1 / math.sqrt(problem.dim) if scale is None else scale
-        (output,) = run(problem, values.detach().contiguous(), factor)
-    except torch.cuda.OutOfMemoryError as error:
-        raise out_of_memory(problem, error) from error
-    return output
+    scores, indices = topk_inner_product(
+        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
+    )
+    factor = 1 / math.sqrt(queries.shape[2]) if scale is None else scale
+    out: Tensor = kernels.forward(rows, scores, indices, None, factor, keep_weights=False)[0]
+    return out.to(values.dtype)

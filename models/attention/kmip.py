@@ -35,8 +35,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 
     Differentiable in queries, keys and values through the chosen pairs only: backward once, and forward
     (``torch.func.jvp``, which holds the (H, N, k, d) gathered rows). For the backward pass it keeps,
-    besides its operands, a weight and an index of each chosen pair; on the CPU gradients have the same
-    bits for any number of threads, on CUDA under ``torch.use_deterministic_algorithms(True)``.
+    besides its operands, a weight and an index of each chosen pair. Gradients have the same bits in every
+    run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does not run, only
+    under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------

@@ -9,11 +9,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.slow_models import slow_attention, slow_search
+from support.slow_models import slow_search
 from torch import Tensor
 
-from kmip_data.models.attention.fused import fused_attention
-from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import backend_status, topk_inner_product
 from kmip_data.models.search.backends import triton as backend
 from kmip_data.models.search.gpu import launch, tiling
@@ -223,38 +221,6 @@ def test_scores_that_overflow_go_to_dense() -> None:
     check(rows, rows, 2)
     check(torch.zeros(1, 2, 2), torch.full((1, 9, 2), 3e38), 3)  # no score overflows, but their mean would
     check(torch.zeros(1, 2, 2), torch.full((1, 9, 2), 9e29), 3)
-
-
-def test_fused_attention() -> None:
-    queries, keys, values = normal(2, 25, 4), normal(2, 25, 4), normal(2, 25, 20)
-    ptr = [0, 3, 3, 25]
-    # Nobody wants the interpreter unasked.
-    assert fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="auto") is None
-    learnt = keys.clone().requires_grad_()
-    assert fused_attention(queries, learnt, values, 5, query_ptr=ptr, scale=0.5, backend="triton") is None
-    found = fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
-    torch.testing.assert_close(found, slow_attention(queries, keys, values, 5, ptr))
-    again = fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
-    assert torch.equal(found, again)
-    half = fused_attention(queries, keys, values.half(), 5, query_ptr=ptr, scale=0.5, backend="triton")
-    assert half.dtype == torch.float16
-    torch.testing.assert_close(half.float(), found, rtol=2e-3, atol=2e-3)
-    alone = fused_attention(
-        queries, keys, values, 5, query_ptr=[0, 25, 25], key_ptr=[0, 0, 25], scale=0.5, backend="triton"
-    )
-    assert torch.equal(alone, torch.zeros_like(alone))
-    # It is what attention takes where no gradient is wanted, and only there.
-    attended = kmip_attention(queries, keys, values, 5, ptr, backend="triton")
-    assert torch.equal(
-        attended, fused_attention(queries, keys, values, 5, query_ptr=ptr, scale=0.5, backend="triton")
-    )
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(kmip_attention(queries, keys, values, 5, ptr, backend="triton"), attended)
-    two_steps = kmip_attention(queries, keys, values.clone().requires_grad_(), 5, ptr, backend="triton")
-    assert two_steps.requires_grad
-    torch.testing.assert_close(two_steps, attended)
-    large = torch.full_like(queries, 1e19)
-    assert fused_attention(large, large, values, 5, query_ptr=ptr, scale=0.5, backend="triton") is None
 
 
 def test_status_in_the_interpreter() -> None:
