@@ -68,7 +68,7 @@ def backward(
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
     (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
     if not indices.numel() or not many:
-        return torch.zeros_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
+        return queries.new_zeros(queries.shape), keys.new_zeros(keys.shape), values.new_zeros(values.shape)
     if k > MOST_K:
         return gathered.backward(grad, queries, keys, values, indices, weights, keep, scale)
     indices = indices.contiguous()
