@@ -223,7 +223,11 @@ class Operators(TorchDispatchMode):
 OPERATORS_A_STEP = 772
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("/gps-kmip")])
+#: Their plans of a batch of several sizes are made on the CPU, or look at its edges.
+PLANNED = {"exphormer", "gps-bigbird", "gps-performer", "gps-transformer"}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.split("/")[1] not in PLANNED])
 def test_a_step_on_a_gpu_waits_for_nothing(name: str, monkeypatch) -> None:
     """Tensors without numbers stand for a GPU's: to ask for one fails, or to make a size of one."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no name for their device
@@ -234,7 +238,7 @@ def test_a_step_on_a_gpu_waits_for_nothing(name: str, monkeypatch) -> None:
         with Operators() as operators:
             network(there).sum().backward()
         assert operators.copies == []
-        assert network.layers[0].attention.query.weight.grad is not None
+        assert any(weight.grad is not None for weight in network.parameters())
         if name == "s3dis/gps-kmip":
             assert operators.count <= 1.1 * OPERATORS_A_STEP
 

@@ -22,7 +22,7 @@ _ROWS, _PLACES, _CHANNELS = (
     2048,
     16,
 )  #: queries, gathered numbers and channels that a program has at a time
-_PAIRS = 32  #: that are added side by side, and then up
+_PAIRS = 16  #: that are added side by side, and then up
 # Products and sums are not contracted: what the interpreter computes is what a GPU does.
 _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 
@@ -80,28 +80,33 @@ def backward(
             *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep, slopes), slopes,
             grad_queries, rows, k, dim, width, scale, DROP=keep is not None, **sizes,
         )  # fmt: skip
-        pairs = transpose(indices, many)
-        grad_keys = _sum_by_key(pairs, many, slopes, None, queries)
-        grad_values = _sum_by_key(pairs, many, weights, keep, grad)
+        grad_keys, grad_values = _by_key(transpose(indices, many), many, slopes, queries, weights, keep, grad)
     return grad_queries, grad_keys, grad_values
 
 
-def _sum_by_key(
-    pairs: Transposed, keys: int, coefficients: Tensor, keep: Tensor | None, source: Tensor
-) -> Tensor:
-    """Σ coefficient · row of the query over the pairs of each key: (H, M, c) for ``source`` (H, N, c)."""
-    (heads, rows, k), width = coefficients.shape, source.shape[2]
-    all_keys, later = heads * keys, (coefficients.numel() - 1) // SEGMENT
-    sums = source.new_empty(all_keys + later, width)
-    sizes = _segment_sizes(width)
-    blocks = triton.cdiv(width, sizes["BC"])
+def _by_key(
+    pairs: Transposed,
+    keys: int,
+    slopes: Tensor,
+    queries: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
+    (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]
+    all_keys, later = heads * keys, (slopes.numel() - 1) // SEGMENT
+    sums = [source.new_empty(all_keys + later, source.shape[2]) for source in (queries, grad)]
+    sizes = _segment_sizes(max(dim, width))
+    blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
-        *pairs, coefficients, _bytes(keep, coefficients), *_rows(source), sums, rows, k, keys, all_keys,
-        width, DROP=keep is not None, **sizes,
+        *pairs, slopes, *_rows(queries), weights, _bytes(keep, slopes), *_rows(grad), *sums, rows, k, keys,
+        all_keys, dim, width, DROP=keep is not None, **sizes,
     )  # fmt: skip
-    if later:
-        add_segments[(later, blocks)](*pairs[1:], sums, all_keys, width, **sizes)
-    return sums[:all_keys].view(heads, keys, width)
+    for each in sums if later else ():
+        add_segments[(later, blocks)](*pairs[1:], each, all_keys, each.shape[1], **sizes)
+    of_keys, of_values = (each[:all_keys].view(heads, keys, each.shape[1]) for each in sums)
+    return of_keys, of_values
 
 
 def _tile(k: int, width: int) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def _tile(k: int, width: int) -> dict[str, Any]:
 
 
 def _segment_sizes(width: int) -> dict[str, Any]:
-    """Compile-time sizes of the sums over pairs."""
+    """Compile-time sizes of the sums over pairs, of rows of at most ``width`` channels."""
     channels = min(32, triton.next_power_of_2(width))
     return {"SEGMENT": SEGMENT, "BP": _PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}
 

@@ -20,7 +20,7 @@ from torch import Tensor
 class Transposed(NamedTuple):
     """Which pairs chose a key; of P = H · N · k pairs and H · M keys."""
 
-    order: Tensor  #: (P,) int64 pairs, by key; those without one last
+    order: Tensor  #: (P,) pairs by key, int32 where that many are; those without a key last
     key: Tensor  #: (P,) the key of each, row of all heads; H · M: none
     start: (
         Tensor  #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
@@ -31,12 +31,25 @@ def transpose(indices: Tensor, keys: int) -> Transposed:
     """Sort pairs by their keys: indices (H, N, k), −1: none, of ``keys`` M of a head."""
     heads = indices.shape[0]
     none = heads * keys
-    kind = torch.int32 if none < 2**31 - 1 else torch.int64  # half the bytes to sort
+    kind, count = (torch.int32 if n < 2**31 - 1 else torch.int64 for n in (none, indices.numel()))
     offset = torch.arange(0, heads, dtype=kind, device=indices.device)[:, None, None] * keys
     key, order = (indices.to(kind) + offset).masked_fill_(indices < 0, none).flatten().sort(stable=True)
-    return Transposed(
-        order, key, torch.searchsorted(key, torch.arange(none + 2, dtype=kind, device=key.device))
-    )
+    start = torch.searchsorted(key, torch.arange(none + 2, dtype=kind, device=key.device))
+    return Transposed(order.to(count), key, start)  # 32 bits: half to sort, and quick to divide by k
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rows(
+    source: tl.tensor,
+    row: tl.tensor,
+    stride: tl.tensor,
+    live: tl.tensor,
+    channel: tl.tensor,
+    width: tl.tensor,
+) -> tl.tensor:
+    """Some channels of some rows: (BP, BC); zero where there is none."""
+    place = source + row[:, None] * stride + channel[None, :]
+    return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
 
 
 @triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
@@ -44,35 +57,41 @@ def sum_segments(
     order: tl.tensor,
     sorted_key: tl.tensor,
     start: tl.tensor,
-    coefficients: tl.tensor,
+    slopes: tl.tensor,
+    queries: tl.tensor,
+    query_head: tl.tensor,
+    query_row: tl.tensor,
+    weights: tl.tensor,
     keep: tl.tensor,
-    source: tl.tensor,
-    source_head: tl.tensor,
-    source_row: tl.tensor,
-    sums: tl.tensor,
+    grad: tl.tensor,
+    grad_head: tl.tensor,
+    grad_row: tl.tensor,
+    grad_keys: tl.tensor,
+    grad_values: tl.tensor,
     rows: tl.tensor,
     k: tl.tensor,
     keys: tl.tensor,
     all_keys: tl.tensor,
+    dim: tl.tensor,
     width: tl.tensor,
     SEGMENT: tl.constexpr,
     BP: tl.constexpr,
     BC: tl.constexpr,
     DROP: tl.constexpr,
 ) -> None:
-    """Σ coefficient · row of the query, over the pairs of a segment; program (segment, block of channels).
+    """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
 
     Parameters
     ----------
     order, sorted_key, start
         As :class:`Transposed` has them.
-    coefficients, keep
-        (H, rows, k) float32, and bytes, 0 where a coefficient counts as 0 (read with DROP).
-    source
-        (H, rows, width) float32, strides ``source_head`` and ``source_row``.
-    sums
-        Out: (segments, width) float32. Where a segment after the keys' begins a list, or has no key, what
-        stands there is not read.
+    slopes, queries
+        (H, rows, k) and (H, rows, dim) float32.
+    weights, keep, grad
+        (H, rows, k) float32, bytes, 0 where a weight counts as 0 (read with DROP), (H, rows, width) float32.
+    grad_keys, grad_values
+        Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
+        has no key, what stands there is not read.
     """
     segment = tl.program_id(0).to(tl.int64)
     own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
@@ -83,18 +102,19 @@ def sum_segments(
     last = tl.where(key < all_keys, last, first)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
-    total = tl.zeros((BP, BC), tl.float32)
+    of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
     for begin in range(first, last, BP):
         place = begin + tl.arange(0, BP)
         live = place < last
         pair = tl.load(order + place, live, 0)
-        coefficient = tl.load(coefficients + pair, live, 0.0)
+        slope, weight = tl.load(slopes + pair, live, 0.0), tl.load(weights + pair, live, 0.0)
         if DROP:
-            coefficient = tl.where(tl.load(keep + pair, live, 0) != 0, coefficient, 0.0)
-        query = tl.where(live, pair // k - head * rows, 0)
-        row = source + head * source_head + query[:, None] * source_row + channel[None, :]
-        total += coefficient[:, None] * tl.load(row, live[:, None] & (channel < width)[None, :], 0.0)
-    tl.store(sums + segment * width + channel, tl.sum(total, 0), channel < width)
+            weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
+        row = tl.where(live, pair // k - head * rows, 0)
+        of_key += slope[:, None] * _rows(queries + head * query_head, row, query_row, live, channel, dim)
+        of_value += weight[:, None] * _rows(grad + head * grad_head, row, grad_row, live, channel, width)
+    tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
+    tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
 
 
 @triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
@@ -108,9 +128,10 @@ def add_segments(
     BP: tl.constexpr,
     BC: tl.constexpr,
 ) -> None:
-    """Add a list's later segments to its first; program (segment after the keys', block of channels).
+    """Add a list's later segments to its first; program (segment after the keys', channels).
 
-    The program of the first cut in a list does it, the others nothing. Arguments as of :func:`sum_segments`.
+    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are
+    gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are as there.
     """
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT
@@ -122,7 +143,6 @@ def add_segments(
         total = tl.zeros((BP, BC), tl.float32)
         for begin in range(0, later, BP):
             each = begin + tl.arange(0, BP)
-            row = sums + (all_keys + number + each)[:, None] * width + channel[None, :]
-            total += tl.load(row, (each < later)[:, None] & (channel < width)[None, :], 0.0)
+            total += _rows(sums, all_keys + number + each, width, each < later, channel, width)
         own = sums + key * width + channel
         tl.store(own, tl.load(own, channel < width, 0.0) + tl.sum(total, 0), channel < width)

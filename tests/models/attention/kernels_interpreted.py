@@ -100,12 +100,14 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     for _ in range(4):
         indices = torch.randint(-1, 3, (2, 8, 2))
         indices[torch.rand(indices.shape) < 0.3] = 1
-        coefficients, source = torch.randn(indices.shape), torch.randn(2, 8, 3)
-        found = launch._sum_by_key(summing.transpose(indices, 3), 3, coefficients, None, source)
-        expected = torch.zeros(2, 4, 3)  # the last key for those without one
-        for head, row, slot in itertools.product(range(2), range(8), range(2)):
-            expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
-        torch.testing.assert_close(found, expected[:, :3])
+        slopes, weights = torch.randn(2, *indices.shape)
+        queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
+        found = launch._by_key(summing.transpose(indices, 3), 3, slopes, queries, weights, None, grad)
+        for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
+            expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
+            for head, row, slot in itertools.product(range(2), range(8), range(2)):
+                expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
+            torch.testing.assert_close(sums, expected[:, :3])
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ COMPILE = """
 import json
 from support.compiled_kernels import compile_for
 from kmip_data.models.attention.gpu import attending, launch, summing
-floats = "scores values weights out grad keys slopes grad_queries coefficients source sums"
-types = {**dict.fromkeys(floats.split(), "*fp32"), "indices": "*i32", "sorted_key": "*i32", "order": "*i64",
+floats = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
+types = {**dict.fromkeys(floats.split(), "*fp32"), "indices": "*i32", "sorted_key": "*i32", "order": "*i32",
          "start": "*i64", "keep": "*u8", "scale": "fp32"}
 of_sums = {**types, "keys": "i32"}
 found = []
@@ -63,7 +63,7 @@ def test_kernels_compile_without_a_gpu_and_do_not_spill() -> None:
     found = json.loads(done.stdout)
     assert len(found) == 2 * (4 * 2 * 2 + 2 * 2)
     assert max(kernel["spilled"] for kernel in found) == 0
-    assert max(kernel["registers"] for kernel in found) <= 168
+    assert max(kernel["registers"] for kernel in found) <= 200
 
 
 def test_without_a_gpu_kernels_stay_away() -> None:
