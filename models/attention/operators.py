@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+import shutil
 from typing import Any
 
 import torch
@@ -171,10 +173,14 @@ def kernels_for(rows: Tensor) -> Any:
 
 @functools.cache
 def _triton_runs(device: torch.device) -> bool:
-    """Whether Triton is installed and compiles for this device: NVIDIA's from compute capability 8.0 on."""
-    if device.type != "cuda" or torch.version.hip is not None or importlib.util.find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    """Whether Triton is there and knows the card; it compiles its launchers with a C compiler."""
+    return (
+        device.type == "cuda"
+        and importlib.util.find_spec("triton") is not None
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    )
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:

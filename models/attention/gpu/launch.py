@@ -17,11 +17,7 @@ from kmip_data.models.attention.gpu.summing import Transposed, add_segments, sum
 
 MOST_K = 1024  #: a program holds all keys of a query; torch operations take more
 SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
-_ROWS, _PLACES, _CHANNELS = (
-    16,
-    2048,
-    16,
-)  #: queries, gathered numbers and channels that a program has at a time
+_ROWS, _CHANNELS, _GATHERED = 16, 16, 2048  #: most queries, channels and gathered numbers of a program
 _PAIRS = 16  #: that are added side by side, and then up
 # Products and sums are not contracted: what the interpreter computes is what a GPU does.
 _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
@@ -112,8 +108,8 @@ def _by_key(
 def _tile(k: int, width: int) -> dict[str, Any]:
     """Compile-time sizes of a program that has k keys of each query, ``width`` channels of each key."""
     places = max(2, triton.next_power_of_2(k))
-    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _PLACES // places))
-    rows = max(1, min(_ROWS, _PLACES // (places * channels)))
+    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // places))
+    rows = max(1, min(_ROWS, _GATHERED // (places * channels)))
     return {"BQ": rows, "BK": places, "BC": channels, "num_warps": 4, **_OPTIONS}
 
 

@@ -34,7 +34,7 @@ def test_kernels_in_the_interpreter() -> None:
 
 COMPILE = """
 import json
-from support.compiled_kernels import compile_for
+from support.triton_compiled import compile_for
 from kmip_data.models.attention.gpu import attending, launch, summing
 floats = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
 types = {**dict.fromkeys(floats.split(), "*fp32"), "indices": "*i32", "sorted_key": "*i32", "order": "*i32",

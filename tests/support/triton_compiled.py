@@ -1,4 +1,4 @@
-"""Compile Triton kernels for a GPU that is not there, and read what they take of it.
+"""Compile a Triton kernel for a GPU that is not there, and read what it takes of it.
 
 It cannot run in a process in which Triton interprets.
 """
@@ -41,7 +41,7 @@ def compile_for(kernel: Any, capability: int, options: dict[str, Any], types: di
     """Compile a kernel to a cubin for a compute capability (80, 90) and read its resources.
 
     ``options`` are its compile-time arguments and the compiler's own, as they are passed to a launch;
-    ``types`` those of its other arguments, where they are not i32.
+    ``types`` those of its other arguments by name, i32 where they have none.
     """
     constants = {name: value for name, value in options.items() if name in kernel.arg_names}
     settings = {name: value for name, value in options.items() if name not in constants}
