@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.batch import GraphBatch, by_graph
+from kmip_data.models.layers.batch import GraphBatch, by_graph, pointers_of
 
 Pooling = Literal["mean", "max", "sum"]
 
@@ -88,8 +88,7 @@ def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     work = _at_least_single(x.dtype)
     total = out.to(work).index_add(0, batch.graph, x.to(work))
     if pooling == "mean":
-        count = torch.as_tensor(batch.ptr).diff().clamp_min(1).to(x.device)
-        total = total / count[:, None]
+        total = total / pointers_of(batch.graph, batch.num_graphs).diff().clamp_min(1)[:, None]
     return total.to(x.dtype)
 
 

@@ -116,6 +116,19 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
 
 
+def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
+    """Return where each graph of a batch on another device begins, without waiting for that device.
+
+    A ``Batch`` keeps on the CPU where each graph begins in each attribute, wherever it was moved. ``None``
+    where it does not, or has other ``rows`` of nodes by now.
+    """
+    slices = getattr(batch, "_slice_dict", {}).get("x")
+    if slices is None or "ptr" not in batch or len(slices) != len(batch.ptr):
+        return None
+    starts: list[int] = slices.tolist()
+    return starts if starts[-1] == rows else None
+
+
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -35,8 +36,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 
     Differentiable in queries, keys and values through the chosen pairs only: backward once, and forward
     (``torch.func.jvp``, which holds the (H, N, k, d) gathered rows). For the backward pass it keeps,
-    besides its operands, a weight and an index of each chosen pair; on the CPU gradients have the same
-    bits for any number of threads, on CUDA under ``torch.use_deterministic_algorithms(True)``.
+    besides its operands, a weight and an index of each chosen pair. Gradients have the same bits in every
+    run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does not run, only
+    under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -273,10 +275,16 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    starts = torch.tensor(check_ptr("ptr", ptr, x.shape[0]))
+    rows, starts = _places(check_ptr("ptr", ptr, x.shape[0]), x.device)
+    return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
+
+
+@functools.lru_cache(1)  # all layers of a network ask for the same one
+@torch.inference_mode(False)  # remembered for training, too
+def _places(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
+    starts = torch.tensor(ptr)
     counts = starts.diff()
     longest = int(counts.max()) if len(counts) else 0
     offset = torch.arange(len(counts)) * longest - starts[:-1]
-    rows = torch.arange(x.shape[0]) + offset.repeat_interleave(counts)
-    padded = x.new_zeros(len(counts) * longest, x.shape[1])
-    return padded.index_copy(0, rows.to(x.device), x), [longest * g for g in range(len(counts) + 1)]
+    rows = torch.arange(ptr[-1]) + offset.repeat_interleave(counts)
+    return rows.to(device), [longest * g for g in range(len(counts) + 1)]

@@ -1,12 +1,17 @@
 """Search and attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
 
 ``torch.compile`` sees two opaque operators with known shapes and a gradient; nothing inside is traced,
-whose loops depend on the data. On the CPU compiled kernels do the work, elsewhere torch operations.
+whose loops depend on the data. On the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere
+torch operations.
 """
 
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
 from __future__ import annotations
 
+import functools
+import importlib.util
+import os
+import shutil
 from typing import Any
 
 import torch
@@ -67,7 +72,7 @@ def attend(
 
         out, weights = map(torch.from_numpy, cpu_kernels.forward(*map(_array, inputs)))
     else:
-        out, weights = gathered.forward(*inputs)
+        out, weights = kernels_for(inputs[0]).forward(*inputs)
     if keep is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
@@ -103,7 +108,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
 
         grads = map(torch.from_numpy, cpu_kernels.backward(*map(_array, inputs)))
     else:
-        grads = gathered.backward(*inputs)
+        grads = kernels_for(weights).backward(*inputs)
     of_queries, of_keys, of_values = grads
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
@@ -152,6 +157,30 @@ def _refuse_vmap(*_: Any) -> Any:
 
 for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
+
+
+def kernels_for(rows: Tensor) -> Any:
+    """Whose ``forward`` and ``backward`` attend on another device than the CPU.
+
+    Triton's kernels for float32 ``rows`` where they run, or torch operations.
+    """
+    if rows.dtype != torch.float32 or not _triton_runs(rows.device):
+        return gathered
+    from kmip_data.models.attention.gpu import launch
+
+    return launch
+
+
+@functools.cache
+def _triton_runs(device: torch.device) -> bool:
+    """Whether Triton is there and knows the card; it compiles its launchers with a C compiler."""
+    return (
+        device.type == "cuda"
+        and importlib.util.find_spec("triton") is not None
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    )
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:

@@ -68,7 +68,8 @@ class Adjacency:
 
     def _bags(self, key: Tensor, other: Tensor, *, ordered: bool) -> Bags:
         start = torch.zeros(self.num_nodes + 1, dtype=torch.int64, device=key.device)
-        start[1:] = torch.bincount(key, minlength=self.num_nodes).cumsum(0)
+        # Not by bincount, which waits for a GPU to see the largest number.
+        start[1:] = start[1:].index_add(0, key, torch.ones_like(key)).cumsum(0)
         if ordered:
             return Bags(other.contiguous(), start, None)
         # Of 32-bit numbers, which torch sorts by their digits: several times as fast as of 64 bits.

@@ -12,7 +12,7 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.search.problem import check_ptr
-from kmip_data.reading.batching import batch_neighbors, graph_pointers
+from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +97,16 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     each other.
     """
     count, device = rows.shape[0], rows.device
+    given = getattr(batch, "batch", None)
+    if device.type != "cpu":  # to compare the two would be to wait for them
+        kept = pointers_on_cpu(batch, count)
+        if kept is not None and given is not None and given.dtype == torch.int64 and given.device == device:
+            return torch.tensor(check_ptr("ptr", kept, count)), given
     ptr = torch.tensor(check_ptr("ptr", graph_pointers(batch, count), count))
+    if len(ptr) == 2 and given is None:
+        return ptr, torch.zeros(count, dtype=torch.int64, device=device)
     sizes = ptr.diff().to(device)
     graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes, output_size=count)
-    given = getattr(batch, "batch", None)
     if given is not None and not torch.equal(given.to(graph), graph):
         raise UsageError(
             "batch and ptr contradict each other",
@@ -110,12 +116,17 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     return ptr, graph
 
 
+def pointers_of(graph: Tensor, graphs: int) -> Tensor:
+    """``ptr`` of :class:`GraphBatch` where its ``graph`` is, found there: a copy would wait for a GPU."""
+    return torch.searchsorted(graph, torch.arange(graphs + 1, device=graph.device))
+
+
 def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tensor:
     """Rows of the nodes by graph: (N, d) → (G, W, d), W nodes of the largest graph, ``fill`` beyond the rest.
 
     ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.
     """
-    place = torch.arange(len(rows), device=rows.device) - ptr.to(rows.device)[graph]
+    place = torch.arange(len(rows), device=rows.device) - pointers_of(graph, len(ptr) - 1)[graph]
     out = rows.new_full((len(ptr) - 1, int(ptr.diff().max()), rows.shape[1]), fill)
     out[graph, place] = rows
     return out

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import LINKS
-from kmip_data.models.layers.batch import by_graph, read_graphs
+from kmip_data.models.layers.batch import by_graph, pointers_of, read_graphs
 
 LINK, APART, NO_PAIR = 1, 0, -1
 NEGATIVES: Final = 2  #: pairs apart for each link, of those with the same first node
@@ -40,7 +40,7 @@ def link_targets(batch: Any) -> Tensor:
         )
     column = torch.arange(width, device=bits.device)
     found = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1
-    there = column < ptr.diff().to(bits.device)[graph, None]
+    there = column < pointers_of(graph, len(ptr) - 1).diff()[graph, None]
     return by_graph(torch.where(there, found.to(torch.int8), NO_PAIR), graph, ptr, NO_PAIR)
 
 

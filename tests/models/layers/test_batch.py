@@ -9,6 +9,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.reading.batching import pointers_on_cpu
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
 
@@ -24,6 +25,15 @@ def test_a_batch() -> None:
     assert batch.graph.tolist() == [0, 0, 0, 1, 1, 1, 1]
     assert isinstance(batch.edges, EdgeList)
     assert batch.edges.source.tolist() == [0, 1, 3, 4]
+
+
+def test_a_batch_on_another_device() -> None:
+    """Without a look at it: tensors of this device have no numbers."""
+    batch = Batch.from_data_list([graph(), graph(4)])
+    assert pointers_on_cpu(batch, 7) == [0, 3, 7]
+    assert read_batch(batch.to("meta")).ptr.tolist() == [0, 3, 7]
+    assert pointers_on_cpu(batch, 6) is None  # nodes were taken away since
+    assert pointers_on_cpu(graph(), 3) is None
 
 
 def test_a_single_graph() -> None:

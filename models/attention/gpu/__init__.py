@@ -1,0 +1,1 @@
+"""Triton kernels of attention over chosen pairs and what drives them; imported only where they run."""

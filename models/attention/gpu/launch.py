@@ -1,0 +1,130 @@
+"""Attention over chosen pairs in Triton kernels: the interface of ``cpu_kernels`` for float32 on CUDA.
+
+Every sum has one order, so outputs and gradients have the same bits in every run; nothing waits for the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from kmip_data.models.attention import gathered
+from kmip_data.models.attention.gpu.attending import attend_rows, slope_rows
+from kmip_data.models.attention.gpu.summing import Transposed, add_segments, sum_segments, transpose
+
+MOST_K = 1024  #: a program holds all keys of a query; torch operations take more
+SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
+_ROWS, _CHANNELS, _GATHERED = 16, 16, 2048  #: most queries, channels and gathered numbers of a program
+_PAIRS = 16  #: that are added side by side, and then up
+# Products and sums are not contracted: what the interpreter computes is what a GPU does.
+_OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
+
+
+def forward(
+    values: Tensor,
+    scores: Tensor,
+    indices: Tensor,
+    keep: Tensor | None,
+    scale: float,
+    *,
+    keep_weights: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
+
+    Without ``keep_weights`` the second result is empty.
+    """
+    heads, rows, k = indices.shape
+    if k > MOST_K:
+        return gathered.forward(values, scores, indices, keep, scale)
+    out = values.new_empty(heads, rows, values.shape[2])
+    weights = values.new_empty(indices.shape if keep_weights else 0)
+    if indices.numel():
+        sizes = _tile(k, values.shape[2])
+        with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
+            attend_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
+                scores.contiguous(), indices.contiguous(), _bytes(keep, weights), *_rows(values), weights,
+                out, rows, k, values.shape[2], scale, DROP=keep is not None, WEIGHTS=keep_weights, **sizes,
+            )  # fmt: skip
+    return out, weights
+
+
+def backward(
+    grad: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
+    (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
+    if not indices.numel() or not many:
+        return queries.new_zeros(queries.shape), keys.new_zeros(keys.shape), values.new_zeros(values.shape)
+    if k > MOST_K:
+        return gathered.backward(grad, queries, keys, values, indices, weights, keep, scale)
+    indices = indices.contiguous()
+    slopes = torch.empty_like(weights)
+    grad_queries = queries.new_empty(heads, rows, dim)
+    sizes = _tile(k, max(dim, width))
+    with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
+        slope_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
+            *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep, slopes), slopes,
+            grad_queries, rows, k, dim, width, scale, DROP=keep is not None, **sizes,
+        )  # fmt: skip
+        grad_keys, grad_values = _by_key(transpose(indices, many), many, slopes, queries, weights, keep, grad)
+    return grad_queries, grad_keys, grad_values
+
+
+def _by_key(
+    pairs: Transposed,
+    keys: int,
+    slopes: Tensor,
+    queries: Tensor,
+    weights: Tensor,
+    keep: Tensor | None,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
+    (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]
+    all_keys, later = heads * keys, (slopes.numel() - 1) // SEGMENT
+    sums = [source.new_empty(all_keys + later, source.shape[2]) for source in (queries, grad)]
+    sizes = _segment_sizes(max(dim, width))
+    blocks = triton.cdiv(max(dim, width), sizes["BC"])
+    sum_segments[(all_keys + later, blocks)](
+        *pairs, slopes, *_rows(queries), weights, _bytes(keep, slopes), *_rows(grad), *sums, rows, k, keys,
+        all_keys, dim, width, DROP=keep is not None, **sizes,
+    )  # fmt: skip
+    for each in sums if later else ():
+        add_segments[(later, blocks)](*pairs[1:], each, all_keys, each.shape[1], **sizes)
+    of_keys, of_values = (each[:all_keys].view(heads, keys, each.shape[1]) for each in sums)
+    return of_keys, of_values
+
+
+def _tile(k: int, width: int) -> dict[str, Any]:
+    """Compile-time sizes of a program that has k keys of each query, ``width`` channels of each key."""
+    places = max(2, triton.next_power_of_2(k))
+    channels = min(_CHANNELS, triton.next_power_of_2(width), max(4, _GATHERED // places))
+    rows = max(1, min(_ROWS, _GATHERED // (places * channels)))
+    return {"BQ": rows, "BK": places, "BC": channels, "num_warps": 4, **_OPTIONS}
+
+
+def _segment_sizes(width: int) -> dict[str, Any]:
+    """Compile-time sizes of the sums over pairs, of rows of at most ``width`` channels."""
+    channels = min(32, triton.next_power_of_2(width))
+    return {"SEGMENT": SEGMENT, "BP": _PAIRS, "BC": channels, "num_warps": 1, **_OPTIONS}
+
+
+def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
+    """(H, rows, c) with its strides of heads and rows; copied where its channels do not lie side by side."""
+    tensor = tensor if tensor.stride(2) == 1 else tensor.contiguous()
+    return tensor, tensor.stride(0), tensor.stride(1)
+
+
+def _bytes(keep: Tensor | None, other: Tensor) -> Tensor:
+    """The mask as bytes; without one any tensor stands for it, which is not read."""
+    return other if keep is None else keep.contiguous().view(torch.uint8)

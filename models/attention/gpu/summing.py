@@ -1,0 +1,148 @@
+"""Sums over the pairs that chose a key, in one order and without atomics: gradients of keys and values.
+
+The pairs are sorted by key, stably: those of one key are a list, by query. A list is cut where a multiple of
+SEGMENT of the sorted places falls into it, so a key that thousands of queries chose is summed by many
+programs, and where the cuts are depends on the indices alone. Segment s is the first of key s (keys of all
+heads in one row); those after the keys' begin at the multiples of SEGMENT, and :func:`add_segments` adds them
+to the first of their list. No size depends on values, so nothing waits for the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+class Transposed(NamedTuple):
+    """Which pairs chose a key; of P = H · N · k pairs and H · M keys."""
+
+    order: Tensor  #: (P,) pairs by key, int32 where that many are; those without a key last
+    key: Tensor  #: (P,) the key of each, row of all heads; H · M: none
+    start: (
+        Tensor  #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
+    )
+
+
+def transpose(indices: Tensor, keys: int) -> Transposed:
+    """Sort pairs by their keys: indices (H, N, k), −1: none, of ``keys`` M of a head."""
+    heads = indices.shape[0]
+    none = heads * keys
+    kind, count = (torch.int32 if n < 2**31 - 1 else torch.int64 for n in (none, indices.numel()))
+    offset = torch.arange(0, heads, dtype=kind, device=indices.device)[:, None, None] * keys
+    key, order = (indices.to(kind) + offset).masked_fill_(indices < 0, none).flatten().sort(stable=True)
+    start = torch.searchsorted(key, torch.arange(none + 2, dtype=kind, device=key.device))
+    return Transposed(order.to(count), key, start)  # 32 bits: half to sort, and quick to divide by k
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rows(
+    source: tl.tensor,
+    row: tl.tensor,
+    stride: tl.tensor,
+    live: tl.tensor,
+    channel: tl.tensor,
+    width: tl.tensor,
+) -> tl.tensor:
+    """Some channels of some rows: (BP, BC); zero where there is none."""
+    place = source + row[:, None] * stride + channel[None, :]
+    return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
+
+
+@triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
+def sum_segments(
+    order: tl.tensor,
+    sorted_key: tl.tensor,
+    start: tl.tensor,
+    slopes: tl.tensor,
+    queries: tl.tensor,
+    query_head: tl.tensor,
+    query_row: tl.tensor,
+    weights: tl.tensor,
+    keep: tl.tensor,
+    grad: tl.tensor,
+    grad_head: tl.tensor,
+    grad_row: tl.tensor,
+    grad_keys: tl.tensor,
+    grad_values: tl.tensor,
+    rows: tl.tensor,
+    k: tl.tensor,
+    keys: tl.tensor,
+    all_keys: tl.tensor,
+    dim: tl.tensor,
+    width: tl.tensor,
+    SEGMENT: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
+    DROP: tl.constexpr,
+) -> None:
+    """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
+
+    Parameters
+    ----------
+    order, sorted_key, start
+        As :class:`Transposed` has them.
+    slopes, queries
+        (H, rows, k) and (H, rows, dim) float32.
+    weights, keep, grad
+        (H, rows, k) float32, bytes, 0 where a weight counts as 0 (read with DROP), (H, rows, width) float32.
+    grad_keys, grad_values
+        Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
+        has no key, what stands there is not read.
+    """
+    segment = tl.program_id(0).to(tl.int64)
+    own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
+    key = tl.load(sorted_key + cut, segment >= all_keys, 0).to(tl.int64)
+    key = tl.where(own, segment, key)
+    first = tl.where(own, tl.load(start + key), cut)
+    last = tl.minimum(tl.load(start + key + 1), (first // SEGMENT + 1) * SEGMENT)
+    last = tl.where(key < all_keys, last, first)
+    head = key // keys
+    channel = tl.program_id(1) * BC + tl.arange(0, BC)
+    of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
+    for begin in range(first, last, BP):
+        place = begin + tl.arange(0, BP)
+        live = place < last
+        pair = tl.load(order + place, live, 0)
+        slope, weight = tl.load(slopes + pair, live, 0.0), tl.load(weights + pair, live, 0.0)
+        if DROP:
+            weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
+        row = tl.where(live, pair // k - head * rows, 0)
+        of_key += slope[:, None] * _rows(queries + head * query_head, row, query_row, live, channel, dim)
+        of_value += weight[:, None] * _rows(grad + head * grad_head, row, grad_row, live, channel, width)
+    tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
+    tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
+
+
+@triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
+def add_segments(
+    sorted_key: tl.tensor,
+    start: tl.tensor,
+    sums: tl.tensor,
+    all_keys: tl.tensor,
+    width: tl.tensor,
+    SEGMENT: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
+) -> None:
+    """Add a list's later segments to its first; program (segment after the keys', channels).
+
+    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are
+    gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are as there.
+    """
+    number = tl.program_id(0).to(tl.int64)
+    cut = (number + 1) * SEGMENT
+    key = tl.load(sorted_key + cut).to(tl.int64)
+    first, last = tl.load(start + key), tl.load(start + key + 1)
+    if (key < all_keys) & (first < cut) & (first >= cut - SEGMENT):
+        channel = tl.program_id(1) * BC + tl.arange(0, BC)
+        later = (last - 1 - cut) // SEGMENT + 1
+        total = tl.zeros((BP, BC), tl.float32)
+        for begin in range(0, later, BP):
+            each = begin + tl.arange(0, BP)
+            total += _rows(sums, all_keys + number + each, width, each < later, channel, width)
+        own = sums + key * width + channel
+        tl.store(own, tl.load(own, channel < width, 0.0) + tl.sum(total, 0), channel < width)

@@ -1,0 +1,160 @@
+"""What Triton's attention kernels compute, interpreted; ``test_attention_kernels.py`` runs it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from support.slow_models import slow_attention
+from torch import Tensor
+
+from kmip_data.models.attention import gathered, operators
+from kmip_data.models.attention.fused import fused_attention
+from kmip_data.models.attention.gpu import launch, summing
+from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.models.search import topk_inner_product
+
+RAGGED = [0, 1, 1, 4, 20, 24]  # one node, none, fewer than k, many
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(5)
+
+
+@pytest.fixture
+def _on_kernels(monkeypatch) -> None:
+    """Attention goes to the kernels, although its tensors are on the CPU."""
+    monkeypatch.setattr(operators, "_compiled", lambda rows: False)
+    monkeypatch.setattr(operators, "_triton_runs", lambda device: True)
+
+
+def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> tuple[Tensor, ...]:
+    """Float32 operands with their scores and indices; key 2 is chosen by all queries of its graph."""
+    queries, keys, values = (torch.randn(heads, ptr[-1], size) for size in (dim, dim, width))
+    keys[:, 2] = 6
+    queries.abs_()
+    return queries, keys, values, *topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
+
+
+def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> None:
+    """Output and gradients of the kernels, of operands of any strides, equal float64's by autograd."""
+    queries, keys, values, scores, indices = operands
+    scale = 0.3
+    exact = [rows.double().requires_grad_() for rows in (queries, keys, values)]
+    expected = gathered.differentiable(*exact, indices, keep, scale)
+    grad = torch.randn(expected.shape).transpose(0, 1).contiguous().transpose(0, 1)  # rows of all heads
+    out, weights = launch.forward(values, scores, indices.int(), keep, scale)
+    tolerance = dict(rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(out.double(), expected.detach(), **tolerance)
+    found = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
+    slopes = torch.autograd.grad(expected, exact, grad.double())
+    for mine, theirs in zip(found, slopes, strict=True):
+        size = max([1.0, *theirs.abs().flatten().tolist()])
+        torch.testing.assert_close(mine.double() / size, theirs / size, **tolerance)
+    again = launch.backward(grad, queries, keys, values, indices.int(), weights, keep, scale)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(("dim", "width", "k"), [(5, 14, 10), (14, 5, 1), (19, 19, 3), (76, 76, 15)])
+def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch) -> None:
+    monkeypatch.setattr(launch, "SEGMENT", 16)  # the key that all chose is cut
+    operands = problem(dim, width, k, RAGGED, heads=1 if dim == 76 else 2)
+    assert_exact(operands, torch.rand(operands[3].shape) < 0.6 if dropped else None)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("ptr", [[0, 1], [0, 0, 1, 1]])
+def test_one_node(k: int, ptr: list[int]) -> None:
+    queries, keys, values = (torch.randn(1, 1, size) for size in (3, 3, 2))
+    assert_exact(
+        (queries, keys, values, *topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense"))
+    )
+
+
+def test_nothing() -> None:
+    queries, no_keys, no_values = torch.randn(2, 3, 4), torch.randn(2, 0, 4), torch.randn(2, 0, 5)
+    scores, indices = torch.full((2, 3, 6), -torch.inf), torch.full((2, 3, 6), -1)
+    out, weights = launch.forward(no_values, scores, indices, None, 1.0)
+    assert not out.any()
+    grads = launch.backward(out, queries, no_keys, no_values, indices, weights, None, 1.0)
+    assert [tuple(grad.shape) for grad in grads] == [(2, 3, 4), (2, 0, 4), (2, 0, 5)]
+    assert not grads[0].any()
+    none = torch.zeros(2, 0, 6, dtype=torch.int64)
+    assert_exact((queries[:, :0], torch.randn(2, 3, 4), torch.randn(2, 3, 5), none.float(), none))
+
+
+def test_many_keys_of_a_query(monkeypatch) -> None:
+    assert_exact(problem(3, 20, 70, [0, 75], heads=1))
+    monkeypatch.setattr(launch, "MOST_K", 5)  # torch operations take more
+    assert_exact(problem(3, 20, 7, [0, 20], heads=1))
+
+
+@pytest.mark.parametrize("segment", [1, 2, 3, 8, 64])
+def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
+    """Lists that begin, end or stop short at a cut, also where all pairs after it are without a key."""
+    monkeypatch.setattr(launch, "SEGMENT", segment)
+    monkeypatch.setattr(launch, "_PAIRS", 2)
+    for _ in range(4):
+        indices = torch.randint(-1, 3, (2, 8, 2))
+        indices[torch.rand(indices.shape) < 0.3] = 1
+        slopes, weights = torch.randn(2, *indices.shape)
+        queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
+        found = launch._by_key(summing.transpose(indices, 3), 3, slopes, queries, weights, None, grad)
+        for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
+            expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
+            for head, row, slot in itertools.product(range(2), range(8), range(2)):
+                expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
+            torch.testing.assert_close(sums, expected[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("dropout", "dtype", "repeat"),
+    [(0.0, torch.float32, False), (0.4, torch.float16, False), (0.4, torch.float32, True)],
+)
+def test_layer_equals_that_of_the_cpu(dropout: float, dtype: torch.dtype, repeat: bool, request) -> None:
+    """The same draws of dropout, the same padding, half precision, rows that are not contiguous."""
+    layer = KMIPAttention(12, heads=2, key_dim=5, k=6, dropout=dropout, legacy_padding=repeat).to(dtype)
+    x = torch.randn(24, 12, dtype=dtype)
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        out = layer(x, RAGGED)
+        return [out, *torch.autograd.grad(out.float().square().sum(), list(layer.parameters()))]
+
+    expected = run()
+    request.getfixturevalue("_on_kernels")
+    assert operators.kernels_for(x.float()) is launch
+    loose = dict(rtol=2e-3, atol=2e-3) if dtype == torch.float16 else dict(rtol=1e-4, atol=1e-5)
+    for mine, theirs in zip(run(), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, **loose)
+
+
+@pytest.mark.usefixtures("_on_kernels")
+def test_one_key_has_no_gradient_in_queries_and_keys() -> None:
+    queries, keys, values = (torch.randn(2, 20, size, requires_grad=True) for size in (4, 4, 7))
+    kmip_attention(queries, keys, values, 1).square().sum().backward()
+    assert not queries.grad.any()
+    assert not keys.grad.any()
+    assert values.grad.any()
+
+
+@pytest.mark.usefixtures("_on_kernels")
+def test_fused_attention() -> None:
+    queries, keys, values = (torch.randn(2, 25, size) for size in (4, 4, 20))
+    ptr = [0, 3, 3, 25]
+    assert fused_attention(queries, keys.clone().requires_grad_(), values, 5, query_ptr=ptr) is None
+    assert fused_attention(queries, keys, values.double(), 5, query_ptr=ptr) is None
+    found = fused_attention(queries, keys, values, 5, query_ptr=ptr)
+    torch.testing.assert_close(found, slow_attention(queries, keys, values, 5, ptr))
+    half = fused_attention(queries, keys, values.half(), 5, query_ptr=ptr)
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), found, rtol=2e-3, atol=2e-3)
+    alone = fused_attention(queries, keys, values, 5, query_ptr=[0, 25, 25], key_ptr=[0, 0, 25])
+    assert torch.equal(alone, torch.zeros_like(alone))
+    # It is what attention takes where no gradient is wanted.
+    assert torch.equal(kmip_attention(queries, keys, values, 5, ptr), found)
+    graded = kmip_attention(queries, keys, values.clone().requires_grad_(), 5, ptr)
+    assert torch.equal(graded.detach(), found)
