@@ -8,6 +8,7 @@ from typing import Any
 from support.triton_compiled import compile_for
 
 from kmip_data.models.layers.gpu import gate_kernels as kernels
+from kmip_data.models.layers.gpu import products
 from kmip_data.models.layers.gpu.gated_edges import (
     BLOCK,
     DIFFERENTIATE,
@@ -51,6 +52,11 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
         for name, options in launches.items():
             taken = compile_for(getattr(kernels, name), capability, options, types)
             found[f"{name}, d = {d}, k = {k}, {edges}"] = vars(taken)
+    for d in sorted({d for d, _ in SIZES}):
+        options = {"D": d, "BR": products.ROWS, **products.widths(d), "ADD": True, "PRECISION": "bf16x3"}
+        types = dict.fromkeys(["rows", "weight", "addend", "out"], "*fp32")
+        taken = compile_for(products.multiply, capability, {**options, **OPTIONS}, types)
+        found[f"multiply, d = {d}, fp32"] = vars(taken)
     return found
 
 

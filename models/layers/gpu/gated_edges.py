@@ -18,9 +18,10 @@ from torch.autograd.function import once_differentiable
 
 from kmip_data.models.layers.edge_norm import constants_of, gradients_of
 from kmip_data.models.layers.edges import Edges, NeighborTable
-from kmip_data.models.layers.gpu import gate_kernels
+from kmip_data.models.layers.gpu import gate_kernels, products
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.precision import splits
 
 BLOCK = 1024  #: elements of a program of ``update``
 STEPS, ROWS = 8, 1024  #: steps of a program of ``sum_gradients``, and elements of each
@@ -40,6 +41,7 @@ class _Options:
     kept_scale: float  #: factor of what is kept
     dtype: torch.dtype  #: of z and of the new edges
     keep: bool  #: for a backward pass
+    split: bool  #: products in bf16x3
 
 
 def gated_edges(
@@ -70,8 +72,9 @@ def gated_edges(
     seed = torch.empty(1, dtype=torch.int64, device=device)
     if dropped:
         seed.random_()
+    split = splits() and dtype == torch.float32 and at_target.shape[1] <= products.MOST
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    options = _Options(edges, norm, seed, dropped, 1 / (1 - dropout), dtype, keep)
+    options = _Options(edges, norm, seed, dropped, 1 / (1 - dropout), dtype, keep, split)
     found: tuple[Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     return found
 
@@ -137,7 +140,8 @@ class _GatedEdges(torch.autograd.Function):
         if weight is None:
             pre = torch.empty(count, d, dtype=options.dtype, device=old.device)
         else:
-            pre = torch.mm(old.view(-1, d), weight.t())
+            rows = old.view(-1, d)
+            pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
         quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
         shape = launch.by_node(GATE)
         parts = torch.empty(launch.tiles(nodes, shape["BN"]), 3, d, device=old.device)
@@ -207,11 +211,18 @@ class _GatedEdges(torch.autograd.Function):
         if weight is not None:
             grad_weight = grad_pre.t() @ old.view(-1, d)
             if ctx.needs_input_grad[3]:
-                product_ = grad_pre @ weight if grad_new is None else torch.addmm(grad, grad_pre, weight)
-                grad_old = product_.view(old.shape)
+                grad_old = _of_old(None if grad_new is None else grad, grad_pre, weight, split=options.split)
+                grad_old = grad_old.view(old.shape)
         elif ctx.needs_input_grad[3] and grad_new is not None:  # one row, only added to the new edges
             grad_old = grad.sum(0, keepdim=True)
         return of_target, of_source, of_message, grad_old, grad_weight, grad_scale, grad_shift, None
+
+
+def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split: bool) -> Tensor:
+    """Gradient of the old edges, (E, d): that of the new ones, to which they were added, and z's."""
+    if split:
+        return products.split_product(grad_pre, weight.t(), grad_new)
+    return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
 
 
 def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 
@@ -15,15 +16,19 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.models.layers import gated_edges as layers
 from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
 from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.gpu import gated_edges as gpu
 from kmip_data.models.layers.gpu.gated_edges import gated_edges
+from kmip_data.models.layers.gpu.products import split_product, widths
 from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.precision import products
 from kmip_data.models.search.cpu.lanes import splat
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
@@ -300,3 +305,91 @@ def test_without_gradients_new_edges_take_no_memory_of_their_own() -> None:
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "empty_like", empty_like)
         gated_edges(edges, *inputs(edges, d, shared=False), norm_of(d, torch.float32, training=False), 0.0)
+
+
+@pytest.mark.parametrize("d", [5, 14, 19, 48, 76, 100, 128])
+def test_split_products(d: int) -> None:
+    generator = torch.Generator().manual_seed(d)
+    rows, addend, weight = (torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d))
+    for given in (weight, weight.t()):
+        exact = rows.double() @ given.double().t()
+        found = (split_product(rows, given), split_product(rows, given, addend) - addend)
+        for each in found:
+            assert float((each - exact).norm()) <= 2e-5 * float(exact.norm())
+    assert sum(widths(76).values()) == 80
+    assert all(sum(widths(d).values()) >= d for d in range(1, 129))
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_layers_take_split_products_where_they_are_asked_for(form, monkeypatch) -> None:
+    taken = []
+    original = gpu.products.split_product
+    monkeypatch.setattr(gpu.products, "split_product", lambda *given: taken.append(1) or original(*given))
+    edges, d = form(), 76
+    with products("bf16x3"):
+        found = step(gated_edges, edges, d, torch.float32)
+        step(gated_edges, edges, d, torch.float32, use="nodes")
+    assert len(taken) == 4
+    exact = step(formula, edges, d, torch.float64)
+    for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
+        assert float((a - c).norm()) <= 1e-4 * float(c.norm()), name
+    step(gated_edges, edges, d, torch.float32)
+    assert len(taken) == 4
+
+
+class InTF32(TorchDispatchMode):
+    """Matrix products of operands rounded to 11 significant bits, as tensor cores take them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            bits = [(each.contiguous().view(torch.int32) + 0x1000) & -0x2000 for each in args[-2:]]
+            args = (*args[:-2], *(each.view(torch.float32) for each in bits))
+        return func(*args, **(kwargs or {}))
+
+
+def in_bfloat16_three_times(rows: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
+    """What ``split_product`` computes on tensor cores."""
+    halves = []
+    for each in (rows, weight.t()):
+        first = each.bfloat16().float()
+        halves.append((first, (each - first).bfloat16().float()))
+    (a1, a2), (b1, b2) = halves
+    found = a2 @ b1 + a1 @ b2 + a1 @ b1
+    return found if addend is None else found + addend
+
+
+#: Most that new nodes, new edges and gradients are off, in norm; docs/fidelity.md has these figures.
+ERRORS = {
+    "32": (3e-7, 3e-7, 1e-6),
+    "bf16x3": (1e-6, 3e-6, 5e-6),
+    "tf32": (1e-3, 1e-3, 3e-2),
+    "bf16-mixed": (1e-2, 1e-2, 5e-2),
+}
+
+
+@pytest.mark.parametrize("precision", list(ERRORS))
+def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
+    """Against float64; products are those of the card, or emulated where there is none."""
+    d, edges = 56, table(k=16, nodes=64)
+    monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
+    emulated = contextlib.nullcontext()
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(gpu.products, "split_product", in_bfloat16_three_times)
+        emulated = InTF32() if precision == "tf32" else emulated
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    results = []
+    for dtype, asked in ((torch.float64, "32"), (torch.float32, precision)):
+        torch.manual_seed(2)
+        layer = GatedGCN(d, dropout=0.0, residual=False).to(DEVICE, dtype)
+        given = [each.to(dtype).requires_grad_() for each in (x, e)]
+        with products(asked), emulated if dtype == torch.float32 else contextlib.nullcontext():
+            mixed = dtype == torch.float32 and precision == "bf16-mixed"
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
+                x_new, e_new = layer(*given, edges)
+            loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
+            grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
+        results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
+    found = [
+        float((b.double() - a).detach().norm() / a.detach().norm()) for a, b in zip(*results, strict=True)
+    ]
+    assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found
