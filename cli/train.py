@@ -94,7 +94,7 @@ class TrainCommand(DatasetCommand):
 )
 @click.option(
     "--precision",
-    type=click.Choice(["32", "16-mixed", "bf16-mixed"]),
+    type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
 )
 @click.option(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.edges import Edges
+from kmip_data.models.layers.gated_edges import Activation, EdgePart, activated, gated_edges
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.relu_dropout import relu_dropout
 
 
 class GatedGCN(nn.Module):
@@ -48,7 +45,7 @@ class GatedGCN(nn.Module):
         residual: bool,
         update_edges: bool = True,
         by_distance: bool = False,
-        activation: Literal["relu", "gelu"] = "relu",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         self.A = nn.Linear(dim, dim)
@@ -73,64 +70,18 @@ class GatedGCN(nn.Module):
         connected to whom, and with ``by_distance`` how far the ends are apart; or its edges.
         """
         edges = batch.edges if isinstance(batch, GraphBatch) else batch
-        if isinstance(edges, NeighborTable) and self._takes(x, e, edges):
-            messages, gates, e_new = self._sums_compiled(x, e, edges)
-        else:
-            messages, gates, e_new = self._sums(x, e, edges)
-        x_new = self.A(x) + messages / (gates + 1e-6)
-        x_new = self._activate(self.norm_x(x_new))
+        dropout = self.dropout if self.training else 0.0
+        part = EdgePart(
+            *(self.D, self.E, self.B, self.C),
+            norm=self.norm_e,
+            update=self.update_edges,
+            activation=self.activation,
+            dropout=dropout,
+            closeness=self.closeness,
+        )
+        gathered, e_new = gated_edges(edges, x, e, part)
+        x_new = activated(self.norm_x(self.A(x) + gathered), self.activation, dropout)
         return (x_new + x if self.residual else x_new), e_new
-
-    def _activate(self, rows: Tensor) -> Tensor:
-        if self.activation == "gelu":
-            return nn.functional.dropout(nn.functional.gelu(rows), self.dropout, self.training)
-        return relu_dropout(rows, self.dropout, self.training)
-
-    def _sums(self, x: Tensor, e: Tensor, edges: Edges) -> tuple[Tensor, Tensor, Tensor]:
-        """Messages and gates summed at the targets, and the new edges; any device, dtype and edges."""
-        # Edge tensors rule the memory: this one is allocated once and added to in place.
-        pre = edges.at_source(self.E(x))
-        pre += edges.at_target(self.D(x))
-        pre += self.C(e)
-        gate = torch.sigmoid(pre)
-        if self.closeness is not None:
-            gate = gate * self.closeness(edges.distance)
-        messages, gates = edges.sum_at_target(gate * edges.at_source(self.B(x))), edges.sum_at_target(gate)
-        if not self.update_edges:
-            return messages, gates, e
-        e_new = self._activate(self.norm_e(pre.view(-1, pre.shape[-1])))
-        return messages, gates, e_new.view(pre.shape) + e
-
-    def _sums_compiled(self, x: Tensor, e: Tensor, edges: NeighborTable) -> tuple[Tensor, Tensor, Tensor]:
-        """The same by compiled passes over the table; dropout draws other chances."""
-        from kmip_data.models.layers.cpu.gated_edges import gated_edges
-
-        shared = e.ndim == 2
-        messages, gates, e_new = gated_edges(
-            edges,
-            self.D(x) + (self.C(e) if shared else self.C.bias),
-            self.E(x),
-            self.B(x),
-            e,
-            None if shared else self.C.weight,
-            self.norm_e if self.update_edges else None,
-            self.dropout if self.training else 0.0,
-        )
-        return messages, gates, e if e_new is None else e_new
-
-    def _takes(self, x: Tensor, e: Tensor, edges: NeighborTable) -> bool:
-        """Whether compiled passes can take these: float32 on the CPU, not under autocast or compilation."""
-        return (
-            self.closeness is None
-            and self.activation == "relu"
-            and x.device.type == "cpu"
-            and not torch.compiler.is_compiling()
-            and not torch.is_autocast_enabled("cpu")
-            and type(self.norm_e) is BatchNorm
-            and not self.norm_e.together
-            and edges.neighbor.numel() > 0
-            and all(t.dtype == torch.float32 for t in (x, e, self.C.weight))
-        )
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, flat
+from kmip_data.models.layers.edge_norm import constants_of, gradients_of
 from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.reading import buffers
@@ -46,7 +47,7 @@ def gated_edges(
     weight: Tensor | None,
     norm: BatchNorm | None,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Gate the edges (N, k), sum at the targets, and update the edges.
 
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
@@ -57,8 +58,8 @@ def gated_edges(
     running statistics of ``norm`` are moved in training; None: no new edges. ``dropout`` is 0 outside
     training; its chances come from a seed that torch's global generator draws.
 
-    Gives (N, d) each Σ sigmoid(z) · ``message``_j and Σ sigmoid(z) over the edges of each node, and the new
-    edges (N, k, d), or None.
+    Gives (N, d) the sum of sigmoid(z) · ``message``_j over the edges of each node, divided by that of
+    sigmoid(z) + 10⁻⁶, and the new edges (N, k, d), or None.
     """
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     tensors = (at_target, at_source, message, old, weight, *of_norm)
@@ -66,8 +67,8 @@ def gated_edges(
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     options = _Options(edges, norm, (seed, dropped, 1 / (1 - dropout)), keep)
-    found: tuple[Tensor, Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
-    return found
+    messages, gates, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
+    return messages / (gates + 1e-6), new
 
 
 class _GatedEdges(torch.autograd.Function):
@@ -113,9 +114,7 @@ class _GatedEdges(torch.autograd.Function):
         mean, variance = _statistics(sums, squares, k) if own else (norm.running_mean, norm.running_var)
         if own:
             norm.note(mean, variance, nodes * k)
-        deviation = (variance.double() + norm.eps).rsqrt()
-        factor = scale * deviation
-        constants = torch.stack([factor, shift - mean * factor, mean]).float()
+        constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
         new = _new_edges(nodes * k, d) if options.keep else pre
         arrays = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
         for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *arrays), nodes, grain=GRAIN)
@@ -140,11 +139,8 @@ class _GatedEdges(torch.autograd.Function):
             arrays = flat(pre), flat(grad), flat(norm), options.dropout, _flat(*of_nodes)
             for_ranges(lambda a, b: gate_kernels.sum_gradients(a, b, d, k, *arrays), nodes, grain=GRAIN)
             total, product = of_nodes.sum(1, dtype=torch.float64)  # Σ g and Σ g · (z − mean) over all edges
-            grad_shift, grad_scale = total.float(), (product * deviation).float()
-            # The mean and the variance of the batch depend on z too; running ones do not.
             share = float(ctx.own) / (nodes * k)
-            more = torch.stack([total * share, product * deviation.square() * share])
-            norm = torch.cat([norm, (norm[0] * more).float()])
+            grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
         of_sums = [
             torch.zeros(nodes, d) if tensor is None else tensor for tensor in (grad_messages, grad_gates)
         ]

@@ -121,8 +121,10 @@ class TrainingConfig(Section):
         description="run whose weights the model begins with, where name and shape fit; empty: drawn anew",
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="seed of the weights, dropout and order")
-    precision: Literal["32", "16-mixed", "bf16-mixed"] = Field(
-        default="32", description="arithmetic of the model; weights and loss stay float32"
+    precision: Literal["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"] = Field(
+        default="32",
+        description="arithmetic of the model; weights and loss stay float32. tf32 and bf16x3 (GPU): as 32 but"
+        " for matrix products, all of them or those of GatedGCN's edges",
     )
 
 

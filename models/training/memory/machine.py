@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
+from kmip_data.models.layers.precision import products
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 from kmip_data.wording import counted
 
@@ -54,20 +56,23 @@ def is_main_process() -> bool:
 
 def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
-    if precision == "16-mixed" and device.kind == "cpu":
+    if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
         raise UsageError(
-            "A CPU cannot train in 16-mixed.",
+            f"A CPU cannot train in {precision}"
+            f"{'' if precision == '16-mixed' else ', which is arithmetic of tensor cores'}.",
             expected="32 or bf16-mixed",
-            found="16-mixed",
+            found=precision,
             left="nothing was started",
             next="--precision bf16-mixed, or --device cuda",
         )
 
 
-def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
-    """Context in which a forward pass runs in ``precision``, as Lightning's training steps do."""
+@contextmanager
+def autocast(precision: str, device: str) -> Iterator[None]:
+    """Context in which a forward pass runs in ``precision``, as training steps do."""
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    return torch.autocast(device, dtype=dtype, enabled=precision != "32")
+    with products(precision), torch.autocast(device, dtype=dtype, enabled=precision.endswith("mixed")):
+        yield
 
 
 def half_a_batch(training: TrainingConfig) -> str:
@@ -87,7 +92,7 @@ def out_of_memory(
         tips.append(f"{half_a_batch(training)} (about the same step)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    if training.precision == "32":
+    if not training.precision.endswith("mixed"):
         tips.append("--precision bf16-mixed")
     message = (
         str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else "MemoryError"

@@ -19,6 +19,7 @@ from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfReso
 from kmip_data.files.errors import FULL, disk_error
 from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
+from kmip_data.models.layers.precision import products
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import rate_for
 from kmip_data.models.training.data.run_data import RunData
@@ -90,7 +91,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             tell(line)
         if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with _sound(checkpoint, recorder), _guarded(job, recorder, tell), contextlib.closing(recorder):
+        sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
+        with sound, guarded, contextlib.closing(recorder), products(job.config.training.precision):
             trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
@@ -110,7 +112,7 @@ def _trainer(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Train
         devices=system.devices,
         num_nodes=system.nodes,
         strategy="auto" if system.devices * system.nodes == 1 else "ddp",
-        precision="32-true" if training.precision == "32" else training.precision,
+        precision=training.precision if training.precision in ("16-mixed", "bf16-mixed") else "32-true",
         max_epochs=training.epochs,
         accumulate_grad_batches=training.accumulate,
         gradient_clip_val=training.clip_norm or None,

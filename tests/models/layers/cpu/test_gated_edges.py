@@ -7,6 +7,7 @@ import torch
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import edges as edges_module
+from kmip_data.models.layers import gated_edges as layers
 from kmip_data.models.layers.edges import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.runtime import threads
@@ -61,7 +62,7 @@ def check(
 
     ours = outcome(torch.float32)
     exact = outcome(torch.float64)  # in torch operations too
-    monkeypatch.setattr(GatedGCN, "_takes", lambda *_: False)
+    monkeypatch.setattr(layers, "_fused", lambda *_: None)
     for a, b, c in zip(ours, outcome(torch.float32), exact, strict=True):
         scale = float(c.abs().max()) if c.numel() else 0.0
         error, other = (float((t.double() - c).abs().max()) if c.numel() else 0.0 for t in (a, b))
@@ -178,7 +179,7 @@ def test_evaluation_without_gradients(monkeypatch) -> None:
     x, e = torch.randn(len(table), d), torch.randn(*table.shape, d)
     with torch.inference_mode():
         found = layer(x, e, NeighborTable(table))
-    monkeypatch.setattr(GatedGCN, "_takes", lambda *_: False)
+    monkeypatch.setattr(layers, "_fused", lambda *_: None)
     for a, b in zip(found, layer(x, e, NeighborTable(table)), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 

@@ -20,6 +20,7 @@ from support.training_data import CLASSES, OF_THE_MACHINE, learnable_build, read
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
+from kmip_data.models.layers.gated_edges import gated_edges
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
 from kmip_data.models.training.config.overrides import read_config
@@ -358,6 +359,8 @@ def test_without_a_test_part(tmp_path):
     [
         ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs cannot be had"),
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
+        ({"training": {"precision": "tf32"}}, "cannot train in tf32, which is arithmetic of tensor cores"),
+        ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
         ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
@@ -464,6 +467,23 @@ def test_precision_and_determinism(build, tmp_path, option):
     summary = train(tiny_config(build, **option), home=home, quiet=True)
     assert evaluate(summary.runs[0], home=home).same
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "kmip_data.models.training.run.train.check_precision", lambda *_: None
+    )  # no GPU is here
+    seen = set()
+
+    def noted(*given):
+        seen.add((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
+        return gated_edges(*given)
+
+    monkeypatch.setattr("kmip_data.models.layers.gated_gcn.gated_edges", noted)
+    config = tiny_config(build, training={"precision": "tf32", "epochs": 1})
+    train(config, home=Home(tmp_path), quiet=True)
+    assert seen == {("high", True), ("high", False)}
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.slow

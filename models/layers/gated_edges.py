@@ -1,0 +1,133 @@
+"""The edges' part of a GatedGCN layer, by the passes that can take it.
+
+Compiled ones on the CPU (numba, neighbour tables), fused ones on a GPU (Triton, tables and lists), or torch
+operations for whatever is left. Which one depends on the device, the dtype and the layer alone. The first two
+drop the same elements for the same seed; torch operations draw other chances.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.relu_dropout import relu_dropout
+
+Activation = Literal["relu", "gelu"]
+
+
+@dataclass(frozen=True, eq=False)
+class EdgePart:
+    """What a layer does to its edges."""
+
+    #: target, source, message, product: d → d each, of the nodes at both ends, the source and the old edges
+    target: nn.Linear
+    source: nn.Linear
+    message: nn.Linear
+    product: nn.Linear
+    norm: nn.Module  #: of ê, (E, d) to the same
+    update: bool  #: whether there are new edges
+    activation: Activation
+    dropout: float  #: probability; 0 outside training
+    closeness: nn.Module | None = None  #: factor of the gates, of the edges' distance
+
+
+def gated_edges(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+    """Gate the edges, sum at the targets, and update the edges.
+
+    For an edge j → i: ê = target(x_i) + source(x_j) + product(old), its gate s = sigmoid(ê), and its new
+    features old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of ``edges``, or
+    (1, d) where all edges share one vector.
+
+    Gives Σ s · message(x_j) / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the edges in the form of
+    ``edges``, or ``old`` itself where they are not updated.
+    """
+    fused = _fused(edges, x, old, part)
+    if fused is None:
+        return _by_operators(edges, x, old, part)
+    shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
+    quotient, new = fused(
+        edges,
+        part.target(x) + (part.product(old) if shared else part.product.bias),
+        part.source(x),
+        part.message(x),
+        old,
+        None if shared else part.product.weight,
+        part.norm if part.update else None,
+        part.dropout,
+    )
+    return quotient, old if new is None else new
+
+
+def activated(rows: Tensor, activation: Activation, dropout: float) -> Tensor:
+    """``dropout(activation(rows))``; the probability is 0 outside training."""
+    if activation == "gelu":
+        return nn.functional.dropout(nn.functional.gelu(rows), dropout)
+    return relu_dropout(rows, dropout, training=True)
+
+
+def _by_operators(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+    # Edge tensors rule the memory: this one is allocated once and added to in place.
+    pre = edges.at_source(part.source(x))
+    pre += edges.at_target(part.target(x))
+    pre += part.product(old)
+    gate = torch.sigmoid(pre)
+    if part.closeness is not None:
+        gate = gate * part.closeness(edges.distance)
+    messages = edges.sum_at_target(gate * edges.at_source(part.message(x)))
+    quotient = messages / (edges.sum_at_target(gate) + 1e-6)
+    if not part.update:
+        return quotient, old
+    new = activated(part.norm(pre.view(-1, pre.shape[-1])), part.activation, part.dropout)
+    return quotient, new.view(pre.shape) + old
+
+
+def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[..., Any] | None:
+    """The function of compiled or fused passes that takes these, or None."""
+    if (
+        part.closeness is not None
+        or part.activation != "relu"
+        or torch.compiler.is_compiling()
+        or type(part.norm) is not BatchNorm
+        or part.norm.together
+    ):
+        return None
+    if not _count(edges):
+        return None
+    kind, weight = x.device.type, part.product.weight
+    lowered = torch.is_autocast_enabled(kind)
+    plain = all(t.dtype == torch.float32 for t in (x, old, weight)) and not lowered
+    if kind == "cpu" and plain and isinstance(edges, NeighborTable):
+        from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
+
+        return compiled
+    mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
+    if kind == "cuda" and (plain or mixed) and _triton_runs(x.device.index):
+        from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
+
+        return in_triton
+    return None
+
+
+def _count(edges: Edges) -> int:
+    return edges.neighbor.numel() if isinstance(edges, NeighborTable) else len(edges.source)
+
+
+@functools.cache
+def _triton_runs(device: int) -> bool:
+    """Whether Triton is there and knows the card; it compiles its launchers with a C compiler."""
+    return (
+        importlib.util.find_spec("triton") is not None
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    )

@@ -1,0 +1,1 @@
+"""Triton kernels of message passing; imported only when a layer uses them."""

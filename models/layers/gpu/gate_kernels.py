@@ -1,0 +1,339 @@
+"""Passes over the edges of a batch, for GatedGCN: those of ``cpu.gate_kernels``, in Triton.
+
+Edge tensors are (E, D), node tensors (N, D), both row by row, of any floating dtype; sums are float32. Node
+i has the entries ``start[i]`` to ``start[i + 1]`` of ``end``, the node at the other end of each, and of
+``edge``, the number of each; in a neighbour table (``K`` > 0) they follow from i, and ``start`` and ``edge``
+are not read. A program takes BN nodes side by side, slot by slot, so that threads meet at the end alone, and
+each sum has one order: there are no atomics, and results do not depend on the number of processors. Nothing
+is checked: the ends must be nodes that are there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kmip_data.models.layers.gpu.tiles import kept, tile_of
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _entries(
+    start: tl.tensor, node: tl.tensor, live: tl.tensor, K: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """First and last entry of each node, and the most that one has."""
+    if K > 0:
+        first = node * K
+        last = first + tl.where(live, K, 0)
+        most = K
+    else:
+        first = tl.load(start + node, mask=live, other=0)
+        last = tl.load(start + node + 1, mask=live, other=0)
+        most = tl.max(last - first, 0).to(tl.int32)
+    return first, last, most
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _looked_up(
+    end: tl.tensor, edge: tl.tensor, entry: tl.tensor, alive: tl.tensor, K: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """The node at the other end and the number of each entry, int64."""
+    other = tl.load(end + entry, mask=alive, other=0).to(tl.int64)
+    if K == 0:
+        entry = tl.load(edge + entry, mask=alive, other=0)
+    return other, entry
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _join(
+    out: tl.tensor,
+    there: tl.tensor,
+    count: tl.tensor,
+    pivot: tl.tensor,
+    total: tl.tensor,
+    square: tl.tensor,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+) -> None:
+    """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each node's z."""
+    count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
+    share = total / tl.maximum(count, 1.0)
+    edges = tl.sum(count, 0)
+    mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
+    away = pivot + share - mean[None, :]
+    squares = tl.maximum(square - total * share, 0.0) + count * away * away
+    tl.store(out, edges, mask=there)
+    tl.store(out + D, mean, mask=there)
+    tl.store(out + 2 * D, tl.sum(squares, 0), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def gate(
+    at_target: tl.tensor,
+    at_source: tl.tensor,
+    message: tl.tensor,
+    start: tl.tensor,
+    end: tl.tensor,
+    edge: tl.tensor,
+    pre: tl.tensor,
+    quotient: tl.tensor,
+    inverse: tl.tensor,
+    parts: tl.tensor,
+    nodes: tl.tensor,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+    ADD: tl.constexpr,
+    STATISTICS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """Gate each edge, and sum at the target.
+
+    ``pre`` becomes z = at_target of the target + at_source of the source, + what it held if ``ADD``.
+    ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message times that. With
+    ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their mean z and Σ (z − mean)².
+    """
+    node, live, channel, there = tile_of(nodes, D, BN, BC)
+    here = live[:, None] & there[None, :]
+    place = node[:, None] * D + channel[None, :]
+    own = tl.load(at_target + place, mask=here, other=0.0).to(tl.float32)
+    first, last, most = _entries(start, node, live, K)
+    gates = tl.zeros((BN, BC), tl.float32)
+    messages = tl.zeros((BN, BC), tl.float32)
+    pivot = tl.zeros((BN, BC), tl.float32)
+    total = tl.zeros((BN, BC), tl.float32)
+    square = tl.zeros((BN, BC), tl.float32)
+    for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
+        alive = first + slot < last
+        source, number = _looked_up(end, edge, first + slot, alive, K)
+        mask = alive[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        looked_up = source[:, None] * D + channel[None, :]
+        z = own + tl.load(at_source + looked_up, mask=mask, other=0.0).to(tl.float32)
+        if ADD:
+            z += tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+        stored = z.to(pre.dtype.element_ty)
+        tl.store(pre + at, stored, mask=mask)
+        z = stored.to(tl.float32)  # what the backward pass will read
+        opened = tl.where(mask, tl.sigmoid(z), 0.0)
+        gates += opened
+        messages += opened * tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
+        if STATISTICS:
+            # About the node's first edge, so that a mean far from zero costs no accuracy.
+            pivot = tl.where(slot == 0, z, pivot)
+            away = tl.where(mask, z - pivot, 0.0)
+            total += away
+            square += away * away
+    of_gates = 1.0 / (gates + 1e-6)
+    tl.store(inverse + place, of_gates, mask=here)
+    tl.store(quotient + place, messages * of_gates, mask=here)
+    if STATISTICS:
+        row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
+        _join(row, there, last - first, pivot, total, square, D, BN, BC)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def update(
+    old: tl.tensor,
+    pre: tl.tensor,
+    norm: tl.tensor,
+    new: tl.tensor,
+    seed: tl.tensor,
+    dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    size: tl.tensor,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SHARED: tl.constexpr,
+    DROP: tl.constexpr,
+) -> None:
+    """New edge features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements.
+
+    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row per edge, or one for all if
+    ``SHARED``. ``new`` may be ``pre`` itself.
+    """
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    within = tl.arange(0, BLOCK)
+    channel = ((first % D).to(tl.int32) + within) % D
+    number = first + within
+    there = number < size
+    z = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
+    y = z * tl.load(norm + channel) + tl.load(norm + D + channel)
+    y = tl.where(y > 0, y, 0.0)
+    if DROP:
+        y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
+    if SHARED:
+        y += tl.load(old + channel).to(tl.float32)
+    else:
+        y += tl.load(old + number, mask=there, other=0.0).to(tl.float32)
+    tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _through_norm(
+    pre: tl.tensor,
+    grad: tl.tensor,
+    norm: tl.tensor,
+    seed: tl.tensor,
+    dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    at: tl.tensor,
+    channel: tl.tensor,
+    mask: tl.tensor,
+    D: tl.constexpr,
+    DROP: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Z of the elements ``at``, z − mean, and the gradient of what the norm gives."""
+    there = channel < D
+    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+    shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
+    z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+    g = tl.where(z * factor + shift > 0, g, 0.0)
+    if DROP:
+        g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
+    return z, z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_gradients(
+    pre: tl.tensor,
+    grad: tl.tensor,
+    norm: tl.tensor,
+    parts: tl.tensor,
+    seed: tl.tensor,
+    dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    edges: tl.tensor,
+    D: tl.constexpr,
+    STEPS: tl.constexpr,
+    BE: tl.constexpr,
+    BC: tl.constexpr,
+    DROP: tl.constexpr,
+) -> None:
+    """Σ g and Σ g · (z − mean) over BE · STEPS edges, g the gradient of what the norm gives: (tiles, 2, D).
+
+    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
+    """
+    row, _live, channel, there = tile_of(edges, D, BE * STEPS, BC)
+    first = tl.min(row, 0)
+    total = tl.zeros((BE, BC), tl.float32)
+    product = tl.zeros((BE, BC), tl.float32)
+    for step in range(STEPS):
+        number = first + step * BE + tl.arange(0, BE)
+        mask = (number < edges)[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        _z, away, g = _through_norm(pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP)
+        total += g
+        product += g * away
+    out = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 2 * D + channel
+    tl.store(out, tl.sum(total, 0), mask=there)
+    tl.store(out + D, tl.sum(product, 0), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def differentiate(
+    grad_quotient: tl.tensor,
+    quotient: tl.tensor,
+    inverse: tl.tensor,
+    message: tl.tensor,
+    start: tl.tensor,
+    end: tl.tensor,
+    edge: tl.tensor,
+    pre: tl.tensor,
+    grad: tl.tensor,
+    norm: tl.tensor,
+    grad_pre: tl.tensor,
+    grad_target: tl.tensor,
+    of_message: tl.tensor,
+    seed: tl.tensor,
+    dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    nodes: tl.tensor,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+    UPDATE: tl.constexpr,
+    DROP: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """Gradient of z for each edge, and its sum at the target.
+
+    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. With ``UPDATE``, g is as in
+    :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets and slopes, and z takes
+    factor · g − offset − slope · (z − mean) besides.
+    """
+    node, live, channel, there = tile_of(nodes, D, BN, BC)
+    here = live[:, None] & there[None, :]
+    place = node[:, None] * D + channel[None, :]
+    ratio = tl.load(quotient + place, mask=here, other=0.0)
+    of_sum = tl.load(grad_quotient + place, mask=here, other=0.0).to(tl.float32)
+    of_sum *= tl.load(inverse + place, mask=here, other=0.0)
+    tl.store(of_message + place, of_sum, mask=here)
+    total = tl.zeros((BN, BC), tl.float32)
+    first, last, most = _entries(start, node, live, K)
+    for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
+        alive = first + slot < last
+        source, number = _looked_up(end, edge, first + slot, alive, K)
+        mask = alive[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        looked_up = source[:, None] * D + channel[None, :]
+        value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
+        if UPDATE:
+            z, away, through = _through_norm(
+                pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP
+            )
+            factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+            offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
+            slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
+            g = factor * through - offset - slope * away
+        else:
+            z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+            g = tl.zeros((BN, BC), tl.float32)
+        opened = tl.sigmoid(z)
+        g += opened * (1.0 - opened) * of_sum * (value - ratio)
+        stored = tl.where(mask, g, 0.0).to(grad_pre.dtype.element_ty)
+        tl.store(grad_pre + at, stored, mask=mask)
+        total += stored.to(tl.float32)
+    tl.store(grad_target + place, total, mask=here)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_at_sources(
+    pre: tl.tensor,
+    grad_pre: tl.tensor,
+    of_message: tl.tensor,
+    start: tl.tensor,
+    end: tl.tensor,
+    edge: tl.tensor,
+    grad_source: tl.tensor,
+    grad_message: tl.tensor,
+    nodes: tl.tensor,
+    D: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+) -> None:
+    """Gradients at the sources: Σ of that of z, and Σ sigmoid(z) · ``of_message`` of the target.
+
+    Over the outgoing edges of each node: entries by source, whose other ends are targets.
+    """
+    node, live, channel, there = tile_of(nodes, D, BN, BC)
+    first, last, most = _entries(start, node, live, 0)
+    of_source = tl.zeros((BN, BC), tl.float32)
+    of_value = tl.zeros((BN, BC), tl.float32)
+    for slot in range(most):
+        alive = first + slot < last
+        target, number = _looked_up(end, edge, first + slot, alive, 0)
+        mask = alive[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        of_source += tl.load(grad_pre + at, mask=mask, other=0.0).to(tl.float32)
+        opened = tl.sigmoid(tl.load(pre + at, mask=mask, other=0.0).to(tl.float32))
+        of_value += opened * tl.load(
+            of_message + target[:, None] * D + channel[None, :], mask=mask, other=0.0
+        )
+    here = live[:, None] & there[None, :]
+    place = node[:, None] * D + channel[None, :]
+    tl.store(grad_source + place, of_source, mask=here)
+    tl.store(grad_message + place, of_value, mask=here)

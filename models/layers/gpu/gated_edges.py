@@ -1,0 +1,232 @@
+"""GatedGCN on a GPU: the edges' part of a layer as one differentiable function, for both forms of edges.
+
+As on the CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Each
+kernel goes through them as few times as it can; a step takes 7 passes over an (E, d) tensor forward (2 the
+product, 2 z, 3 the new edges) and 12 backward (2 the norm's sums, 3 the gradient of z, 2 the sums at sources,
+5 the products). A layer that formed the edges of the one before in its own first pass, and products made in
+such passes, would leave 16 of these 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kmip_data.models.layers.edge_norm import constants_of, gradients_of
+from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.gpu import gate_kernels, products
+from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.precision import splits
+
+BLOCK = 1024  #: elements of a program of ``update``
+STEPS, ROWS = 8, 1024  #: steps of a program of ``sum_gradients``, and elements of each
+#: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
+GATE, DIFFERENTIATE = (256, 2), (512, 4)
+SOURCES = 256  #: elements of a tile of ``sum_at_sources``
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of a call that are not tensors."""
+
+    edges: Edges
+    norm: BatchNorm | None
+    seed: Tensor  #: (1,) int64
+    dropped: int  #: chance of dropout, of 2³²; 0: none
+    kept_scale: float  #: factor of what is kept
+    dtype: torch.dtype  #: of z and of the new edges
+    keep: bool  #: for a backward pass
+    split: bool  #: products in bf16x3
+
+
+def gated_edges(
+    edges: Edges,
+    at_target: Tensor,
+    at_source: Tensor,
+    message: Tensor,
+    old: Tensor,
+    weight: Tensor | None,
+    norm: BatchNorm | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None]:
+    """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
+
+    Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share one
+    vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z and the new
+    edges are bfloat16, while running statistics, sums and gradients of nodes stay float32. The seed is drawn
+    and stays on the device; nothing waits for it. That the edges name nodes that are there is not checked.
+    """
+    device = at_target.device
+    lowered = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if lowered else torch.float32
+    if weight is not None:
+        old, weight = old.to(dtype), weight.to(dtype)
+    of_norm = (norm.weight, norm.bias) if norm else (None, None)
+    tensors = (*(rows.contiguous() for rows in (at_target, at_source, message, old)), weight, *of_norm)
+    dropped = round(dropout * 2**32) if norm is not None else 0
+    seed = torch.empty(1, dtype=torch.int64, device=device)
+    if dropped:
+        seed.random_()
+    split = splits() and dtype == torch.float32 and at_target.shape[1] <= products.MOST
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    options = _Options(edges, norm, seed, dropped, 1 / (1 - dropout), dtype, keep, split)
+    found: tuple[Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
+    return found
+
+
+def nodes_of_a_tile(shape: tuple[int, int], block: int, k: int) -> dict[str, int]:
+    """Sizes that depend on the form of the edges, for tiles of ``block`` channels; k = 0: a list."""
+    elements, unroll = shape
+    return {"K": k, "BN": elements // block, "UNROLL": unroll if k else 1}
+
+
+class _Launch:
+    """Kernels over the edges of one batch: whose entries they are, and how many programs take them."""
+
+    def __init__(self, options: _Options, d: int) -> None:
+        edges = options.edges
+        self.d, self.block, self.edges = d, channels_of_a_tile(d), edges
+        self.sizes = {"D": d, "BC": self.block, **OPTIONS}
+        self.drop = (options.seed, options.dropped, options.kept_scale)
+        self.dropping = {"DROP": options.dropped > 0}
+        if isinstance(edges, NeighborTable):
+            self.nodes, self.k = edges.neighbor.shape
+            self.count = self.nodes * self.k
+            ends = edges.neighbor.contiguous()
+            self.incoming: tuple[Tensor | None, ...] = (ends, ends, ends)  # of which one is read
+        else:
+            bags = edges.adjacency.incoming
+            self.nodes, self.k, self.count = edges.num_nodes, 0, len(edges.source)
+            self.incoming = (bags.start, bags.node, bags.edge)
+
+    def programs(self, rows: int, a_tile: int) -> tuple[int]:
+        """As many as tiles of that many rows and ``block`` channels."""
+        return (self.tiles(rows, a_tile) * -(-self.d // self.block),)
+
+    def tiles(self, rows: int, a_tile: int) -> int:
+        """Tiles of rows."""
+        return -(-rows // a_tile)
+
+    def by_node(self, shape: tuple[int, int]) -> dict[str, Any]:
+        """Sizes of a kernel that walks the entries of nodes."""
+        return {**self.sizes, **nodes_of_a_tile(shape, self.block, self.k)}
+
+
+class _GatedEdges(torch.autograd.Function):
+    # Long: one launch after the other.
+    @staticmethod
+    def forward(
+        ctx: Any,
+        at_target: Tensor,
+        at_source: Tensor,
+        message: Tensor,
+        old: Tensor,
+        weight: Tensor | None,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        options: _Options,
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        norm, d = options.norm, at_target.shape[1]
+        launch = _Launch(options, d)
+        nodes, count = launch.nodes, launch.count
+        own = norm is not None and norm.uses_batch(count)
+        ctx.options, ctx.own = options, own
+        if weight is None:
+            pre = torch.empty(count, d, dtype=options.dtype, device=old.device)
+        else:
+            rows = old.view(-1, d)
+            pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
+        quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
+        shape = launch.by_node(GATE)
+        parts = torch.empty(launch.tiles(nodes, shape["BN"]), 3, d, device=old.device)
+        with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
+            gate_kernels.gate[launch.programs(nodes, shape["BN"])](
+                at_target, at_source, message, *launch.incoming, pre, quotient, inverse, parts, nodes,
+                ADD=weight is not None, STATISTICS=own, **shape,
+            )  # fmt: skip
+            if norm is None:
+                ctx.save_for_backward(message, old, weight, pre, quotient, inverse)
+                return quotient, None
+            assert scale is not None
+            assert shift is not None
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            mean, variance = _statistics(parts, count) if own else (norm.running_mean, norm.running_var)
+            if own:
+                norm.note(mean, variance, count)
+            constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
+            new = torch.empty_like(pre) if options.keep else pre
+            gate_kernels.update[(launch.tiles(pre.numel(), BLOCK),)](
+                old, pre, constants, new, *launch.drop, pre.numel(),
+                D=d, SHARED=weight is None, BLOCK=BLOCK, **launch.dropping, **OPTIONS,
+            )  # fmt: skip
+        ctx.save_for_backward(message, old, weight, pre, quotient, inverse, constants, deviation)
+        return quotient, new.view(nodes, launch.k, d) if launch.k else new
+
+    # Long: one launch after the other.
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_quotient: Tensor | None, grad_new: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        message, old, weight, pre, quotient, inverse, *of_norm = ctx.saved_tensors
+        options: _Options = ctx.options
+        (count, d), nodes = pre.shape, len(quotient)
+        launch = _Launch(options, d)
+        grad_scale = grad_shift = grad_weight = grad_old = None
+        grad = norm = pre  # not read where the new edges are not used
+        with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
+            if grad_new is not None:
+                grad, rows = grad_new.contiguous().view(-1, d), ROWS // launch.block
+                constants, deviation = of_norm
+                parts = torch.empty(launch.tiles(count, rows * STEPS), 2, d, device=pre.device)
+                gate_kernels.sum_gradients[launch.programs(count, rows * STEPS)](
+                    pre, grad, constants, parts, *launch.drop, count,
+                    STEPS=STEPS, BE=rows, **launch.sizes, **launch.dropping,
+                )  # fmt: skip
+                total, product = parts.sum(0, dtype=torch.float64)
+                share = float(ctx.own) / count
+                grad_scale, grad_shift, norm = gradients_of(constants, deviation, total, product, share)
+            if grad_quotient is None:
+                grad_quotient = torch.zeros_like(quotient)
+            grad_pre = torch.empty_like(pre)
+            of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=pre.device)
+            shape = launch.by_node(DIFFERENTIATE)
+            gate_kernels.differentiate[launch.programs(nodes, shape["BN"])](
+                grad_quotient.contiguous(), quotient, inverse, message, *launch.incoming, pre, grad, norm,
+                grad_pre, of_target, of_sum, *launch.drop, nodes,
+                UPDATE=grad_new is not None, **shape, **launch.dropping,
+            )  # fmt: skip
+            out, rows = launch.edges.adjacency.outgoing, SOURCES // launch.block
+            gate_kernels.sum_at_sources[launch.programs(nodes, rows)](
+                pre, grad_pre, of_sum, out.start, out.node, out.edge, of_source, of_message, nodes,
+                BN=rows, **launch.sizes,
+            )  # fmt: skip
+        if weight is not None:
+            grad_weight = grad_pre.t() @ old.view(-1, d)
+            if ctx.needs_input_grad[3]:
+                grad_old = _of_old(None if grad_new is None else grad, grad_pre, weight, split=options.split)
+                grad_old = grad_old.view(old.shape)
+        elif ctx.needs_input_grad[3] and grad_new is not None:  # one row, only added to the new edges
+            grad_old = grad.sum(0, keepdim=True)
+        return of_target, of_source, of_message, grad_old, grad_weight, grad_scale, grad_shift, None
+
+
+def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split: bool) -> Tensor:
+    """Gradient of the old edges, (E, d): that of the new ones, to which they were added, and z's."""
+    if split:
+        return products.split_product(grad_pre, weight.t(), grad_new)
+    return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
+
+
+def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance over all edges, float64, from the number, mean and squares of each tile's."""
+    edges, means, squares = parts.double().unbind(1)
+    mean = (edges * means).sum(0) / count
+    return mean, (squares + edges * (means - mean).square()).sum(0) / count

@@ -1,0 +1,395 @@
+"""GatedGCN's kernels for a GPU against a formula in float64: interpreted, or on a card where there is one.
+
+``test_gated_edges_kernels.py`` runs it in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+
+import numba
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kmip_data.models.layers import gated_edges as layers
+from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
+from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
+from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
+from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.gpu import gated_edges as gpu
+from kmip_data.models.layers.gpu.gated_edges import gated_edges
+from kmip_data.models.layers.gpu.products import split_product, widths
+from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.precision import products
+from kmip_data.models.search.cpu.lanes import splat
+
+DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+N, SEED = 13, 6
+NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight", "scale", "shift")
+
+
+@numba.njit
+def draw(seed, start, dropped, y) -> None:
+    for i in range(0, len(y), 16):
+        store(y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1))))
+
+
+def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
+    """(E, d) of 1 where the CPU's kernels keep an element, else 0."""
+    rows = np.empty((edges, d), np.float32)
+    for number, row in enumerate(rows):
+        draw(seed, number * d, round(p * 2**32), row)
+    return torch.from_numpy(rows)
+
+
+def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
+    generator = torch.Generator().manual_seed(4)
+    return NeighborTable(torch.randint(0, nodes, (nodes, k), generator=generator, dtype=dtype).to(DEVICE))
+
+
+def edge_list(count: int = 40, nodes: int = N, hub: str = "") -> EdgeList:
+    """Edges in any order, some of them twice; no node ≥ 9 is a target, none ≤ 1 is a source."""
+    generator = torch.Generator().manual_seed(5)
+    source = torch.randint(min(2, nodes - 1), nodes, (count,), generator=generator)
+    target = torch.randint(0, min(9, nodes), (count,), generator=generator)
+    if hub:
+        (source if hub == "source" else target)[: count - 3] = 3
+    return EdgeList(source.to(DEVICE), target.to(DEVICE), nodes)
+
+
+def norm_of(d: int, dtype: torch.dtype, *, training: bool) -> BatchNorm:
+    norm = BatchNorm(d)
+    generator = torch.Generator().manual_seed(8)
+    with torch.no_grad():
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            tensor.copy_(torch.rand(d, generator=generator) + 0.3)
+        norm.bias -= 0.8
+    return norm.to(DEVICE, dtype).train(training)
+
+
+def inputs(edges: Edges, d: int, *, shared: bool, far: float = 0.0) -> list[Tensor]:
+    """Node tensors, old edges and weight."""
+    generator = torch.Generator().manual_seed(d)
+    shape = edges.neighbor.shape if isinstance(edges, NeighborTable) else edges.source.shape
+    nodes = shape[0] if isinstance(edges, NeighborTable) else edges.num_nodes
+    shapes = [*[(nodes, d)] * 3, (1, d) if shared else (*shape, d), (d, d)]
+    found = [torch.randn(each, generator=generator) for each in shapes]
+    found[4] /= d**0.5
+    found[0][:, 0] += far
+    return [each.to(DEVICE) for each in found]
+
+
+def formula(
+    edges: Edges,
+    at_target: Tensor,
+    at_source: Tensor,
+    message: Tensor,
+    old: Tensor,
+    weight: Tensor | None,
+    norm: BatchNorm | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None]:
+    """What the kernels compute, as it is defined; any dtype."""
+    source, target = edges.index
+    d = at_target.shape[1]
+    z = at_target[target] + at_source[source]
+    if weight is not None:
+        z = z + old.view(-1, d) @ weight.t()
+    gate = torch.sigmoid(z)
+    none = torch.zeros_like(at_target)
+    above, below = (none.index_add(0, target, rows) for rows in (gate * message[source], gate))
+    if norm is None:
+        return above / (below + 1e-6), None
+    active = norm(z).relu()
+    if dropout:
+        seed = int(torch.empty(1, dtype=torch.int64, device=DEVICE).random_())
+        mask = drawn_on_the_cpu(seed, len(z), d, dropout).to(z)
+        active = active * mask * (1 / (1 - round(dropout * 2**32) / 2**32))
+    new = old.reshape(-1, d) + active
+    return above / (below + 1e-6), new.view(*edges.neighbor.shape, d) if hasattr(edges, "neighbor") else new
+
+
+def step(
+    function,
+    edges: Edges,
+    d: int,
+    dtype: torch.dtype,
+    *,
+    update: bool = True,
+    shared: bool = False,
+    training: bool = True,
+    dropout: float = 0.0,
+    use: str = "both",
+    far: float = 0.0,
+) -> list[Tensor]:
+    """Outputs, all gradients and statistics, as float64."""
+    tensors = [each.to(dtype).requires_grad_() for each in inputs(edges, d, shared=shared, far=far)]
+    norm = norm_of(d, dtype, training=training)
+    weights = [*tensors, norm.weight, norm.bias]
+    torch.manual_seed(SEED)
+    *arguments, weight = tensors
+    given = None if shared else weight
+    quotient, new = function(edges, *arguments, given, norm if update else None, dropout)
+    loss = 0.0
+    for name, output in zip(("nodes", "edges"), (quotient, new), strict=True):
+        if output is not None and use in (name, "both"):
+            slopes = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+            loss = loss + (output * slopes.to(output)).sum()
+    grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+    outputs = quotient, quotient if new is None else new
+    return [each.detach().double() for each in (*outputs, *grads, *norm.buffers())]
+
+
+def check(edges: Edges, d: int, **options) -> None:
+    """As near to the formula in float64 as the formula in float32 is, and a rounding."""
+    found = step(gated_edges, edges, d, torch.float32, **options)
+    exact = step(formula, edges, d, torch.float64, **options)
+    other = step(formula, edges, d, torch.float32, **options)
+    for name, a, b, c in zip((*NAMES, "mean", "variance", "count"), found, other, exact, strict=True):
+        scale = float(c.abs().max())
+        error, of_formula = (float((each - c).abs().max()) for each in (a, b))
+        assert error <= 4 * of_formula + 3e-6 * scale + 1e-5, (name, error, of_formula, scale)
+
+
+def forms(**sizes) -> list[Edges]:
+    return [table(**sizes), edge_list(**sizes)]
+
+
+@pytest.mark.parametrize("d", [5, 14, 19, 76])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_equals_the_formula(d: int, dropout: float, form) -> None:
+    check(form(), d, dropout=dropout)
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+@pytest.mark.parametrize("use", ["nodes", "edges"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_when_only_one_output_is_used(use: str, shared: bool, form) -> None:
+    check(form(), 19, use=use, shared=shared, dropout=0.2)
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_last_layer_and_evaluation(form) -> None:
+    check(form(), 20, update=False, use="nodes")
+    check(form(), 20, training=False)
+
+
+@pytest.mark.parametrize("hub", ["source", "target"])
+def test_hubs(hub: str) -> None:
+    check(edge_list(120, hub=hub), 5, dropout=0.2)
+
+
+def test_a_hub_in_a_table() -> None:
+    hub = table()
+    hub.neighbor[:, :3] = 7
+    check(hub, 14)
+
+
+@pytest.mark.parametrize("edges", [table(k=1), table(k=1, nodes=1), table(k=3, nodes=1), edge_list(1, 2)])
+def test_a_node_an_edge(edges: Edges) -> None:
+    check(edges, 16)
+
+
+def test_more_nodes_and_edges_than_a_tile_has() -> None:
+    assert channels_of_a_tile(5) == 16
+    check(table(nodes=150, dtype=torch.int32), 5)
+    check(edge_list(700, 150), 5)
+
+
+def test_channels_far_from_zero_keep_their_variance() -> None:
+    check(table(), 14, far=1000.0)
+    check(edge_list(), 14, far=1000.0)
+
+
+def test_tiles_pad_to_the_next_sixteen_channels() -> None:
+    for d in range(1, 257):
+        tile = channels_of_a_tile(d)
+        assert -(-d // tile) * tile == -(-d // 16) * 16
+    assert [channels_of_a_tile(d) for d in (56, 64, 76, 128)] == [64, 64, 16, 64]
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
+def test_the_same_as_the_kernels_of_the_cpu() -> None:
+    ours, theirs = (step(each, table(), 19, torch.float32, dropout=0.3) for each in (gated_edges, on_cpu))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@triton.jit
+def keeps(out, seed, first, dropped, SIZE: tl.constexpr):
+    within = tl.arange(0, SIZE)
+    number = tl.load(first) + within.to(tl.int64)
+    tl.store(out + within, kept(seed, number, within, dropped).to(tl.int32))
+
+
+@pytest.mark.parametrize("seed", [0, 77, 2**40 + 5, -3])
+@pytest.mark.parametrize("first", [0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16])
+def test_dropout_draws_what_the_cpu_draws(seed: int, first: int) -> None:
+    expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
+    draw(seed, first, dropped, expected)
+    found = torch.empty(128, dtype=torch.int32, device=DEVICE)
+    given = (torch.tensor([number], device=DEVICE) for number in (seed, first))
+    keeps[(1,)](found, *given, dropped, SIZE=128)
+    assert np.array_equal(found.cpu().numpy(), expected)
+
+
+def test_the_same_bits_twice() -> None:
+    for edges in (table(), edge_list(120, hub="source")):
+        first, second = (step(gated_edges, edges, 19, torch.float32, dropout=0.2) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_bfloat16_under_autocast(form) -> None:
+    """Z and the edges are rounded to 8 bits; what is summed over nodes and edges is not."""
+    edges, d = form(), 19
+
+    def mixed(*arguments):
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            quotient, new = gated_edges(*arguments)
+        assert (quotient.dtype, new.dtype) == (torch.float32, torch.bfloat16)
+        return quotient, new
+
+    found, exact = step(mixed, edges, d, torch.float32), step(formula, edges, d, torch.float64)
+    for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
+        # In norm: a z next to 0 may have its gradient or not.
+        assert float((a - c).norm()) <= 0.04 * float(c.norm()), name
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_a_whole_layer(form, training: bool, residual: bool, monkeypatch) -> None:
+    edges, d = form(), 14
+    torch.manual_seed(2)
+    layer = GatedGCN(d, dropout=0.0, residual=residual).train(training).to(DEVICE)
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    results = []
+    for chosen in (gated_edges, None):
+        monkeypatch.setattr(layers, "_fused", lambda *_, chosen=chosen: chosen)
+        given = [each.clone().requires_grad_() for each in (x, e)]
+        x_new, e_new = layer(*given, edges)
+        grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
+        results.append([x_new, e_new, *grads])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+def test_two_edge_tensors_live_from_forward_to_backward() -> None:
+    edges, d = table(k=8), 16
+    tensors = [each.requires_grad_() for each in inputs(edges, d, shared=False)]
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        gated_edges(edges, *tensors, norm_of(d, torch.float32, training=True), 0.2)
+    assert sum(size >= tensors[3].nbytes for size in sizes.values()) == 2
+    assert tensors[3].data_ptr() in sizes
+
+
+def test_without_gradients_new_edges_take_no_memory_of_their_own() -> None:
+    edges, d = edge_list(), 16
+    empty_like = functools.partial(pytest.fail, "allocated")
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty_like", empty_like)
+        gated_edges(edges, *inputs(edges, d, shared=False), norm_of(d, torch.float32, training=False), 0.0)
+
+
+@pytest.mark.parametrize("d", [5, 14, 19, 48, 76, 100, 128])
+def test_split_products(d: int) -> None:
+    generator = torch.Generator().manual_seed(d)
+    rows, addend, weight = (torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d))
+    for given in (weight, weight.t()):
+        exact = rows.double() @ given.double().t()
+        found = (split_product(rows, given), split_product(rows, given, addend) - addend)
+        for each in found:
+            assert float((each - exact).norm()) <= 2e-5 * float(exact.norm())
+    assert sum(widths(76).values()) == 80
+    assert all(sum(widths(d).values()) >= d for d in range(1, 129))
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_layers_take_split_products_where_they_are_asked_for(form, monkeypatch) -> None:
+    taken = []
+    original = gpu.products.split_product
+    monkeypatch.setattr(gpu.products, "split_product", lambda *given: taken.append(1) or original(*given))
+    edges, d = form(), 76
+    with products("bf16x3"):
+        found = step(gated_edges, edges, d, torch.float32)
+        step(gated_edges, edges, d, torch.float32, use="nodes")
+    assert len(taken) == 4
+    exact = step(formula, edges, d, torch.float64)
+    for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
+        assert float((a - c).norm()) <= 1e-4 * float(c.norm()), name
+    step(gated_edges, edges, d, torch.float32)
+    assert len(taken) == 4
+
+
+class InTF32(TorchDispatchMode):
+    """Matrix products of operands rounded to 11 significant bits, as tensor cores take them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            bits = [(each.contiguous().view(torch.int32) + 0x1000) & -0x2000 for each in args[-2:]]
+            args = (*args[:-2], *(each.view(torch.float32) for each in bits))
+        return func(*args, **(kwargs or {}))
+
+
+def in_bfloat16_three_times(rows: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
+    """What ``split_product`` computes on tensor cores."""
+    halves = []
+    for each in (rows, weight.t()):
+        first = each.bfloat16().float()
+        halves.append((first, (each - first).bfloat16().float()))
+    (a1, a2), (b1, b2) = halves
+    found = a2 @ b1 + a1 @ b2 + a1 @ b1
+    return found if addend is None else found + addend
+
+
+#: Most that new nodes, new edges and gradients are off, in norm; docs/fidelity.md has these figures.
+ERRORS = {
+    "32": (3e-7, 3e-7, 1e-6),
+    "bf16x3": (1e-6, 3e-6, 5e-6),
+    "tf32": (1e-3, 1e-3, 3e-2),
+    "bf16-mixed": (1e-2, 1e-2, 5e-2),
+}
+
+
+@pytest.mark.parametrize("precision", list(ERRORS))
+def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
+    """Against float64; products are those of the card, or emulated where there is none."""
+    d, edges = 56, table(k=16, nodes=64)
+    monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
+    emulated = contextlib.nullcontext()
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(gpu.products, "split_product", in_bfloat16_three_times)
+        emulated = InTF32() if precision == "tf32" else emulated
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    results = []
+    for dtype, asked in ((torch.float64, "32"), (torch.float32, precision)):
+        torch.manual_seed(2)
+        layer = GatedGCN(d, dropout=0.0, residual=False).to(DEVICE, dtype)
+        given = [each.to(dtype).requires_grad_() for each in (x, e)]
+        with products(asked), emulated if dtype == torch.float32 else contextlib.nullcontext():
+            mixed = dtype == torch.float32 and precision == "bf16-mixed"
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
+                x_new, e_new = layer(*given, edges)
+            loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
+            grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
+        results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
+    found = [
+        float((b.double() - a).detach().norm() / a.detach().norm()) for a, b in zip(*results, strict=True)
+    ]
+    assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found

@@ -1,0 +1,63 @@
+"""Who takes a layer's edges: compiled passes, fused ones, or torch operations; by device, dtype and layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from kmip_data.models.layers import gated_edges as layers
+from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.layers.gated_edges import EdgePart
+from kmip_data.models.layers.norms import BatchNorm
+
+
+def chosen(
+    device: str, form: str, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None, **options
+) -> str:
+    """The folder of the function that takes it; tensors are fake, so that a GPU need not be there."""
+    count = options.pop("edges", 12)
+    part = EdgePart(*[torch.nn.Linear(5, 5, dtype=dtype)] * 4, BatchNorm(5), True, "relu", 0.0)
+    part = EdgePart(**{**vars(part), **options})
+    with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
+        # Not torch.autocast, which needs the device.
+        patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == device and autocast is not None)
+        patch.setattr(torch, "get_autocast_dtype", lambda kind: autocast)
+        table = NeighborTable(torch.empty(count // 3, 3, dtype=torch.int64))
+        edges = table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
+        found = layers._fused(edges, torch.empty(4, 5, dtype=dtype), torch.empty(12, 5, dtype=dtype), part)
+    return "torch" if found is None else found.__module__.split(".")[-2]
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+def test_who_takes_the_edges(form: str, monkeypatch) -> None:
+    monkeypatch.setattr(layers, "_triton_runs", lambda _: True)
+    compiled = "cpu" if form == "table" else "torch"
+    assert (chosen("cpu", form), chosen("cuda", form)) == (compiled, "gpu")
+    assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
+    assert chosen("cpu", form, autocast=torch.bfloat16) == "torch"
+    assert chosen("cuda", form, autocast=torch.float16) == "torch"
+    for device in ("cpu", "cuda"):
+        assert chosen(device, form, torch.float64) == "torch"
+        assert chosen(device, form, torch.bfloat16) == "torch"
+        assert chosen(device, form, edges=0) == "torch"
+        assert chosen(device, form, activation="gelu") == "torch"
+        assert chosen(device, form, closeness=torch.nn.Identity()) == "torch"
+        assert chosen(device, form, norm=torch.nn.BatchNorm1d(5)) == "torch"
+
+
+def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
+    monkeypatch.setattr(layers, "_triton_runs", lambda _: False)
+    assert {chosen("cuda", form) for form in ("table", "list")} == {"torch"}
+
+
+def test_what_triton_needs(monkeypatch) -> None:
+    there = {"triton": object(), "card": (8, 0), "cc": "/usr/bin/cc"}
+    monkeypatch.setattr(layers.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["card"])
+    monkeypatch.setattr(layers.shutil, "which", lambda _: there["cc"])
+    assert layers._triton_runs.__wrapped__(0)
+    for name, gone in (("triton", None), ("card", (7, 5)), ("cc", None)):
+        with monkeypatch.context() as patch:
+            patch.setitem(there, name, gone)
+            assert not layers._triton_runs.__wrapped__(0)

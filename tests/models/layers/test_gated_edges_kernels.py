@@ -1,0 +1,88 @@
+"""GatedGCN's kernels for a GPU: interpreted in one process, compiled for absent cards in another."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
+)
+needs_card = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted and compiled"
+)
+PYTEST = ["-m", "pytest", "-q", *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
+
+
+def child(*command: str, **variables: str) -> str:
+    """Output of a Python of its own: whether Triton interprets is settled when it is imported."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=environment | variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_passed(output: str) -> None:
+    (passed,) = re.findall(r"(\d+) passed", output)
+    assert int(passed) >= 60
+
+
+@needs_triton
+@pytest.mark.slow
+def test_kernels_in_the_interpreter() -> None:
+    assert_passed(
+        child(
+            *PYTEST,
+            "-o",
+            "addopts=--import-mode=importlib",
+            str(HERE / "gated_edges_kernels.py"),
+            TRITON_INTERPRET="1",
+        )
+    )
+
+
+@needs_triton
+@needs_card
+def test_kernels_on_a_gpu() -> None:
+    assert_passed(
+        child(*PYTEST, "-o", "addopts=--import-mode=importlib", str(HERE / "gated_edges_kernels.py"))
+    )
+
+
+COMPILE = """
+import json
+from support.edge_resources import edge_resources
+found = {target: edge_resources(target) for target in (80, 90)}
+print(json.dumps(found))
+"""
+
+
+@needs_triton
+@pytest.mark.slow
+def test_kernels_compile_without_a_gpu_and_spill_nothing() -> None:
+    found: dict[str, dict[str, Any]] = json.loads(child("-c", COMPILE))
+    assert set(found) == {"80", "90"}
+    for target, kernels in found.items():
+        for name, taken in kernels.items():
+            assert taken["spilled"] == 0, (target, name)
+            assert 16 < taken["registers"] <= 128, (target, name)  # 4 programs of 128 threads at a time
+            assert taken["shared"] <= 48 * 1024, (target, name)
