@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,19 +14,19 @@ from kmip_data.models.analysis.graph_pairs import Pair
 from kmip_data.models.analysis.refinement import Refinement
 from kmip_data.models.analysis.study import Study
 
-Line = tuple[str, str, str]  #: label, colour, style of a curve
-APPROXIMATION_LINES: dict[str, Line] = {
+Curve = tuple[str, str, str]  #: label, colour, style
+APPROXIMATION_LINES: dict[str, Curve] = {
     "k-MIP": ("k largest scores: k-MIP attention", "#4c72b0", "-"),
     "as published": ("k smallest scores: as the published code computed", "#c44e52", "--"),
     "random": ("standard normal outputs", "#888888", ":"),
 }
-WEIGHT_LINES: dict[str, Line] = {
+WEIGHT_LINES: dict[str, Curve] = {
     "k-MIP": ("these queries and keys", "#4c72b0", "-"),
     "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
 }
 
 
-def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: str, ylabel: str) -> None:
+def draw_study(study: Study, path: Path, lines: Mapping[str, Curve], *, title: str, ylabel: str) -> None:
     """Draw the mean of each curve over k into a PNG, with its deviation over graphs as a band."""
     from matplotlib.figure import Figure
 
@@ -37,11 +38,58 @@ def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: st
         if std.any():
             axes.fill_between(study.ks, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
+    write_png(figure, path)
+
+
+class Line(NamedTuple):
+    """Points of a curve, and how far each may be off."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+    style: str = "o-"
+
+
+class Panel(NamedTuple):
+    """Curves in one pair of axes, by name."""
+
+    x: str
+    y: str
+    lines: Mapping[str, Line]
+    scales: tuple[str, str] = ("linear", "linear")
+
+
+def draw_panels(panels: Sequence[Panel], path: Path, *, title: str, across: int = 3) -> None:
+    """Draw panels into a PNG, ``across`` in a row; a name has one colour and one legend entry."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    across = min(across, len(panels))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(5 * across, 4.2 * down), dpi=120, layout="constrained")
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    shown = {}
+    for axes, panel in zip(figure.subplots(down, across, squeeze=False).flat, panels, strict=False):
+        for name, line in panel.lines.items():
+            style = {"fmt": line.style, "color": f"C{names.index(name) % 10}"}
+            shown[name] = axes.errorbar(line.x, line.y, line.spread, **style, markersize=4, capsize=2)
+        axes.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0], yscale=panel.scales[1])
+        for axis, scale in zip((axes.xaxis, axes.yaxis), panel.scales, strict=True):
+            if scale == "log":  # in plain numbers: pictures show no markup
+                axis.set_major_formatter("{x:g}")
+                axis.set_minor_formatter("")
+            elif axis is axes.xaxis:
+                axis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=10)
+    figure.legend([*shown.values()], [*shown], loc="outside lower center", frameon=False, fontsize=8)
     write_png(figure, path)
 
 
