@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,12 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-TITLES = ("chosen keys", "nodes no query chose", "links to hubs", "entropy of key gradients")
+COLUMNS = {
+    "chosen keys": "chosen",
+    "nodes no query chose": "unused",
+    "links to hubs": "hubs",
+    "entropy of key gradients": "entropy",
+}
 
 
 @click.command(
@@ -37,29 +42,19 @@ def command(
     keys), and how evenly the loss's gradient is spread over keys. Runs stand side by side, such as one with
     a fixed k and one with a schedule.
     """
-    from kmip_data.models.analysis.coverage import FIGURES, coverage
-    from kmip_data.models.analysis.drawing import Line, Panel, draw_panels
+    from kmip_data.models.analysis.coverage import coverage
+    from kmip_data.models.analysis.drawing import Panel
     from kmip_data.models.training.run.logs import teller
 
-    saved, tell, rows, shown = save_paths("coverage", save, runs[0], home), teller(quiet), [], []
-    lines: dict[str, list[dict[str, Any]]] = {}
+    saved, tell, rows = save_paths("coverage", save, runs[0], home), teller(quiet), []
     for run in runs:
         for row in coverage(run, part=part, graphs=graphs, home=home, device=device):
-            about = {"run": run, "weights": f"{row['weights']}, epoch {row['epoch'] + 1}", "k": row["k"]}
-            tell(f"{run}: layer {row['layer']} by the weights {about['weights']}")
-            figures = {name: f"{row[figure]:.3f}" for figure, name in zip(FIGURES, TITLES, strict=True)}
-            shown.append({**about, "layer": row["layer"], **figures})
-            lines.setdefault("{run}, {weights}, k = {k}".format(**about), []).append(row)
-            rows.append(row)
-    layers = {name: [row["layer"] for row in some] for name, some in lines.items()}
-    panels = [
-        Panel(
-            "layer",
-            title,
-            {name: Line(layers[name], [row[figure] for row in some]) for name, some in lines.items()},
-        )
-        for figure, title in zip(FIGURES, TITLES, strict=True)
-    ]
-    draw_panels(panels, saved[0], title=f"Coverage of keys, part {part}", across=2)
+            curve = f"{run}, {row['weights']}, epoch {row['epoch'] + 1}, k = {row['k']}"
+            tell(f"{curve}: layer {row['layer']}")
+            rows.append({"curve": curve, **row})
+    panels = [Panel("layer", figure, title, rows) for title, figure in COLUMNS.items()]
     note = f"Means over {counted(rows[0]['graphs'], 'graph')} of the part {part}; all weights that are kept."
-    finish("coverage", rows, shown, notes=[note], saved=saved, as_json=as_json)
+    finish(
+        "coverage", rows, {"run": "curve", "layer": "layer", **COLUMNS}, panels=panels,
+        title=f"Coverage of keys, part {part}", notes=[note], saved=saved, as_json=as_json,
+    )  # fmt: skip

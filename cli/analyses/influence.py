@@ -34,45 +34,33 @@ if TYPE_CHECKING:
 @as_trained_option
 @work_options
 def command(
-    runs: tuple[str, ...], part: str, nodes: int, hops: int, seed: int, save: str | None, device: str | None,
-    home: Home, as_json: bool, quiet: bool,
+    runs: tuple[str, ...], part: str, hops: int, save: str | None, home: Home, as_json: bool, quiet: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """From how far away the output of a node is moved.
 
     Of runs on a city: the sum of |∂ output / ∂ feature| of all nodes at each distance, on the whole graph, in
     units of that of the node itself; and City-Networks' R, the mean distance that influence comes from.
     """
-    from kmip_data.models.analysis.drawing import Line, Panel, draw_panels
+    from kmip_data.models.analysis.drawing import Panel
     from kmip_data.models.analysis.influence import influence
     from kmip_data.models.training.run.logs import teller
 
-    saved, tell = save_paths("influence", save, runs[0], home), teller(quiet)
-    options: dict[str, Any] = {
-        "part": part,
-        "nodes": nodes,
-        "hops": hops,
-        "seed": seed,
-        "home": home,
-        "device": device,
-    }
-    rows, shown, notes, total, each = [], [], [], {}, {}
+    saved, rows, notes = save_paths("influence", save, runs[0], home), [], []
     for run in runs:
-        found = influence(run, tell=tell, **options)
-        of = found["rows"]
-        rows += [{"run": found["run"], "R": found["R"], **row} for row in of]
-        shown += [{"run": run, **{name: row[name] for name in ("hop", "nodes", "influence")}} for row in of]
+        found = influence(run, part=part, hops=hops, home=home, tell=teller(quiet), **options)
+        rows += [{"curve": run, **row} for row in found["rows"]]
         notes.append(
             f"{run}: R = {found['R']:.3f} within {hops} hops, {found['R_all']:.3f} over all;"
             f" {found['beyond']:.1%} of the influence from farther away, {found['unreached']:.1%} from other"
             f" components; means over {counted(found['sampled'], 'node')} of the part {part}"
         )
-        total[run] = Line([row["hop"] for row in of], [row["influence"] for row in of])
-        each[run] = Line(total[run].x, [row["influence"] / max(row["nodes"], 1) for row in of])
     panels = [
-        Panel("hops", f"influence of {words}", lines, ("linear", "log"))
-        for words, lines in (("all nodes there", total), ("a node there", each))
+        Panel("hop", column, f"influence of {words}", rows, ("linear", "log"))
+        for column, words in (("influence", "all nodes there"), ("each", "a node there"))
     ]
-    draw_panels(
-        panels, saved[0], title=f"Influence by distance, that of the node itself being 1; part {part}"
-    )
-    finish("influence", rows, shown, notes=notes, saved=saved, as_json=as_json)
+    finish(
+        "influence", rows, {"run": "curve", "hop": "hop", "nodes": "nodes", "influence": "influence"},
+        panels=panels, title=f"Influence by distance, that of the node itself being 1; part {part}",
+        notes=notes, saved=saved, as_json=as_json,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.models.analysis.drawing import Curve
+    from kmip_data.models.analysis.drawing import Curve, Panel
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Measure
 
@@ -167,23 +167,26 @@ def save_paths(name: str, save: str | None, run: str | None = None, home: Any = 
 def finish(
     name: str,
     rows: Sequence[Mapping[str, Any]],
-    shown: Sequence[Mapping[str, object]],
+    columns: Mapping[str, Any],
     *,
+    panels: Sequence[Panel],
+    title: str,
     notes: Sequence[str],
     saved: Sequence[Path],
     as_json: bool,
 ) -> None:
-    """Save the rows of an analysis, and print them as they are ``shown``, or as JSON."""
+    """Save the rows of an analysis and their picture; print columns, or what is made of a row, or JSON."""
     from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.analysis.drawing import draw_panels
 
+    draw_panels(panels, saved[0], title=title)
     write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
     if as_json:
         print_json({"analysis": name, "rows": rows, "notes": notes, "saved": saved})
         return
-    click.echo(table([*shown[0]], ([*row.values()] for row in shown)))
-    for note in notes:
-        click.echo(note)
-    click.echo("saved  " + "  ".join(map(str, saved)))
+    cells = ([of(row) if callable(of) else row[of] for of in columns.values()] for row in rows)
+    click.echo(table([*columns], cells))
+    click.echo("\n".join([*notes, "saved  " + "  ".join(map(str, saved))]))
 
 
 def _source(about: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.drawing import Line
 
 
 @click.command(cls=Command, examples=["kmip-data analyze smoothing helsinki/gps-kmip/mine helsinki/gcn/mine"])
@@ -26,36 +24,21 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(
-    runs: tuple[str, ...],
-    part: str,
-    graphs: int,
-    save: str | None,
-    device: str | None,
-    home: Home,
-    as_json: bool,
+    runs: tuple[str, ...], part: str, save: str | None, home: Home, as_json: bool, **options: Any
 ) -> None:
     """How alike neighbours become from layer to layer.
 
     Dirichlet energy, cosine distance between neighbours (MAD) and norms of the nodes' states: before the
     first layer (0) and after each. Any model; runs stand side by side.
     """
-    from kmip_data.models.analysis.drawing import Panel, draw_panels
+    from kmip_data.models.analysis.drawing import Panel
     from kmip_data.models.analysis.smoothing import FIGURES, smoothing
 
     saved = save_paths("smoothing", save, runs[0], home)
-    found = {run: smoothing(run, part=part, graphs=graphs, home=home, device=device) for run in runs}
-    panels = [
-        Panel("layer", figure, {run: _line(of, figure) for run, of in found.items()}) for figure in FIGURES
-    ]
-    draw_panels(panels, saved[0], title=f"Smoothing, part {part}")
-    rows = [row for of in found.values() for row in of]
-    shown = [{name: row[name] for name in ("run", "layer", *FIGURES)} for row in rows]
+    rows = [{"curve": run, **row} for run in runs for row in smoothing(run, part=part, home=home, **options)]
+    columns = {"run": "curve", **{name: name for name in ("layer", *FIGURES)}}
     note = f"Means over {counted(rows[0]['graphs'], 'graph')} of the part {part}; the best weights."
-    finish("smoothing", rows, shown, notes=[note], saved=saved, as_json=as_json)
-
-
-def _line(rows: Sequence[Mapping[str, Any]], figure: str) -> Line:
-    from kmip_data.models.analysis.drawing import Line
-
-    layers, values, spread = ([row[name] for row in rows] for name in ("layer", figure, f"{figure}_std"))
-    return Line(layers, values, spread)
+    finish(
+        "smoothing", rows, columns, panels=[Panel("layer", figure, figure, rows) for figure in FIGURES],
+        title=f"Smoothing, part {part}", notes=[note], saved=saved, as_json=as_json,
+    )  # fmt: skip

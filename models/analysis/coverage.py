@@ -7,16 +7,16 @@ from attention. These figures say how many there are, and how uneven the rest is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kmip_data.builds.home import Home
-from kmip_data.models.analysis.recording import check_part, first_batches, kmip_layers
+from kmip_data.models.analysis.recording import first_batches, kmip_layers
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search.topk import topk_inner_product
@@ -56,25 +56,22 @@ def coverage(
       sum, over the logarithm of their number: 1 where all are alike, 0 where one key has it all; NaN where
       there is none.
 
-    Raises
-    ------
-    UsageError
-        There is no such run or part, or the model has no k-MIP attention.
-    DamagedInput
-        The run is unfinished, or its weights cannot be read.
+    Raises as :func:`~kmip_data.models.analysis.recording.record_run` does.
     """
     opened = open_run(run, home=home, device=device)
-    check_part(opened.data, part)
     training = opened.config.training
     with opened.working() as module, torch.compiler.set_stance("force_eager"):
         layers = kmip_layers(module.model)
+        seen: list[tuple[Tensor, Tensor]] = []  # the input of each layer and its keys, in order
+        for layer in layers:
+            layer.key.register_forward_hook(lambda _, args, out: seen.append((args[0], out)))
         for label, epoch, path, weights in _weights(opened):
             put_weights(module.model, weights, path)
             for layer in layers:
                 layer.legacy_padding = False
                 if training.k_schedule:
                     layer.k = KSchedule.parse(training.k_schedule).at(epoch, training.epochs)
-            found = _measure(opened, module.eval(), layers, part, graphs)
+            found = _measure(first_batches(opened, part, graphs), module.eval(), layers, part, seen)
             about = {"run": str(opened.folder), "weights": label, "epoch": epoch}
             for number, (layer, figures) in enumerate(zip(layers, found, strict=True)):
                 means = dict(zip(FIGURES, figures.nanmean(0).tolist(), strict=True))
@@ -93,38 +90,31 @@ def _weights(opened: OpenedRun) -> Iterator[tuple[str, int, Path, dict[str, Tens
     if path.is_file() and last != best and not paths[last].is_file():
         state = AtomicCheckpointIO().load_checkpoint(path)
         own = {
-            name.removeprefix("model."): each
-            for name, each in state["state_dict"].items()
-            if name.startswith("model.")
+            name.partition(".")[2]: each for name, each in state["state_dict"].items() if name[:6] == "model."
         }
         yield "last", last, path, state.get("average") or own
 
 
 def _measure(
-    opened: OpenedRun, module: TrainingModule, layers: Sequence[KMIPAttention], part: str, graphs: int
+    batches: Iterable[tuple[Any, int]],
+    module: TrainingModule,
+    layers: Sequence[KMIPAttention],
+    part: str,
+    seen: list[tuple[Tensor, Tensor]],
 ) -> list[Tensor]:
     """(graphs, 4) :data:`FIGURES` of each layer."""
     found: list[list[Tensor]] = [[] for _ in layers]
-    for batch, count in first_batches(opened, part, graphs):
-        seen: list[tuple[Tensor, Tensor]] = []  # the input of each layer and its keys, in order
-
-        def see(_: nn.Module, args: tuple[Any, ...], out: Tensor, seen: Any = seen) -> None:
-            seen.append((args[0], out))
-
-        hooks = [layer.key.register_forward_hook(see) for layer in layers]
-        try:
-            logits, target = of_part(batch, part, *module(batch))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        keys = [out for _, out in seen]
+    for batch, count in batches:
+        seen.clear()
+        logits, target = of_part(batch, part, *module(batch))
+        inputs, keys = zip(*seen, strict=True)  # what is projected below is seen, too
         gradients = torch.autograd.grad(module.loss(logits, target), keys, allow_unused=True)
         ptr = read_batch(batch).ptr
-        for number, (layer, (x, out), gradient) in enumerate(zip(layers, seen, gradients, strict=True)):
+        for number, (layer, x, gradient) in enumerate(zip(layers, inputs, gradients, strict=True)):
             with torch.no_grad():
                 queries, own, _ = layer.project(x)
                 _, indices = topk_inner_product(queries, own, layer.k, query_ptr=ptr, backend=layer.backend)
-                rows = torch.zeros_like(out) if gradient is None else gradient
+                rows = torch.zeros_like(keys[number]) if gradient is None else gradient
                 norms = rows.view(len(rows), layer.heads, -1).norm(dim=-1).T
                 found[number].append(key_use(indices, norms, ptr[: count + 1].tolist()))
     return [torch.cat(each) for each in found]

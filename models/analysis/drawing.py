@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,43 +47,38 @@ def draw_study(study: Study, path: Path, lines: Mapping[str, Curve], *, title: s
     write_png(figure, path)
 
 
-class Line(NamedTuple):
-    """Points of a curve, and how far each may be off."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    spread: Sequence[float] | None = None
-    style: str = "o-"
-
-
 class Panel(NamedTuple):
-    """Curves in one pair of axes, by name."""
+    """The column ``y`` of rows, ± ``y_std`` if there is one, over their column ``x``: a line a ``curve``."""
 
     x: str
     y: str
-    lines: Mapping[str, Line]
+    label: str
+    rows: Sequence[Mapping[str, Any]]
     scales: tuple[str, str] = ("linear", "linear")
 
 
-def draw_panels(panels: Sequence[Panel], path: Path, *, title: str, across: int = 3) -> None:
-    """Draw panels into a PNG, ``across`` in a row; a name has one colour and one legend entry."""
+def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
+    """Draw panels into a PNG, two or three in a row; a curve has one colour and one legend entry in all."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogFormatter, MaxNLocator
 
-    across = min(across, len(panels))
-    down = -(-len(panels) // across)
-    figure = Figure(figsize=(5 * across, 4.2 * down), dpi=120, layout="constrained")
-    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    across = 2 if len(panels) % 3 else 3
+    figure = Figure(figsize=(5 * across, 4.2 * len(panels) // across), dpi=120, layout="constrained")
+    names = list(dict.fromkeys(row["curve"] for panel in panels for row in panel.rows))
     shown = {}
-    for axes, panel in zip(figure.subplots(down, across, squeeze=False).flat, panels, strict=False):
-        for name, line in panel.lines.items():
-            style = {"fmt": line.style, "color": f"C{names.index(name) % 10}"}
-            shown[name] = axes.errorbar(line.x, line.y, line.spread, **style, markersize=4, capsize=2)
-        axes.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0], yscale=panel.scales[1])
+    for axes, panel in zip(
+        figure.subplots(len(panels) // across, across, squeeze=False).flat, panels, strict=True
+    ):
+        for number, name in enumerate(names):
+            if rows := [row for row in panel.rows if row["curve"] == name]:
+                x, y, spread = ([row.get(of) for row in rows] for of in (panel.x, panel.y, f"{panel.y}_std"))
+                style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
+                shown[name] = axes.errorbar(x, y, None if None in spread else spread, **style)
+        axes.set(xlabel=panel.x, ylabel=panel.label, xscale=panel.scales[0], yscale=panel.scales[1])
         for axis, scale in zip((axes.xaxis, axes.yaxis), panel.scales, strict=True):
             if scale == "log":  # in plain numbers: pictures show no markup
                 axis.set_major_formatter("{x:g}")
-                axis.set_minor_formatter("")
+                axis.set_minor_formatter(LogFormatter())
             elif axis is axes.xaxis:
                 axis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

@@ -37,20 +37,12 @@ def influence(
     over outputs and features, of every node u of the graph. k-MIP attention is differentiated as in
     training, through the chosen pairs.
 
-    Returns
-    -------
-    dict
-        ``rows``, one a hop: ``hop``, ``nodes`` (how many are so far away), ``total`` (their influence, mean
-        over the sampled nodes) and ``influence``, that over the one of the node itself. Then ``R``, the mean
-        distance that influence comes from within ``hops`` as City-Networks defines it, ``R_all`` over all
-        distances, and the shares ``beyond`` and ``unreached`` of all influence.
+    ``rows`` have a hop each: ``nodes``, how many are so far away, ``total``, their influence, ``influence``,
+    that over the one of the node itself, and ``each``, that over ``nodes``; all are means over the sampled
+    nodes. Then ``R``, the mean distance that influence comes from within ``hops`` as City-Networks has it,
+    ``R_all`` over all distances, and the shares ``beyond`` and ``unreached`` of all influence.
 
-    Raises
-    ------
-    UsageError
-        There is no such run or part, the run is not on one graph, or its features are not real numbers.
-    DamagedInput
-        The run is unfinished.
+    Raises as :func:`~kmip_data.models.analysis.recording.record_run` does; UsageError on many graphs, too.
     """
     opened = open_run(run, home=home, device=device)
     data = opened.data
@@ -107,8 +99,10 @@ def by_distance(values: NDArray[np.float64], distances: NDArray[np.float64], hop
         totals[row] = np.bincount(there, values[row, reached[row]], farthest + 1)
         counts[row] = np.bincount(there, minlength=farthest + 1)
     near, whole, mean = totals[:, : hops + 1], values.sum(1), totals.mean(0)
+    share, there = mean / mean[0], counts.mean(0)
     rows = [
-        {"hop": hop, "nodes": counts[:, hop].mean(), "total": mean[hop], "influence": mean[hop] / mean[0]}
+        {"hop": hop, "nodes": there[hop], "total": mean[hop], "influence": share[hop], "each": each[hop]}
+        for each in [share / np.maximum(there, 1)]
         for hop in range(hops + 1)
     ]
     return {

@@ -116,6 +116,7 @@ def check_part(data: RunData, part: str) -> None:
 
 def first_batches(opened: OpenedRun, part: str, graphs: int) -> Iterator[tuple[Any, int]]:
     """Batches of a part on the run's device until there are so many graphs, and how many of each count."""
+    check_part(opened.data, part)
     for _, batches in opened.data.passes((part,)):
         for batch in batches:
             count = min(graphs, getattr(batch, "num_graphs", 1))

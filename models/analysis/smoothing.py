@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import degree, scatter
 
 from kmip_data.builds.home import Home
-from kmip_data.models.analysis.recording import check_part, first_batches
+from kmip_data.models.analysis.recording import first_batches
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.training.memory.machine import autocast
@@ -31,17 +31,9 @@ def smoothing(
     """Measure what goes into the first layer of ``run`` (layer 0), and what comes out of each: a row each.
 
     Means and deviations (ddof 0) over the first ``graphs`` graphs of ``part``, by the best weights, of what
-    :func:`smoothness` measures.
-
-    Raises
-    ------
-    UsageError
-        There is no such run or part.
-    DamagedInput
-        The run is unfinished.
+    :func:`smoothness` measures. Raises as :func:`~kmip_data.models.analysis.recording.record_run` does.
     """
     opened = open_run(run, home=home, device=device)
-    check_part(opened.data, part)
     found: dict[int, list[Tensor]] = {}
 
     def see(number: int, _: nn.Module, args: tuple[Any, ...], out: tuple[Any, ...]) -> None:
@@ -49,7 +41,7 @@ def smoothing(
         for layer, rows in [(number + 1, out[0])] if number else [(0, x), (1, out[0])]:
             found.setdefault(layer, []).append(smoothness(rows, batch))
 
-    taken: list[int] = []
+    taken = []
     with opened.working() as module, torch.compiler.set_stance("force_eager"), torch.inference_mode():
         layers = [each for each in module.eval().model.modules() if isinstance(each, GPSLayer)]
         for number, layer in enumerate(layers):

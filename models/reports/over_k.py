@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tomllib
-from collections.abc import Sequence
 from importlib import resources
-from typing import Any
 
 from kmip_data.models.reports.tables import Row, Table
 
@@ -32,38 +30,34 @@ def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
     return {name: {k: rows[k] for k in sorted(rows)} for name, rows in found.items()}
 
 
-def published_over_k(dataset: str, metric: str) -> dict[int, Row]:
-    """Return what the paper measured for each k: ``test`` and ``seconds`` with their deviations, as above.
-
-    Empty where its experiment was not on this dataset, or in another metric.
-    """
+def published_over_k(dataset: str, metric: str) -> list[Row]:
+    """Return what the paper measured, ``k``, :data:`AMONG` and ``runs``: nothing on another dataset."""
     file = resources.files("kmip_data.manifests.results") / "influence_of_k.toml"
     paper = tomllib.loads(file.read_text("utf-8"))
     for curve in paper["curve"]:
         if (curve["dataset"], curve["metric"]) == (dataset, metric):
-            tests = [[value / 100 for value in curve[name]] for name in ("mean", "std")]  # all are shares
-            columns = zip(*tests, curve["seconds"], curve["seconds_std"], strict=True)
-            about = {"runs": paper["runs"], "device": paper["machine"], "metric": metric}
-            each = zip(paper["k"], columns, strict=True)
-            return {k: {**about, **dict(zip(AMONG, values, strict=True))} for k, values in each}
-    return {}
+            tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
+            columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
+            return [dict(zip(("k", *AMONG), each, strict=True)) | {"runs": paper["runs"]} for each in columns]
+    return []
 
 
-def frontier(rows: Sequence[Row], *, higher: bool) -> list[Row]:
-    """Return the rows that no other beats in both the metric and the seconds, the fastest first."""
-    found: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row["seconds"], -row["test"] if higher else row["test"])):
-        if not found or (row["test"] > found[-1]["test"] if higher else row["test"] < found[-1]["test"]):
-            found.append(row)
-    return found
+def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the curves with several k, the paper's beside them, and all of the paper's.
 
-
-def beside(rows: dict[int, Row], paper: dict[int, Row]) -> list[dict[str, Any]]:
-    """Return ours and the paper's, ``paper_…``, for each k that we have."""
-    ours = ("dataset", "share", "model", "variant", "changes", "metric", "runs", "seeds", "device", *AMONG)
-    return [
-        {"k": k}
-        | {name: row[name] for name in ours}
-        | {f"paper_{name}": paper.get(k, {}).get(name) for name in ("runs", *AMONG)}
-        for k, row in rows.items()
+    ``curve`` names what a row belongs to. The paper's, ``paper_…``, stand beside whole published data alone.
+    """
+    first = table.rows[0]
+    share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""
+    paper = [] if share else published_over_k(first["dataset"], first["metric"])
+    published = {row["k"]: {f"paper_{name}": row[name] for name in ("runs", *AMONG)} for row in paper}
+    none = dict.fromkeys(f"paper_{name}" for name in ("runs", *AMONG))
+    ours = [
+        {"curve": f"{row['dataset']}{share}, {name}", "k": k}
+        | {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device", *AMONG)}
+        | published.get(k, none)
+        for name, of in curves_over_k(table).items()
+        for k, row in of.items()
+        if len(of) > 1
     ]
+    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

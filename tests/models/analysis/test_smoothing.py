@@ -76,6 +76,6 @@ def test_a_run_by_layer(tmp_path, monkeypatch, model, layout):
     assert outcome.code == 0, outcome.err
     assert outcome.out.splitlines()[0].split() == ["run", "layer", "dirichlet", "mad", "norm"]
     shown = kmip("analyze", "smoothing", run, "--part", "train", "--graphs", 4, "--json").json
-    assert shown["rows"] == rows
+    assert shown["rows"] == [{"curve": run, **row} for row in rows]
     assert rows[0]["norm"] > 0
     assert rows[0]["dirichlet_std"] > 0

@@ -9,7 +9,7 @@ from support.cli import kmip
 from support.reports import write_run
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports.over_k import beside, curves_over_k, frontier, published_over_k
+from kmip_data.models.reports.over_k import curves_over_k, published_over_k, rows_over_k
 from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.reports.tables import tables_of
 
@@ -46,26 +46,25 @@ def test_rows_that_differ_in_k_alone_make_a_curve(runs):
 
 
 def test_published_figures_are_those_of_the_paper():
-    malnet = published_over_k("malnet-tiny", "accuracy")
+    malnet = {row["k"]: row for row in published_over_k("malnet-tiny", "accuracy")}
     assert list(malnet) == [1, 2, 3, 5, 10, 20, 30, 50, 100]
     assert (malnet[10]["test"], malnet[10]["test_std"]) == pytest.approx((0.9352, 0.0049))
     assert (malnet[100]["seconds"], malnet[100]["seconds_std"], malnet[100]["runs"]) == (666.36, 9.46, 5)
-    assert published_over_k("peptides-func", "ap")[1]["test"] == pytest.approx(0.6064)
-    assert published_over_k("malnet-tiny", "f1") == published_over_k("helsinki", "accuracy") == {}
+    assert published_over_k("peptides-func", "ap")[0]["test"] == pytest.approx(0.6064)
+    assert published_over_k("malnet-tiny", "f1") == published_over_k("helsinki", "accuracy") == []
 
 
-def test_a_k_that_the_paper_lacks_has_nothing_beside_it():
-    row: dict = dict.fromkeys(["dataset", "share", "model", "variant", "changes", "metric"], "")
-    row |= {"runs": 1, "seeds": "0", "device": "cpu"}
-    row |= {"test": 0.5, "test_std": 0.0, "seconds": 1.0, "seconds_std": 0.0}
-    (found,) = beside({7: row}, published_over_k("cifar10", "accuracy"))
-    assert (found["k"], found["test"], found["paper_test"]) == (7, 0.5, None)
-
-
-@pytest.mark.parametrize(("higher", "wanted"), [(True, [1, 3]), (False, [1, 2])])
-def test_frontier_is_what_nothing_beats(higher, wanted):
-    rows = [{"seconds": s, "test": t} for s, t in ((1, 0.5), (2, 0.4), (3, 0.6), (4, 0.55))]
-    assert [row["seconds"] for row in frontier(rows, higher=higher)] == wanted
+@pytest.mark.parametrize(
+    ("ks", "complete", "wanted"), [((5, 7), True, [0.9354, None]), ((5, 10), False, [None] * 2)]
+)
+def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path, ks, complete, wanted):
+    for k in ks:
+        of_k(tmp_path, k, 0.9, complete=complete)
+    (table,), _ = tables_of(read_runs((), Home.locate(tmp_path))[0])
+    ours, paper = rows_over_k(table)
+    assert [row["paper_test"] for row in ours] == [value and pytest.approx(value) for value in wanted]
+    assert len(paper) == (9 if complete else 0)
+    assert len({row["curve"] for row in ours}) == 1
 
 
 def test_command_sets_them_beside_the_paper(runs, tmp_path):
@@ -74,8 +73,8 @@ def test_command_sets_them_beside_the_paper(runs, tmp_path):
     lines = outcome.out.splitlines()
     assert "91.00 ± 1.00" in lines[1]
     assert "93.54 ± 0.52" in lines[1]
-    assert "30.14 ± 0.94" in lines[2]
-    assert "NVIDIA V100" in outcome.out
+    assert "30.1400 ± 0.9400" in lines[2]
+    assert "NVIDIA A100; the paper's on a V100" in outcome.out
     assert (tmp_path / "k.png").read_bytes()[:4] == b"\x89PNG"
     with (tmp_path / "k.csv").open(newline="") as file:
         assert [row["k"] for row in csv.DictReader(file)] == ["5", "10"]
