@@ -17,6 +17,13 @@ ANALYSES = {
     ),
     "classes": ("analyses.classes", "Accuracy of each class, model beside model."),
     "expressivity": ("analyses.expressivity", "Which graphs refinement and networks tell apart (Theorem 1)."),
+    "influence-of-k": (
+        "analyses.influence_of_k",
+        "Metric and seconds of an epoch over k, beside the paper's.",
+    ),
+    "coverage": ("analyses.coverage", "Which keys the queries choose, and where gradients of keys go."),
+    "smoothing": ("analyses.smoothing", "How alike neighbours become from layer to layer."),
+    "influence": ("analyses.influence", "From how far away the output of a node is moved."),
     "universality": ("analyses.universality", "k-MIP transformers fitted to full attention (Theorem 2)."),
 }
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.analyses.shared import part_option, runs_argument
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     cls=Command,
     examples=["kmip-data analyze classes helsinki/gps-kmip/mine helsinki/gcn/mine"],
 )
-@click.argument("runs", metavar="RUN…", nargs=-1, required=True)
-@click.option(
-    "--part", type=click.Choice(PARTS), default="test", show_default=True, help="Part of the split."
-)
+@runs_argument
+@part_option("test")
 @home_option
 @json_option
 def command(runs: tuple[str, ...], part: str, home: Home, as_json: bool) -> None:

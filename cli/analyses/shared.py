@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import file_option, number_list, number_option, several, work_options
+from kmip_data.cli.shared.options import F, file_option, number_list, number_option, several, work_options
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
+from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.models.analysis.drawing import Line
+    from kmip_data.models.analysis.drawing import Curve, Panel
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Measure
 
@@ -25,6 +26,15 @@ save_option = click.option(
     help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
 )
 seed_option = number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0))
+#: The runs of an analysis that sets several side by side.
+runs_argument = click.argument("runs", metavar="RUN…", nargs=-1, required=True)
+
+
+def part_option(usual: str, what: str = "Part of the split.") -> Callable[[F], F]:
+    """Make the option that names a part."""
+    return click.option("--part", type=click.Choice(PARTS), default=usual, show_default=True, help=what)
+
+
 #: Where the projections come from, which of them, which k, where the results go.
 analysis_options = several(
     click.argument("run", required=False),
@@ -33,13 +43,7 @@ analysis_options = several(
     number_option("--n", "With --gaussian: nodes.  [default: 2500]"),
     number_option("--d", "With --gaussian: row length.  [default: 16]"),
     number_option("--heads", "With --gaussian: heads.  [default: 1]"),
-    click.option(
-        "--part",
-        type=click.Choice(["train", "val", "test"]),
-        default="test",
-        show_default=True,
-        help="With RUN: the part whose graphs are taken.",
-    ),
+    part_option("test", "With RUN: the part whose graphs are taken."),
     number_option("--graphs", "Take the first N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
         "--layers",
@@ -60,7 +64,7 @@ def analyse(
     name: str,
     options: Mapping[str, Any],
     measure: Measure,
-    lines: Mapping[str, Line],
+    lines: Mapping[str, Curve],
     *,
     title: str,
     ylabel: str,
@@ -158,6 +162,31 @@ def save_paths(name: str, save: str | None, run: str | None = None, home: Any = 
         prefix = find_run(run, home) / name
     check_prefix(prefix)
     return [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
+
+
+def finish(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, Any],
+    *,
+    panels: Sequence[Panel],
+    title: str,
+    notes: Sequence[str],
+    saved: Sequence[Path],
+    as_json: bool,
+) -> None:
+    """Save the rows of an analysis and their picture; print columns, or what is made of a row, or JSON."""
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.analysis.drawing import draw_panels
+
+    draw_panels(panels, saved[0], title=title)
+    write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
+    if as_json:
+        print_json({"analysis": name, "rows": rows, "notes": notes, "saved": saved})
+        return
+    cells = ([of(row) if callable(of) else row[of] for of in columns.values()] for row in rows)
+    click.echo(table([*columns], cells))
+    click.echo("\n".join([*notes, "saved  " + "  ".join(map(str, saved))]))
 
 
 def _source(about: dict[str, Any]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,19 +14,19 @@ from kmip_data.models.analysis.graph_pairs import Pair
 from kmip_data.models.analysis.refinement import Refinement
 from kmip_data.models.analysis.study import Study
 
-Line = tuple[str, str, str]  #: label, colour, style of a curve
-APPROXIMATION_LINES: dict[str, Line] = {
+Curve = tuple[str, str, str]  #: label, colour, style
+APPROXIMATION_LINES: dict[str, Curve] = {
     "k-MIP": ("k largest scores: k-MIP attention", "#4c72b0", "-"),
     "as published": ("k smallest scores: as the published code computed", "#c44e52", "--"),
     "random": ("standard normal outputs", "#888888", ":"),
 }
-WEIGHT_LINES: dict[str, Line] = {
+WEIGHT_LINES: dict[str, Curve] = {
     "k-MIP": ("these queries and keys", "#4c72b0", "-"),
     "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
 }
 
 
-def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: str, ylabel: str) -> None:
+def draw_study(study: Study, path: Path, lines: Mapping[str, Curve], *, title: str, ylabel: str) -> None:
     """Draw the mean of each curve over k into a PNG, with its deviation over graphs as a band."""
     from matplotlib.figure import Figure
 
@@ -37,11 +38,53 @@ def draw_study(study: Study, path: Path, lines: Mapping[str, Line], *, title: st
         if std.any():
             axes.fill_between(study.ks, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
+    write_png(figure, path)
+
+
+class Panel(NamedTuple):
+    """The column ``y`` of rows, ± ``y_std`` if there is one, over their column ``x``: a line a ``curve``."""
+
+    x: str
+    y: str
+    label: str
+    rows: Sequence[Mapping[str, Any]]
+    scales: tuple[str, str] = ("linear", "linear")
+
+
+def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
+    """Draw panels into a PNG, two or three in a row; a curve has one colour and one legend entry in all."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter, MaxNLocator
+
+    across = 2 if len(panels) % 3 else 3
+    figure = Figure(figsize=(5 * across, 4.2 * len(panels) // across), dpi=120, layout="constrained")
+    names = list(dict.fromkeys(row["curve"] for panel in panels for row in panel.rows))
+    shown = {}
+    for axes, panel in zip(
+        figure.subplots(len(panels) // across, across, squeeze=False).flat, panels, strict=True
+    ):
+        for number, name in enumerate(names):
+            if rows := [row for row in panel.rows if row["curve"] == name]:
+                x, y, spread = ([row.get(of) for row in rows] for of in (panel.x, panel.y, f"{panel.y}_std"))
+                style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
+                shown[name] = axes.errorbar(x, y, None if None in spread else spread, **style)
+        axes.set(xlabel=panel.x, ylabel=panel.label, xscale=panel.scales[0], yscale=panel.scales[1])
+        for axis, scale in zip((axes.xaxis, axes.yaxis), panel.scales, strict=True):
+            if scale == "log":  # in plain numbers: pictures show no markup
+                axis.set_major_formatter("{x:g}")
+                axis.set_minor_formatter(LogFormatter())
+            elif axis is axes.xaxis:
+                axis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=10)
+    figure.legend([*shown.values()], [*shown], loc="outside lower center", frameon=False, fontsize=8)
     write_png(figure, path)
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,10 @@ from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.data.run_data import RunData
+    from kmip_data.models.training.run.evaluate import OpenedRun
 
 Layer = tuple[Tensor, Tensor, Tensor]
 
@@ -73,14 +77,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
     biases, is left out, and so are graphs with fewer or more nodes than ``sizes`` says. Raises ``UsageError``
     where the model has no k-MIP attention.
     """
-    attentions = _attentions(model)
-    if not attentions:
-        raise UsageError(
-            "The model has no k-MIP attention to record.",
-            expected="a network with KMIPAttention layers",
-            found=type(model).__name__,
-            next="take a run of the model gps-kmip",
-        )
+    attentions = kmip_layers(model)
     recorder = ProjectionRecorder(len(attentions), sizes)
     hooks = [
         module.register_forward_pre_hook(partial(recorder.hook, layer), with_kwargs=True)
@@ -93,8 +90,40 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
             hook.remove()
 
 
-def _attentions(model: nn.Module) -> list[KMIPAttention]:
-    return [module for module in model.modules() if isinstance(module, KMIPAttention)]
+def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
+    """Every :class:`KMIPAttention` of ``model``, in order; raises ``UsageError`` where there is none."""
+    found = [module for module in model.modules() if isinstance(module, KMIPAttention)]
+    if not found:
+        raise UsageError(
+            "The model has no k-MIP attention to record.",
+            expected="a network with KMIPAttention layers",
+            found=type(model).__name__,
+            next="take a run of the model gps-kmip",
+        )
+    return found
+
+
+def check_part(data: RunData, part: str) -> None:
+    """Raise ``UsageError`` where ``data`` have no such part."""
+    if part not in data.parts:
+        raise UsageError(
+            f"There is nothing to record in the part {part!r}.",
+            expected=" or ".join(data.parts),
+            found=part,
+            next="name another part",
+        )
+
+
+def first_batches(opened: OpenedRun, part: str, graphs: int) -> Iterator[tuple[Any, int]]:
+    """Batches of a part on the run's device until there are so many graphs, and how many of each count."""
+    check_part(opened.data, part)
+    for _, batches in opened.data.passes((part,)):
+        for batch in batches:
+            count = min(graphs, getattr(batch, "num_graphs", 1))
+            yield batch.to(opened.device.kind), count
+            graphs -= count
+            if not graphs:
+                return
 
 
 def record_run(
@@ -121,13 +150,7 @@ def record_run(
 
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, torch.device(opened.device.kind)
-    if part not in data.parts:
-        raise UsageError(
-            f"There is nothing to record in the part {part!r}.",
-            expected=" or ".join(data.parts),
-            found=part,
-            next="name another part",
-        )
+    check_part(data, part)
     with (
         opened.working() as module,
         recording(module.eval().model, sizes=sizes) as recorder,
@@ -141,7 +164,7 @@ def record_run(
                 module.model(batch.to(where))
                 if len(recorder.sizes) >= graphs:
                     break
-    card, attentions = data.build.card, _attentions(module.model)
+    card, attentions = data.build.card, kmip_layers(module.model)
     return recorder.projections(
         graphs,
         run=str(opened.folder),

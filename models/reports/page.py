@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from kmip_data.files.small import read_small
+from kmip_data.models.reports.over_k import curves_over_k
 from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table
@@ -18,7 +19,6 @@ from kmip_data.models.training.run.result import title_of
 
 STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }
 th, td { padding: .3em .8em; text-align: left; border-bottom: 1px solid #ddd } .few { color: #888 }"""
-K = "model.attention.k="
 
 
 def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
@@ -50,15 +50,7 @@ def _figures(table: Table) -> Iterator[dict[str, Any]]:
     known = {f"{row['model']}, the paper's": row for row in table.rows if row["paper_hours"]}
     times += [_means([row], [row["paper_hours"]], name, "paper") for name, row in known.items()]
     yield _figure(times, "hours of a run", f"{title_of(metric)} on test", "log")
-    groups: dict[str, dict[int, Row]] = {}
-    for row, runs in zip(table.rows, table.runs, strict=True):
-        others = [change for change in runs[0].changes if not change.startswith(K)]
-        k = getattr(runs[0].config.model.attention, "k", None)
-        if isinstance(k, int):
-            groups.setdefault(" ".join([row["model"], *others]), {})[k] = row
-    lines = [
-        _means([of[k] for k in sorted(of)], sorted(of), name) for name, of in groups.items() if len(of) > 1
-    ]
+    lines = [_means([*of.values()], [*of], name) for name, of in curves_over_k(table).items() if len(of) > 1]
     if lines:
         yield _figure(lines, "k", f"{title_of(metric)} on test", "log")
 

@@ -130,13 +130,17 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(module: nn.Module, path: Path) -> None:
     """Load a safetensors file; raise DamagedInput where it is absent or of another model."""
-    weights = read_weights(path)
+    put_weights(module, read_weights(path), path)
+
+
+def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Give ``module`` weights that ``path`` had; raise DamagedInput where they are another model's."""
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
         raise DamagedInput(
             f"{path} does not hold the weights of this model.",
-            expected="the safetensors file of the run's config.toml",
+            expected="those of the run's config.toml",
             found=first_fault(error),
             next="kmip-data train --resume RUN, or a new run",
         ) from error

@@ -1,0 +1,63 @@
+"""The rows of a table in which k alone differs, and the paper's experiment on the influence of k."""
+
+from __future__ import annotations
+
+import statistics
+import tomllib
+from importlib import resources
+
+from kmip_data.models.reports.tables import Row, Table
+
+K = "model.attention.k="  #: how a change of k begins
+AMONG = ("test", "test_std", "seconds", "seconds_std")  #: what is set beside the paper's
+
+
+def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
+    """Return the rows that differ in k alone, by k, under the model and the changes that they share.
+
+    Each has ``seconds`` and ``seconds_std``, of a training epoch over its seeds, too.
+    """
+    found: dict[str, dict[int, Row]] = {}
+    for row, runs in zip(table.rows, table.runs, strict=True):
+        k = getattr(runs[0].config.model.attention, "k", None)
+        if not isinstance(k, int):  # no k, or one a layer
+            continue
+        others = [change for change in runs[0].changes if not change.startswith(K)]
+        variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
+        seconds = [run.result.seconds.train_epoch for run in runs]
+        spent = {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
+        found.setdefault(" ".join([row["model"], *variant, *others]), {})[k] = {**row, **spent}
+    return {name: {k: rows[k] for k in sorted(rows)} for name, rows in found.items()}
+
+
+def published_over_k(dataset: str, metric: str) -> list[Row]:
+    """Return what the paper measured, ``k``, :data:`AMONG` and ``runs``: nothing on another dataset."""
+    file = resources.files("kmip_data.manifests.results") / "influence_of_k.toml"
+    paper = tomllib.loads(file.read_text("utf-8"))
+    for curve in paper["curve"]:
+        if (curve["dataset"], curve["metric"]) == (dataset, metric):
+            tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
+            columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
+            return [dict(zip(("k", *AMONG), each, strict=True)) | {"runs": paper["runs"]} for each in columns]
+    return []
+
+
+def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the curves with several k, the paper's beside them, and all of the paper's.
+
+    ``curve`` names what a row belongs to. The paper's, ``paper_…``, stand beside whole published data alone.
+    """
+    first = table.rows[0]
+    share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""
+    paper = [] if share else published_over_k(first["dataset"], first["metric"])
+    published = {row["k"]: {f"paper_{name}": row[name] for name in ("runs", *AMONG)} for row in paper}
+    none = dict.fromkeys(f"paper_{name}" for name in ("runs", *AMONG))
+    ours = [
+        {"curve": f"{row['dataset']}{share}, {name}", "k": k}
+        | {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device", *AMONG)}
+        | published.get(k, none)
+        for name, of in curves_over_k(table).items()
+        for k, row in of.items()
+        if len(of) > 1
+    ]
+    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]
