@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from kmip_data.files.small import read_small
-from kmip_data.models.reports.runs import Run
+from kmip_data.models.reports.runs import K, Run
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
@@ -18,7 +18,6 @@ from kmip_data.models.training.run.result import title_of
 
 STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }
 th, td { padding: .3em .8em; text-align: left; border-bottom: 1px solid #ddd } .few { color: #888 }"""
-K = "model.attention.k="
 
 
 def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
