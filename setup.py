@@ -29,6 +29,8 @@ EXTRAS = {
     "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
+    "slurm": ["submitit>=1.5"],
+    "tune": ["optuna>=4.0"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 ALL = sorted({item for items in EXTRAS.values() for item in items})

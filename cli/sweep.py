@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of every run.")
 @number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
 @click.option("--gpus", metavar="LIST", help="Such as 0,1,3: a run on each of these GPUs, instead of --jobs.")
+@click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Of the job: partition, time (minutes) …")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="How far the runs are, and the results so far; start none.")
 @click.option(
@@ -65,11 +68,18 @@ def command(
     from kmip_data.models.sweeps.plan import read_plan
     from kmip_data.models.sweeps.running import run_cells
     from kmip_data.models.sweeps.state import state_of
+    from kmip_data.models.sweeps.submitting import submit_cells
     from kmip_data.models.sweeps.table import for_people, rows_of
+    from kmip_data.pipelines.raw.extras import require_extra
 
     build: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
     gpus = list(filter(None, dict.fromkeys((chosen.pop("gpus") or "").split(","))))
     jobs = len(gpus) or jobs
+    begin: Callable[..., object] = partial(run_cells, jobs=jobs, gpus=gpus)
+    submit, settings = chosen.pop("submit"), _settings(chosen.pop("slurm"))
+    if submit:
+        require_extra("slurm", "--submit slurm")
+        begin = partial(submit_cells, settings=settings)
     whole = _with_choices(read_plan(plan), chosen)
     cells, folder = cells_of(whole, home), home.root / "sweeps" / whole.name
     for further in (False, True) if whole.then else (False,):
@@ -77,7 +87,8 @@ def command(
         cells = [*cells, *fresh] if further else cells
         if fresh and not (dry_run or status):
             say(str(cost_of(fresh, jobs)), quiet=quiet)
-            run_cells(fresh, home=home, folder=folder, jobs=jobs, gpus=gpus, options=build | {"quiet": quiet})
+            begin(fresh, home=home, folder=folder, options=build | {"quiet": quiet})
+    status = status or bool(submit)
     states = [state_of(cell, folder) for cell in cells]
     rows = [] if dry_run else rows_of(whole, cells)
     listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
@@ -105,6 +116,14 @@ def command(
             left=f"their logs in {folder}, and the checkpoints that they have",
             next="the same command tries them again",
         )
+
+
+def _settings(items: Sequence[str]) -> dict[str, int | str]:
+    """Read KEY=VALUE, numbers as such."""
+    pairs = [item.partition("=") for item in items]
+    if wrong := [key for key, equals, _ in pairs if not equals]:
+        raise click.BadParameter(f"{wrong[0]!r} is not KEY=VALUE", param_hint="--slurm")
+    return {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:

@@ -47,7 +47,7 @@ def run_cells(
     quiet = options.get("quiet", False)
     folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder / "data", quiet=quiet):  # of two sweeps at once the second finds them built
-        waiting = _with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
+        waiting = with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
     running: Running = {}
     done = len(cells) - len(waiting)
     with Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar:
@@ -64,7 +64,7 @@ def run_cells(
                 held.close()
 
 
-def _with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
+def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
     """Build what is missing, once each; return the cells whose data are there."""
     faults: dict[str, str] = {}
     ready = []
