@@ -34,6 +34,8 @@ EXTRAS = {
         "cuda-bindings>=12.9; platform_system == 'Linux'",
         "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
     ],
+    "slurm": ["submitit>=1.5"],
+    "tune": ["optuna>=4.0"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})  # some 200 MB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,10 +12,11 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option, raw_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import CheckFailed
+from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 @number_option("--epochs", "Epochs of every run.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of every run.")
 @number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
+@click.option("--gpus", metavar="LIST", help="Such as 0,1,3: a run on each of these GPUs, instead of --jobs.")
+@click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Of the job: partition, time (minutes) …")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="How far the runs are, and the results so far; start none.")
 @click.option(
@@ -57,17 +62,33 @@ def command(
     with its reason. Prints mean and standard deviation over seeds.
     """
     from kmip_data.files.changes import csv_bytes
+    from kmip_data.models.sweeps.best_of_each import best_of_each
     from kmip_data.models.sweeps.cells import cells_of
+    from kmip_data.models.sweeps.cost import cost_of
     from kmip_data.models.sweeps.plan import read_plan
     from kmip_data.models.sweeps.running import run_cells
     from kmip_data.models.sweeps.state import state_of
+    from kmip_data.models.sweeps.submitting import submit_cells
     from kmip_data.models.sweeps.table import for_people, rows_of
+    from kmip_data.pipelines.raw.extras import require_extra
 
     build: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
+    gpus = list(filter(None, dict.fromkeys((chosen.pop("gpus") or "").split(","))))
+    jobs = len(gpus) or jobs
+    begin: Callable[..., object] = partial(run_cells, jobs=jobs, gpus=gpus)
+    submit, settings = chosen.pop("submit"), _settings(chosen.pop("slurm"))
+    if submit:
+        require_extra("slurm", "--submit slurm")
+        begin = partial(submit_cells, settings=settings)
     whole = _with_choices(read_plan(plan), chosen)
     cells, folder = cells_of(whole, home), home.root / "sweeps" / whole.name
-    if not (dry_run or status):
-        run_cells(cells, home=home, folder=folder, jobs=jobs, options=build | {"quiet": quiet})
+    for further in (False, True) if whole.then else (False,):
+        fresh = best_of_each(whole, cells, home) if further else cells
+        cells = [*cells, *fresh] if further else cells
+        if fresh and not (dry_run or status):
+            say(str(cost_of(fresh, jobs)), quiet=quiet)
+            begin(fresh, home=home, folder=folder, options=build | {"quiet": quiet})
+    status = status or bool(submit)
     states = [state_of(cell, folder) for cell in cells]
     rows = [] if dry_run else rows_of(whole, cells)
     listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
@@ -82,6 +103,8 @@ def command(
             count = Counter(state.kind for state in states)
             click.echo(_table(shown, form))
             click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
+            if dry_run and form == "text":
+                click.echo(str(cost_of(cells, jobs)))
         if rows:
             click.echo(_table([for_people(row) for row in rows], form))
     reasons = [state.reason for state in states if state.kind == "failed"]
@@ -93,6 +116,14 @@ def command(
             left=f"their logs in {folder}, and the checkpoints that they have",
             next="the same command tries them again",
         )
+
+
+def _settings(items: Sequence[str]) -> dict[str, int | str]:
+    """Read KEY=VALUE, numbers as such."""
+    pairs = [item.partition("=") for item in items]
+    if wrong := [key for key, equals, _ in pairs if not equals]:
+        raise click.BadParameter(f"{wrong[0]!r} is not KEY=VALUE", param_hint="--slurm")
+    return {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:

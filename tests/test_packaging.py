@@ -27,8 +27,10 @@ OF_EXTRAS = {
     "distributed",
     "faiss",
     "laspy",
+    "optuna",
     "rdkit",
     "skimage",
+    "submitit",
 }  #: asked for where they are missing
 DEV_ONLY = {"geopandas", "ogb", "pandas", "pykdtree", "sklearn"}  #: compared with in benchmarks
 

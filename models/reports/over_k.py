@@ -6,9 +6,9 @@ import statistics
 import tomllib
 from importlib import resources
 
+from kmip_data.models.reports.runs import K
 from kmip_data.models.reports.tables import Row, Table
 
-K = "model.attention.k="  #: how a change of k begins
 AMONG = ("test", "test_std", "seconds", "seconds_std")  #: what is set beside the paper's
 
 
@@ -32,10 +32,10 @@ def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return what the paper measured, ``k``, :data:`AMONG` and ``runs``: nothing on another dataset."""
-    file = resources.files("kmip_data.manifests.results") / "influence_of_k.toml"
+    file = resources.files("kmip_data.manifests.results") / "influence-of-k.toml"
     paper = tomllib.loads(file.read_text("utf-8"))
-    for curve in paper["curve"]:
-        if (curve["dataset"], curve["metric"]) == (dataset, metric):
+    for curve in paper["dataset"]:
+        if (curve["name"], curve["metric"]) == (dataset, metric):
             tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
             columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
             return [dict(zip(("k", *AMONG), each, strict=True)) | {"runs": paper["runs"]} for each in columns]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.sweeps.plan import read_plan, sweep_names
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
+from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
 from kmip_data.models.training.run.result import RunResult, read_result
 
+K = "model.attention.k="  #: how a change of k begins
 MOST = 1e100  #: of a metric: means of larger ones could overflow
 #: Keys that change nothing that is learned, or whose values stand elsewhere in a row.
 _APART = re.compile(
@@ -38,6 +41,7 @@ class Run:
     config: RunConfig
     changes: tuple[str, ...]  #: ``key=value (that of the preset, or else the default)``
     paper: PaperResult | None  #: published for its preset; None on data that are not the paper's
+    exact: bool  #: whether the figure is of just this configuration, or of what the paper's text says of it
 
     @property
     def test(self) -> float:
@@ -73,7 +77,8 @@ def _folders(names: Sequence[str], home: Home) -> Iterator[Path]:
             continue
         plan = read_plan(name)
         # Whatever replaced the plan's axes on the line: its name begins that of each of its runs.
-        changes = "".join(f"{re.escape(change.name)}-|" for change in plan.changes)
+        names = [*(change.name for change in plan.changes), *filter(None, [plan.then])]
+        changes = "".join(f"{re.escape(change)}-|" for change in names)
         own = re.compile(f"{re.escape(plan.name)}-(?:{changes})[0-9a-f]{{8}}-seed[0-9]+")
         found = (path.parent for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")))
         yield from (folder for folder in found if own.fullmatch(folder.name))
@@ -94,7 +99,26 @@ def _read(folder: Path) -> Run:
         if (dataset, model) == (result.dataset, result.model) and whole and config.variant not in preset.ours:
             paper = preset.paper
     paper = paper if paper and paper.metric == result.metric else None
-    return Run(folder, result, config, tuple(_changes(config, base, result)), paper)
+    changes = tuple(_changes(config, base, result))
+    exact = paper is not None and not changes and config.variant in {paper.variant, "text"}
+    if not exact and paper and (other := _of_another_k(config, changes)):
+        paper, exact = other, True
+    return Run(folder, result, config, changes, paper, exact)
+
+
+def _of_another_k(config: RunConfig, changes: Sequence[str]) -> PaperResult | None:
+    """The paper's figure for the run's k, where that alone was changed in its experiment on k."""
+    file = resources.files("kmip_data.manifests.results") / "influence-of-k.toml"
+    table = tomllib.loads(file.read_text("utf-8"))
+    k = getattr(config.model.attention, "k", None)
+    for of in table["dataset"] if all(change.startswith(K) for change in changes) and k in table["k"] else ():
+        if (config.preset, config.variant) == (f"{of['name']}/{USUAL}", of["variant"]):
+            at, named = table["k"].index(k), {name: table[name] for name in ("runs", "hardware")}
+            source = f"{table['source']}, row k = {k}"
+            return PaperResult(
+                metric=of["metric"], mean=of["mean"][at], std=of["std"][at], source=source, **named
+            )
+    return None
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:

@@ -90,7 +90,6 @@ def _row(runs: Sequence[Run]) -> Row:
     tests, scale = [run.test for run in runs], 0.01 if METRICS[first.metric].percent else 1
     paper = run.paper
     std = None if paper is None or paper.std is None else scale * paper.std
-    its = paper and not run.changes and run.config.variant in {paper.variant, "text"}
 
     def each(of: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(of, runs)))
@@ -109,7 +108,9 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper": paper and scale * paper.mean,
         "paper_std": std,
         "paper_runs": paper and paper.runs,
-        **_bounds("to_paper", welch(tests, scale * paper.mean, std, paper.runs) if paper and its else NONE),
+        **_bounds(
+            "to_paper", welch(tests, scale * paper.mean, std, paper.runs) if paper and run.exact else NONE
+        ),
         **_bounds("to_reference", NONE),
         "pairs": None,
         "hours": statistics.fmean(run.result.seconds.total for run in runs) / 3600,

@@ -61,7 +61,8 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
     """One cell a seed."""
     target = str(folder_of(dataset) or dataset)
-    variant, settings = change.variant or plan.variant, plan.set + change.set
+    variant, of = change.variant or plan.variant, plan.set_of
+    settings = plan.set + of.get(dataset, ()) + of.get(model, ()) + change.set
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)

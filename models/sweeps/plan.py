@@ -40,8 +40,12 @@ class Plan(Section):
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(default="code", description="variant of the presets")
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
+    set_of: dict[str, tuple[str, ...]] = Field(default={}, description="of a dataset's or model's runs, too")
     changes: tuple[Change, ...] = Field(default=(), description="a run for each; none: the runs as they are")
     choose: Literal["validation"] | None = Field(default=None, description="mark the change best on val")
+    then: Literal["best-of-each"] | None = Field(
+        default=None, description="one change more, of the best value on val of each key that changes have"
+    )
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -51,8 +55,18 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        if len({change.name for change in self.changes}) < len(self.changes):
+        run = [
+            (change.name, model, dataset)
+            for change in self.changes
+            for model in change.models or self.models
+            for dataset in change.datasets or self.datasets
+        ]
+        if len({*run}) < len(run):
             raise ValueError("two changes have one name")
+        if self.then and any(change.variant or change.name == self.then for change in self.changes):
+            raise ValueError(f"then takes changes of keys alone, none of them called {self.then}")
+        if other := {*self.set_of} - {*self.models, *self.datasets}:
+            raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
                 raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")

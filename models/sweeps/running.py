@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,26 +24,36 @@ from kmip_data.wording import counted
 
 LOOK = 0.2  #: seconds between looks at what runs
 REPORT = 600.0  #: seconds between reports of how far that is
-Running = dict[
-    Path, tuple[subprocess.Popen[bytes], ExitStack]
-]  #: by run folder; the stack has the cell's lock
+#: By run folder: the process; what has the cell's lock, and gives back what the cell had to run on.
+Running = dict[Path, tuple[subprocess.Popen[bytes], ExitStack]]
 
 
-def run_cells(cells: list[Cell], *, home: Home, folder: Path, jobs: int, options: BuildArguments) -> None:
+def run_cells(
+    cells: list[Cell],
+    *,
+    home: Home,
+    folder: Path,
+    jobs: int,
+    options: BuildArguments,
+    gpus: Sequence[str] = (),
+) -> None:
     """Run what is not done, ``jobs`` cells at a time; how each ended is on disk (:func:`state_of`).
 
+    With ``gpus``, names as ``CUDA_VISIBLE_DEVICES`` takes them, each sees one that no other has then;
+    without, each gets its share of the cores.
     The data of all are built before the first begins, with ``options``. What another process runs is waited
     for. However this ends, its processes end before: ``folder`` has their logs, the runs their checkpoints.
     """
     quiet = options.get("quiet", False)
     folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder / "data", quiet=quiet):  # of two sweeps at once the second finds them built
-        waiting = _with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
+        waiting = with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
     running: Running = {}
     done = len(cells) - len(waiting)
     with Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar:
         try:
-            _work(waiting, running, folder, jobs, bar)
+            places = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
+            _work(waiting, running, folder, places, bar)
         finally:
             if running:
                 say("Stopping; the checkpoints are kept, and the same command goes on.", quiet=quiet)
@@ -53,7 +64,7 @@ def run_cells(cells: list[Cell], *, home: Home, folder: Path, jobs: int, options
                 held.close()
 
 
-def _with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
+def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
     """Build what is missing, once each; return the cells whose data are there."""
     faults: dict[str, str] = {}
     ready = []
@@ -76,8 +87,11 @@ def _with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArgume
     return ready
 
 
-def _work(waiting: list[Cell], running: Running, folder: Path, jobs: int, bar: Progress) -> None:
-    """Begin cells and look at those that run, until none is left."""
+def _work(
+    waiting: list[Cell], running: Running, folder: Path, places: list[dict[str, str]], bar: Progress
+) -> None:
+    """Begin cells and look at those that run, until none is left; ``places``: variables of what is free."""
+    share = 1 if any(places) else len(places)
     cells, said = {cell.folder: cell for cell in waiting}, time.monotonic()
     while waiting or running:
         for place, (process, held) in list(running.items()):
@@ -91,7 +105,7 @@ def _work(waiting: list[Cell], running: Running, folder: Path, jobs: int, bar: P
             if is_done(cell):  # by another process
                 waiting.remove(cell)
                 bar.update(1)
-            elif len(running) < jobs and _begin(cell, running, folder, jobs):
+            elif places and _begin(cell, running, folder, places, share):
                 waiting.remove(cell)
         if time.monotonic() - said > REPORT:
             said = time.monotonic()
@@ -100,7 +114,7 @@ def _work(waiting: list[Cell], running: Running, folder: Path, jobs: int, bar: P
         time.sleep(LOOK)
 
 
-def _begin(cell: Cell, running: Running, folder: Path, jobs: int) -> bool:
+def _begin(cell: Cell, running: Running, folder: Path, places: list[dict[str, str]], share: int) -> bool:
     """Start the process of a cell, or go on with its run; false where another process has it."""
     log = log_of(cell, folder)
     with ExitStack() as held:
@@ -114,7 +128,8 @@ def _begin(cell: Cell, running: Running, folder: Path, jobs: int) -> bool:
         resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
         begun = (cell.folder / CONFIG_NAME).is_file()
         with log.open("wb") as file:
-            process = begin_process(resumed if begun else cell.command, file, share=jobs)
+            process = begin_process(resumed if begun else cell.command, file, share=share, **places[0])
+        held.callback(places.append, places.pop(0))
         running[cell.folder] = process, held.pop_all()
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import LOCKS, build_lock
@@ -21,7 +21,7 @@ class State(NamedTuple):
     kind: Literal["done", "running", "failed", "stopped", "waiting"]
     epoch: int = 0  #: epochs that are done
     left: str = ""  #: the time that the others take, by those
-    reason: str = ""  #: why it failed
+    reason: str = ""  #: why it failed; of what waits, in which job
 
 
 def state_of(cell: Cell, folder: Path) -> State:
@@ -36,7 +36,9 @@ def state_of(cell: Cell, folder: Path) -> State:
         return State("running", epoch, left)
     if reason := failure(log):
         return State("failed", epoch, left, reason)
-    return State("stopped" if (cell.folder / CONFIG_NAME).is_file() else "waiting", epoch, left)
+    job = job_of(cell, folder)
+    kind: Any = "stopped" if (cell.folder / CONFIG_NAME).is_file() else "waiting"
+    return State(kind, epoch, left, f"submitted as job {job}" if job else "")
 
 
 def is_done(cell: Cell) -> bool:
@@ -47,6 +49,17 @@ def is_done(cell: Cell) -> bool:
 def log_of(cell: Cell, folder: Path) -> Path:
     """Where the last process of a cell printed, and what the sweep that runs the cell holds the lock of."""
     return folder / f"{'.'.join(cell.folder.parts[-3:])}.log"
+
+
+def job_path(cell: Cell, folder: Path) -> Path:
+    """File with the number of the job that was submitted for a cell."""
+    return log_of(cell, folder).with_suffix(".job")
+
+
+def job_of(cell: Cell, folder: Path) -> str:
+    """Return the number of a cell's job; nothing where none was submitted."""
+    path = job_path(cell, folder)
+    return path.read_text("utf-8") if path.is_file() else ""
 
 
 def is_free(path: Path) -> bool:

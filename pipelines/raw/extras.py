@@ -1,4 +1,4 @@
-"""Packages that only some pipelines need, checked before anything is fetched, copied or unpacked."""
+"""Packages that only some pipelines and commands need, checked before anything else is done."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "points": ("laspy",),
     "distributed": ("dask", "distributed"),
+    "slurm": ("submitit",),
+    "tune": ("optuna",),
 }
 
 

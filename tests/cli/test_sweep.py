@@ -48,7 +48,10 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert re.findall(r"^clouds +(\S+) +(\d) +waiting +0/3 +small-", outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]
-    assert outcome.out.endswith("4 waiting\n\n")
+    assert (
+        "\n4 waiting\n\n4 runs to go; about 0.049 GB of disk; hours unknown: kmip-data bench train"
+        in outcome.out
+    )
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
@@ -140,6 +143,39 @@ def test_the_best_change_on_val_is_chosen(home, tmp_path, plan, stand_in):
         ("gps-none", "lr"),
     ]
     assert kmip("sweep", search, "--status").out.count("lr (best on val)") == 1
+
+
+def test_the_best_of_each_key_is_run_last(home, tmp_path, plan, stand_in):
+    changes = [{"name": "start"}] + [
+        {"name": f"change{i}", "set": [setting]}
+        for i, setting in enumerate(["optimiser.lr=0.01", "optimiser.lr=0.02", "model.dropout=0.3"])
+    ]
+    keys = {"choose": "validation", "then": "best-of-each", "seeds": [0], "models": ["gps-none"]}
+    search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, **keys)
+    assert "best-of-each" not in kmip("sweep", search, "--dry-run").out
+    kmip("sweep", search)
+    for run in (home / "runs/clouds/gps-none").glob("search-*"):
+        value = 0.4 if "start" in run.name else 0.6
+        (run / "result.json").write_text(result(run.name, 0, value, run.parent.name))
+    for run in (home / "runs/clouds/gps-none").glob("search-best-of-each-*"):
+        (run / "result.json").unlink()  # as of a sweep that was killed before it
+    outcome = kmip("sweep", search)
+    assert outcome.code == 0, outcome.err
+    found = kmip("sweep", search, "--status", "--format", "json").json
+    assert [row["change"] for row in found["results"]] == [
+        "start",
+        "change0",
+        "change1",
+        "change2",
+        "best-of-each",
+    ]
+    assert {run["state"] for run in found["runs"]} == {"done"}
+
+
+def test_runs_on_gpus_of_their_own(home, plan, stand_in):
+    assert kmip("sweep", plan, "--gpus", "0,4").code == 0
+    seen = {name.split()[2] for name in sweeps.events(home) if " on " in name}
+    assert seen == {"0", "4"}
 
 
 def test_runs_on_a_sample_say_so(home, plan, stand_in):

@@ -66,6 +66,8 @@ def main(words: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, wait=False), (home / "events").open("a") as events:
         events.write(f"{folder.name} start\n")
+        if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
+            events.write(f"{folder.name} on {gpu} from {time.monotonic()}\n")
         (folder / "config.toml").touch()
         metrics = folder / "metrics.csv"
         rows = metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds"]
@@ -85,6 +87,8 @@ def main(words: list[str]) -> None:
         value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100
         new.write_text(result(folder.name, seed, value, folder.parent.name))
         new.replace(folder / "result.json")
+        if gpu:
+            events.write(f"{folder.name} on {gpu} until {time.monotonic()}\n")
 
 
 if __name__ == "__main__":

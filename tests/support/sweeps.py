@@ -16,6 +16,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from kmip_data.models.sweeps.submitting import Task
+from kmip_data.runtime import processes
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = (sys.executable, "-m", "support.stand_in_train")
 #: A network that trains in no time.
@@ -35,6 +38,14 @@ def environment(**settings: Any) -> dict[str, str]:
     """Variables with which processes find the stand-in and know what it is to do."""
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     return {**os.environ, "PYTHONPATH": paths, "STAND_IN": json.dumps(settings), "OMP_NUM_THREADS": "1"}
+
+
+class StandInTask(Task):
+    """A job that runs its cell by the stand-in."""
+
+    def __call__(self) -> None:
+        processes.PROGRAM = PROGRAM
+        super().__call__()
 
 
 def start(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.Popen[bytes]:
@@ -67,7 +78,6 @@ def main(plan: str, home: str, jobs: str) -> None:
     from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.plan import read_plan
-    from kmip_data.runtime import processes
     from kmip_data.runtime.interrupts import ENDING, end
 
     for number in ENDING:

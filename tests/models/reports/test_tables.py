@@ -72,7 +72,7 @@ OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digest
     ("other", "tables", "paper"),
     [
         ({"changes": ["training.epochs=20"]}, 1, [True, True]),
-        ({"changes": ["model.attention.k=5"]}, 1, [True, True]),
+        ({"changes": ["model.attention.k=7"]}, 1, [True, True]),
         ({"build_key": "another build"}, 2, [True, True]),
         ({"split": OTHER_SPLIT}, 2, [True, True]),
         ({"sample": True}, 2, [True, False]),
@@ -141,3 +141,34 @@ def test_a_variant_of_ours_is_not_the_papers(tmp_path):
     write_run(tmp_path, 0.6, dataset="s3dis", variant="thesis-4-layers")
     [row] = rows_of(tmp_path)
     assert (row["paper"] is not None, row["to_paper"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "variant", "k", "figure"),
+    [
+        ("malnet-tiny", "code", 1, (0.93, 0.0058)),
+        ("malnet-tiny", "code", 10, (0.9352, 0.0049)),
+        ("pascalvoc-sp", "influence-of-k", 10, (0.3658, 0.0150)),
+        ("peptides-func", "influence-of-k", 100, (0.6529, 0.0034)),
+    ],
+)
+def test_runs_of_another_k_have_the_figure_of_that_k(tmp_path, dataset, variant, k, figure):
+    write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=[f"model.attention.k={k}"])
+    [row] = rows_of(tmp_path)
+    assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((*figure, 5))
+    assert row["to_paper"] == pytest.approx(0.5 - figure[0])
+    assert row["paper_source"].endswith(f"influence of k, row k = {k}")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "variant", "changes"),
+    [
+        ("malnet-tiny", "code", ["model.attention.k=7"]),
+        ("malnet-tiny", "code", ["model.attention.k=5", "model.layers=3"]),
+        ("pascalvoc-sp", "code", ["model.attention.k=5"]),
+    ],
+)
+def test_what_the_experiment_on_k_did_not_have_is_compared_with_none(tmp_path, dataset, variant, changes):
+    write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=changes)
+    [row] = rows_of(tmp_path)
+    assert row["to_paper"] is None

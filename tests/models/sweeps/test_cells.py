@@ -84,9 +84,43 @@ def test_the_shipped_plans_are_right_in_every_cell(home, name):
         for model in plan.models
         for change in plan.changes or (None,)
         if not change or model in (change.models or plan.models)
+        if not change or dataset in (change.datasets or plan.datasets)
     ]
     assert len(cells) == len(wanted) * len(plan.seeds)
     assert not home.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("influence-of-k", 9 * 5 * 4),  # as many as the paper has
+        ("malnet", 5 * 5),
+        ("paper-depth", 3 * 4 * 2),
+        ("paper-lrgb", 9 * 4 * 4),
+        ("paper-points", 9 * 2 * 3),
+        (
+            "paper-search",
+            4 * (13 + 3 * 11),
+        ),  # upstream's linear_hp_search has as many, without the combinations
+        ("paper-search-city", 12 + 7 * 10),
+    ],
+)
+def test_a_plan_of_the_paper_has_as_many_runs_as_the_paper(home, name, runs):
+    assert len(cells_of(read_plan(name), home)) == runs
+
+
+def test_the_experiment_on_k_has_the_settings_of_each_dataset(home):
+    cells = cells_of(read_plan("influence-of-k"), home)
+    base = {cell.dataset: cell for cell in cells if cell.change == "k10" and cell.seed == 0}
+    for dataset, variant in [("cifar10", "code"), ("peptides-func", "influence-of-k")]:
+        assert base[dataset].config == config_for(dataset, "gps-kmip", variant)
+
+
+def test_settings_of_a_dataset_and_of_a_model(tmp_path, home):
+    of = {"gps-kmip": ["model.attention.k=5"], "paris": ["model.layers=3"]}
+    for cell in cells_of(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
+        assert cell.config.model.layers == (3 if cell.dataset == "paris" else 4)
+        assert getattr(cell.config.model.attention, "k", 5) == 5
 
 
 def test_a_digest_is_that_of_what_a_run_learns():

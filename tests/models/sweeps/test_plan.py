@@ -39,6 +39,11 @@ def test_seeds_are_a_range_or_a_list(tmp_path):
         ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
         ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
         ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
+        ({"set_of": {"gin": []}}, "set_of has gin, which the plan has not"),
+        (
+            {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},
+            "then takes changes of keys",
+        ),
         ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
         ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
         ({"seeds": "3..1"}, "seeds"),

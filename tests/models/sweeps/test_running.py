@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,15 @@ def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]
     monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
 
-    def call(plan: Path, jobs: int = 2, *, offline: bool = False, **settings: object) -> list[Cell]:
+    def call(
+        plan: Path, jobs: int = 2, *, offline: bool = False, gpus: tuple[str, ...] = (), **settings: object
+    ) -> list[Cell]:
         for name, value in environment(**settings).items():
             monkeypatch.setenv(name, value)
         cells = cells_of(read_plan(str(plan)), home)
         folder = place(home, plan)
         options = {"quiet": True, "offline": offline}
-        running.run_cells(cells, home=home, folder=folder, jobs=jobs, options=options)
+        running.run_cells(cells, home=home, folder=folder, jobs=jobs, options=options, gpus=gpus)
         return cells
 
     return call
@@ -73,6 +76,21 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     run(plan)
     assert events(home.root) == before
     assert not list(home.root.rglob(".locks"))
+
+
+def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = write_plan(tmp_path / "plan.toml", seeds="0..2")
+    cells = run(plan, gpus=("3", "MIG-7"), seconds=0.03)
+    check_once(home, cells)
+    found = sorted(name.split(" ") for name in events(home.root) if " on " in name)
+    times: dict[str, list[tuple[float, float]]] = {}
+    for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(found[::2], found[1::2], strict=True):
+        assert gpu == same
+        times.setdefault(gpu, []).append((float(begun), float(ended)))
+    assert times.keys() == {"3", "MIG-7"}
+    for spans in map(sorted, times.values()):
+        assert all(ended <= begun for (_, ended), (begun, _) in pairwise(spans))
 
 
 def test_cells_that_are_alike_run_once(run, home, tmp_path):
@@ -169,7 +187,7 @@ def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
         if rng.random() < 0.5:
             landed += kill_runs(home.root)
         process.wait()
-    assert start(plan, home.root, seconds=0.02).wait(300) == 0
+    assert start(plan, home.root, seconds=0.02).wait(1200) == 0
     return landed
 
 
@@ -182,9 +200,11 @@ def test_a_sweep_that_is_killed_goes_on(home, tmp_path):
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_a_sweep_killed_20_times(home, tmp_path, torture_count):
-    plan = write_plan(tmp_path / "plan.toml", seeds="0..9")
-    torture_count("kills", disturbed(home, plan, 20, seed=1))
+def test_a_sweep_killed_a_hundred_times(home, tmp_path, torture_count):
+    plan = write_plan(tmp_path / "plan.toml", seeds="0..79")
+    landed = disturbed(home, plan, 100, seed=1)
+    assert landed >= 100
+    torture_count("kills", landed)
     check_survivors(home, plan)
 
 

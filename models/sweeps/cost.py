@@ -1,0 +1,81 @@
+"""What a sweep will cost, told before it begins: runs, disk, and hours where finished runs tell them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kmip_data.errors import DamagedInput
+from kmip_data.models.sweeps.cells import Cell
+from kmip_data.models.sweeps.state import is_done
+from kmip_data.models.training.memory.machine import choose_device
+from kmip_data.models.training.run.folders import RESULT_NAME
+from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.wording import counted, rough_time
+
+#: Of a run folder, measured: weights, two moments of Adam and the best weights to resume from, those twice
+#: more; and pictures, tables and settings, which grow little with epochs.
+BYTES_PARAMETER, BYTES_RUN = 24, 300_000
+USUAL_PARAMETERS = 500_000  #: the paper's budget, where neither a finished run nor the configuration tells
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the runs that are not done."""
+
+    runs: int
+    bytes: int
+    seconds: float  #: of those that finished runs tell of, ``jobs`` at a time
+    unknown: Sequence[tuple[str, str]]  #: datasets and models of the others
+
+    def __str__(self) -> str:
+        time = f"about {rough_time(self.seconds)} by finished runs of this device" if self.seconds else ""
+        rest = "; ".join(f"kmip-data bench train {data} --model {model}" for data, model in self.unknown[:3])
+        more = f", and {len(self.unknown) - 3} more" if len(self.unknown) > 3 else ""
+        unknown = f"{'the others' if time else 'hours'} unknown: {rest}{more} measures it" if rest else ""
+        parts = [
+            counted(self.runs, "run") + " to go",
+            f"about {self.bytes / 1e9:.2g} GB of disk",
+            time,
+            unknown,
+        ]
+        return "; ".join(filter(None, parts)) + "."
+
+
+def cost_of(cells: Sequence[Cell], jobs: int) -> Cost:
+    """Estimate the cost of the cells that are not done.
+
+    Seconds of an epoch, its evaluations counted, are the mean over finished runs of the same dataset and
+    model on this device, whatever their settings. Disk is :data:`BYTES_PARAMETER` a parameter and
+    :data:`BYTES_RUN` a run.
+    """
+    size, seconds, unknown = 0, 0.0, dict[tuple[str, str], None]()
+    known: dict[object, list[RunResult]] = {}
+    left = [cell for cell in cells if not is_done(cell)]
+    for cell in left:
+        parent, config = cell.folder.parent, cell.config
+        if parent not in known:
+            device = choose_device(config.system.device).name
+            known[parent] = [one for one in _finished(cell) if one.device == device]
+        results = known[parent]
+        parameters = config.model.parameter_budget or USUAL_PARAMETERS
+        if results:
+            parameters = max(result.num_parameters for result in results)
+            epoch = statistics.fmean(result.seconds.total / result.epochs for result in results)
+            seconds += epoch * config.training.epochs
+        else:
+            unknown[cell.dataset, cell.model] = None
+        size += BYTES_RUN + BYTES_PARAMETER * parameters
+    return Cost(len(left), size, seconds / jobs, [*unknown])
+
+
+def _finished(cell: Cell) -> list[RunResult]:
+    """Every result of the cell's dataset and model that can be read."""
+    found = []
+    for path in sorted(cell.folder.parent.glob(f"*/{RESULT_NAME}")):
+        try:
+            found.append(read_result(path.parent))
+        except DamagedInput:
+            continue
+    return [result for result in found if result.epochs]

@@ -1,0 +1,99 @@
+"""The cells of a sweep as one array job of SLURM, through submitit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kmip_data.builds.home import Home
+from kmip_data.builds.options import BuildArguments
+from kmip_data.errors import UsageError
+from kmip_data.files.locking import build_lock
+from kmip_data.format.writer import write_file
+from kmip_data.models.sweeps.cells import Cell
+from kmip_data.models.sweeps.running import run_cells, with_data
+from kmip_data.models.sweeps.state import is_done, job_of, job_path
+
+CLUSTER = "slurm"  #: of submitit
+MINUTES = 24 * 60  #: of a job, unless it is said; one that needs more is queued again and resumes
+REQUEUES = 1000  #: of a job whose time is over; preemptions are not counted
+LIVE = {"PENDING", "RUNNING", "CONFIGURING", "REQUEUED", "SUSPENDED", "COMPLETING", "READY"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a job does: run one cell, or go on with it."""
+
+    cell: Cell
+    home: Home
+    folder: Path  #: of the sweep
+    options: BuildArguments
+
+    def __call__(self) -> None:
+        """Run the cell as a sweep of one would."""
+        run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
+
+    def checkpoint(self) -> Any:
+        """Return what submitit queues where the job is preempted or its time is over.
+
+        The run has its own checkpoints: :meth:`__call__` is left by an exception, which ends the run and lets
+        it write its last.
+        """
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def submit_cells(
+    cells: Sequence[Cell],
+    *,
+    home: Home,
+    folder: Path,
+    options: BuildArguments,
+    settings: Mapping[str, int | str],
+) -> list[Cell]:
+    """Build the data here, and submit what is neither done nor in the queue as one array job; return that.
+
+    ``settings`` are of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and the like.
+
+    Raises
+    ------
+    UsageError
+        There is no cluster here, or it has no such setting.
+    """
+    from submitit import AutoExecutor
+    from submitit.core.utils import FailedJobError
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with build_lock(folder / "data", quiet=options.get("quiet", False)):
+        fresh = [cell for cell in cells if not is_done(cell) and not is_queued(cell, folder)]
+        if not (fresh := with_data(fresh, home, folder, options)):
+            return []
+        gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
+        try:
+            executor = AutoExecutor(folder / "jobs", cluster=CLUSTER, slurm_max_num_timeout=REQUEUES)
+            executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
+            executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
+            with executor.batch():
+                jobs = [executor.submit(Task(cell, home, folder, options)) for cell in fresh]
+        except (RuntimeError, NameError, ValueError, FailedJobError) as error:
+            raise UsageError(
+                f"The runs of {folder.name} cannot be submitted.",
+                expected="a machine with sbatch and srun, and settings that submitit knows",
+                found=" ".join(str(error).split()),
+                left="data that were missing are built; nothing was submitted",
+                next="other --slurm KEY=VALUE, or --jobs without --submit",
+            ) from error
+        for cell, job in zip(fresh, jobs, strict=True):
+            write_file(job_path(cell, folder), job.job_id.encode())
+    return fresh
+
+
+def is_queued(cell: Cell, folder: Path) -> bool:
+    """Whether a job of the cell waits or runs, by what the cluster says."""
+    from submitit import SlurmJob
+
+    job = job_of(cell, folder)
+    return bool(job) and SlurmJob(folder / "jobs", job).state.split()[0] in LIVE
