@@ -42,13 +42,13 @@ def fused_attention(
         return None
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2] or values.device != keys.device:
         return None
-    rows = values.detach().float() if values.dtype in {torch.float16, torch.bfloat16} else values.detach()
-    kernels = kernels_for(rows)
+    kernels = kernels_for(values)
     if kernels is gathered:
         return None
     scores, indices = topk_inner_product(
         queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
     )
     factor = 1 / math.sqrt(queries.shape[2]) if scale is None else scale
-    out: Tensor = kernels.forward(rows, scores, indices, None, factor, keep_weights=False)[0]
+    rows = values.float(), scores.float(), indices
+    out: Tensor = kernels.forward(*rows, None, factor, keep_weights=False)[0]
     return out.to(values.dtype)

@@ -72,7 +72,7 @@ def attend(
 
         out, weights = map(torch.from_numpy, cpu_kernels.forward(*map(_array, inputs)))
     else:
-        out, weights = kernels_for(inputs[0]).forward(*inputs)
+        out, weights = kernels_for(values).forward(*inputs)
     if keep is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
@@ -108,7 +108,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
 
         grads = map(torch.from_numpy, cpu_kernels.backward(*map(_array, inputs)))
     else:
-        grads = kernels_for(weights).backward(*inputs)
+        grads = kernels_for(values).backward(*inputs)
     of_queries, of_keys, of_values = grads
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
@@ -159,12 +159,12 @@ for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
 
 
-def kernels_for(rows: Tensor) -> Any:
-    """Whose ``forward`` and ``backward`` attend on another device than the CPU.
+def kernels_for(values: Tensor) -> Any:
+    """Whose ``forward`` and ``backward`` attend to such values, widened, on another device than the CPU.
 
-    Triton's kernels for float32 ``rows`` where they run, or torch operations.
+    Triton's kernels in float32 where they run, else torch operations.
     """
-    if rows.dtype != torch.float32 or not _triton_runs(rows.device):
+    if _working(values.dtype) != torch.float32 or not _triton_runs(values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 

@@ -152,6 +152,8 @@ def test_fused_attention() -> None:
     half = fused_attention(queries, keys, values.half(), 5, query_ptr=ptr)
     assert half.dtype == torch.float16
     torch.testing.assert_close(half.float(), found, rtol=2e-3, atol=2e-3)
+    double = fused_attention(queries.double(), keys.double(), values, 5, query_ptr=ptr)
+    torch.testing.assert_close(double, found)
     alone = fused_attention(queries, keys, values, 5, query_ptr=[0, 25, 25], key_ptr=[0, 0, 25])
     assert torch.equal(alone, torch.zeros_like(alone))
     # It is what attention takes where no gradient is wanted.

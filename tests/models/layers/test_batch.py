@@ -32,6 +32,8 @@ def test_a_batch_on_another_device() -> None:
     batch = Batch.from_data_list([graph(), graph(4)])
     assert pointers_on_cpu(batch, 7) == [0, 3, 7]
     assert read_batch(batch.to("meta")).ptr.tolist() == [0, 3, 7]
+    batch.neighbor = torch.zeros(7, 2, dtype=torch.uint16, device="meta")  # as the loader gives it
+    assert read_batch(batch).edges.neighbor.shape == (7, 2)
     assert pointers_on_cpu(batch, 6) is None  # nodes were taken away since
     assert pointers_on_cpu(graph(), 3) is None
 
