@@ -79,20 +79,21 @@ def coverage(
 
 
 def _weights(opened: OpenedRun) -> Iterator[tuple[str, int, Path, dict[str, Tensor]]]:
-    """The weights that a run has kept, with a word for them and their epoch: best, other good ones, last."""
+    """The weights that a run has kept by epoch, with a word for them: best, other good ones, last."""
     best, last = opened.result.best_epoch, opened.result.epochs - 1
-    yield "best", best, opened.folder / WEIGHTS, read_weights(opened.folder / WEIGHTS)
-    paths = {epoch: opened.folder / KEPT.format(epoch) for epoch in range(opened.result.epochs)}
-    for epoch, path in paths.items():
-        if path.is_file() and epoch != best:
-            yield "kept", epoch, path, read_weights(path)
+    kept = {epoch: opened.folder / KEPT.format(epoch) for epoch in range(last + 1)}
+    paths = {epoch: path for epoch, path in kept.items() if path.is_file()} | {best: opened.folder / WEIGHTS}
+    for epoch, path in sorted(paths.items()):
+        yield "best" if epoch == best else "kept", epoch, path, read_weights(path)
     path = opened.folder / LAST
-    if path.is_file() and last != best and not paths[last].is_file():
-        state = AtomicCheckpointIO().load_checkpoint(path)
-        own = {
-            name.partition(".")[2]: each for name, each in state["state_dict"].items() if name[:6] == "model."
+    if last not in paths and path.is_file():
+        state, begin = AtomicCheckpointIO().load_checkpoint(path), "model."
+        found = {
+            name.removeprefix(begin): each
+            for name, each in state["state_dict"].items()
+            if name.startswith(begin)
         }
-        yield "last", last, path, state.get("average") or own
+        yield "last", last, path, state.get("average") or found
 
 
 def _measure(

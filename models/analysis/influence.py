@@ -100,11 +100,9 @@ def by_distance(values: NDArray[np.float64], distances: NDArray[np.float64], hop
         counts[row] = np.bincount(there, minlength=farthest + 1)
     near, whole, mean = totals[:, : hops + 1], values.sum(1), totals.mean(0)
     share, there = mean / mean[0], counts.mean(0)
-    rows = [
-        {"hop": hop, "nodes": there[hop], "total": mean[hop], "influence": share[hop], "each": each[hop]}
-        for each in [share / np.maximum(there, 1)]
-        for hop in range(hops + 1)
-    ]
+    columns = {"hop": range(hops + 1), "nodes": there, "total": mean, "influence": share}
+    columns["each"] = share / np.maximum(there, 1)
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=False)]
     return {
         "R": float((near @ np.arange(hops + 1) / near.sum(1)).mean()),
         "R_all": float((totals @ np.arange(farthest + 1) / totals.sum(1)).mean()),
