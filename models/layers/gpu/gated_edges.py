@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from triton import cdiv
 
 from kmip_data.models.layers.edge_norm import constants_of, gradients_of
 from kmip_data.models.layers.edges import Edges, NeighborTable
@@ -106,11 +107,7 @@ class _Launch:
 
     def programs(self, rows: int, a_tile: int) -> tuple[int]:
         """As many as tiles of that many rows and ``block`` channels."""
-        return (self.tiles(rows, a_tile) * -(-self.d // self.block),)
-
-    def tiles(self, rows: int, a_tile: int) -> int:
-        """Tiles of rows."""
-        return -(-rows // a_tile)
+        return (cdiv(rows, a_tile) * cdiv(self.d, self.block),)
 
     def by_node(self, shape: tuple[int, int]) -> dict[str, Any]:
         """Sizes of a kernel that walks the entries of nodes."""
@@ -121,16 +118,9 @@ class _GatedEdges(torch.autograd.Function):
     # Long: one launch after the other.
     @staticmethod
     def forward(
-        ctx: Any,
-        at_target: Tensor,
-        at_source: Tensor,
-        message: Tensor,
-        old: Tensor,
-        weight: Tensor | None,
-        scale: Tensor | None,
-        shift: Tensor | None,
-        options: _Options,
-    ) -> tuple[Tensor, Tensor | None]:
+        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+        scale: Tensor | None, shift: Tensor | None, options: _Options,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         norm, d = options.norm, at_target.shape[1]
         launch = _Launch(options, d)
@@ -144,7 +134,7 @@ class _GatedEdges(torch.autograd.Function):
             pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
         quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
         shape = launch.by_node(GATE)
-        parts = torch.empty(launch.tiles(nodes, shape["BN"]), 3, d, device=old.device)
+        parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=old.device)
         with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
             gate_kernels.gate[launch.programs(nodes, shape["BN"])](
                 at_target, at_source, message, *launch.incoming, pre, quotient, inverse, parts, nodes,
@@ -162,7 +152,7 @@ class _GatedEdges(torch.autograd.Function):
                 norm.note(mean, variance, count)
             constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
             new = torch.empty_like(pre) if options.keep else pre
-            gate_kernels.update[(launch.tiles(pre.numel(), BLOCK),)](
+            gate_kernels.update[(cdiv(pre.numel(), BLOCK),)](
                 old, pre, constants, new, *launch.drop, pre.numel(),
                 D=d, SHARED=weight is None, BLOCK=BLOCK, **launch.dropping, **OPTIONS,
             )  # fmt: skip
@@ -185,7 +175,7 @@ class _GatedEdges(torch.autograd.Function):
             if grad_new is not None:
                 grad, rows = grad_new.contiguous().view(-1, d), ROWS // launch.block
                 constants, deviation = of_norm
-                parts = torch.empty(launch.tiles(count, rows * STEPS), 2, d, device=pre.device)
+                parts = torch.empty(cdiv(count, rows * STEPS), 2, d, device=pre.device)
                 gate_kernels.sum_gradients[launch.programs(count, rows * STEPS)](
                     pre, grad, constants, parts, *launch.drop, count,
                     STEPS=STEPS, BE=rows, **launch.sizes, **launch.dropping,
@@ -214,7 +204,7 @@ class _GatedEdges(torch.autograd.Function):
                 grad_old = _of_old(None if grad_new is None else grad, grad_pre, weight, split=options.split)
                 grad_old = grad_old.view(old.shape)
         elif ctx.needs_input_grad[3] and grad_new is not None:  # one row, only added to the new edges
-            grad_old = grad.sum(0, keepdim=True)
+            grad_old = grad.sum(0, keepdim=True, dtype=torch.float32)
         return of_target, of_source, of_message, grad_old, grad_weight, grad_scale, grad_shift, None
 
 

@@ -29,6 +29,7 @@ from kmip_data.models.layers.gpu.products import split_product, widths
 from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.precision import products
+from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.search.cpu.lanes import splat
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
@@ -393,3 +394,38 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
         float((b.double() - a).detach().norm() / a.detach().norm()) for a, b in zip(*results, strict=True)
     ]
     assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found
+
+
+@pytest.mark.parametrize("form", [table, edge_list])
+def test_a_recomputed_layer_is_the_same(form, monkeypatch) -> None:
+    edges, d = form(), 14
+    monkeypatch.setattr(layers, "_fused", lambda *_: gated_edges)
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    results = []
+    for call in (lambda layer, *given: layer(*given), recomputed):
+        torch.manual_seed(3)
+        layer = GatedGCN(d, dropout=0.3, residual=True).to(DEVICE)
+        given = [each.clone().requires_grad_() for each in (x, e)]
+        x_new, e_new = call(layer, *given, edges)
+        grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
+        results.append([x_new, e_new, *grads, *layer.buffers()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_edges_of_a_whole_network_go_through_the_kernels(monkeypatch) -> None:
+    """Two layers, of which the second reads the first one's edges and makes none."""
+    monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
+    edges, d = edge_list(), 19
+    x, _, _, e, _ = inputs(edges, d, shared=True)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(3)
+        first, last = (GatedGCN(d, dropout=0.0, residual=True, update_edges=more) for more in (True, False))
+        both = torch.nn.ModuleList([first, last]).to(DEVICE, dtype)
+        given = [each.to(dtype).requires_grad_() for each in (x, e)]
+        x_new, _ = last(*first(*given, edges), edges)
+        weights = [each for each in both.parameters() if each.requires_grad]
+        grads = torch.autograd.grad(x_new.sin().sum(), [*given, *weights])
+        results.append([x_new.double(), *(each.double() for each in grads)])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
