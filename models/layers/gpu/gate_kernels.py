@@ -218,13 +218,11 @@ def differentiate(
         looked_up = source[:, None] * D + channel[None, :]
         value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
         if UPDATE:
-            z, away, through = _through_norm(
-                pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP
-            )
+            z, away, g = _through_norm(pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP)
             factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
             offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
             slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
-            g = factor * through - offset - slope * away
+            g = factor * g - offset - slope * away
         else:
             z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
             g = tl.zeros((BN, BC), tl.float32)
@@ -257,9 +255,8 @@ def sum_at_sources(
         at = number[:, None] * D + channel[None, :]
         of_source += tl.load(grad_pre + at, mask=mask, other=0.0).to(tl.float32)
         opened = tl.sigmoid(tl.load(pre + at, mask=mask, other=0.0).to(tl.float32))
-        of_value += opened * tl.load(
-            of_message + target[:, None] * D + channel[None, :], mask=mask, other=0.0
-        )
+        looked_up = target[:, None] * D + channel[None, :]
+        of_value += opened * tl.load(of_message + looked_up, mask=mask, other=0.0)
     here = live[:, None] & there[None, :]
     place = node[:, None] * D + channel[None, :]
     tl.store(grad_source + place, of_source, mask=here)

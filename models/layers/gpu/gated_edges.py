@@ -46,15 +46,9 @@ class _Options:
 
 
 def gated_edges(
-    edges: Edges,
-    at_target: Tensor,
-    at_source: Tensor,
-    message: Tensor,
-    old: Tensor,
-    weight: Tensor | None,
-    norm: BatchNorm | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor | None]:
+    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+    norm: BatchNorm | None, dropout: float,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
 
     Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share one
@@ -80,10 +74,11 @@ def gated_edges(
     return found
 
 
-def nodes_of_a_tile(shape: tuple[int, int], block: int, k: int) -> dict[str, int]:
-    """Sizes that depend on the form of the edges, for tiles of ``block`` channels; k = 0: a list."""
-    elements, unroll = shape
-    return {"K": k, "BN": elements // block, "UNROLL": unroll if k else 1}
+def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
+    """Options of a kernel that walks the entries of nodes by target; k = 0: of a list."""
+    block = channels_of_a_tile(d)
+    nodes, unroll = shape[0] // block, shape[1] if k else 1
+    return {"D": d, "K": k, "BC": block, "BN": nodes, "UNROLL": unroll, **OPTIONS}
 
 
 class _Launch:
@@ -109,10 +104,6 @@ class _Launch:
         """As many as tiles of that many rows and ``block`` channels."""
         return (cdiv(rows, a_tile) * cdiv(self.d, self.block),)
 
-    def by_node(self, shape: tuple[int, int]) -> dict[str, Any]:
-        """Sizes of a kernel that walks the entries of nodes."""
-        return {**self.sizes, **nodes_of_a_tile(shape, self.block, self.k)}
-
 
 class _GatedEdges(torch.autograd.Function):
     # Long: one launch after the other.
@@ -133,7 +124,7 @@ class _GatedEdges(torch.autograd.Function):
             rows = old.view(-1, d)
             pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
         quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
-        shape = launch.by_node(GATE)
+        shape = by_node(GATE, d, launch.k)
         parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=old.device)
         with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
             gate_kernels.gate[launch.programs(nodes, shape["BN"])](
@@ -187,7 +178,7 @@ class _GatedEdges(torch.autograd.Function):
                 grad_quotient = torch.zeros_like(quotient)
             grad_pre = torch.empty_like(pre)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=pre.device)
-            shape = launch.by_node(DIFFERENTIATE)
+            shape = by_node(DIFFERENTIATE, d, launch.k)
             gate_kernels.differentiate[launch.programs(nodes, shape["BN"])](
                 grad_quotient.contiguous(), quotient, inverse, message, *launch.incoming, pre, grad, norm,
                 grad_pre, of_target, of_sum, *launch.drop, nodes,
