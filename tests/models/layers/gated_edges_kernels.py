@@ -17,7 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.data import Data
 
+from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_edges as layers
 from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
 from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
@@ -30,6 +32,7 @@ from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.precision import products
 from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.network import build_model
 from kmip_data.models.search.cpu.lanes import splat
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
@@ -429,3 +432,27 @@ def test_edges_of_a_whole_network_go_through_the_kernels(monkeypatch) -> None:
         results.append([x_new.double(), *(each.double() for each in grads)])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
+    """A few steps with dropout: losses of both ways stay together."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(30, 6, generator=generator), torch.randint(0, 4, (30,), generator=generator)
+    data = Data(x=x, neighbor=torch.randint(0, 30, (30, 3), generator=generator))
+    config = ModelConfig(layers=2, hidden_dim=20, dropout=0.2, checkpoint_layers=recompute)
+    losses = []
+    for function in (gated_edges, on_cpu):
+        monkeypatch.setattr(layers, "_fused", lambda *_, function=function: function)
+        torch.manual_seed(SEED)
+        model = build_model(config, in_channels=6, num_classes=4).train()
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            loss = torch.nn.functional.cross_entropy(model(data), y)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+    torch.testing.assert_close(torch.stack(losses[:4]), torch.stack(losses[4:]), atol=1e-4, rtol=1e-4)
+    assert losses[3] < losses[0]
