@@ -189,7 +189,7 @@ def test_last_layer_and_evaluation(form) -> None:
 
 @pytest.mark.parametrize("hub", ["source", "target"])
 def test_hubs(hub: str) -> None:
-    check(edge_list(120, hub=hub), 5, dropout=0.2)
+    check(edge_list(50, hub=hub), 5, dropout=0.2)
 
 
 def test_a_hub_in_a_table() -> None:
@@ -247,7 +247,7 @@ def test_dropout_draws_what_the_cpu_draws(seed: int, first: int) -> None:
 
 
 def test_the_same_bits_twice() -> None:
-    for edges in (table(), edge_list(120, hub="source")):
+    for edges in (table(), edge_list(50, hub="source")):
         first, second = (step(gated_edges, edges, 19, torch.float32, dropout=0.2) for _ in range(2))
         assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
