@@ -55,16 +55,9 @@ def gated_edges(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple[T
     if fused is None:
         return _by_operators(edges, x, old, part)
     shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
-    quotient, new = fused(
-        edges,
-        part.target(x) + (part.product(old) if shared else part.product.bias),
-        part.source(x),
-        part.message(x),
-        old,
-        None if shared else part.product.weight,
-        part.norm if part.update else None,
-        part.dropout,
-    )
+    weight, norm = None if shared else part.product.weight, part.norm if part.update else None
+    at_target = part.target(x) + (part.product(old) if shared else part.product.bias)
+    quotient, new = fused(edges, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
     return quotient, old if new is None else new
 
 
@@ -99,9 +92,8 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
         or torch.compiler.is_compiling()
         or type(part.norm) is not BatchNorm
         or part.norm.together
+        or not _count(edges)
     ):
-        return None
-    if not _count(edges):
         return None
     kind, weight = x.device.type, part.product.weight
     lowered = torch.is_autocast_enabled(kind)

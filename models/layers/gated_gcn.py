@@ -71,13 +71,9 @@ class GatedGCN(nn.Module):
         """
         edges = batch.edges if isinstance(batch, GraphBatch) else batch
         dropout = self.dropout if self.training else 0.0
+        linear = self.D, self.E, self.B, self.C
         part = EdgePart(
-            *(self.D, self.E, self.B, self.C),
-            norm=self.norm_e,
-            update=self.update_edges,
-            activation=self.activation,
-            dropout=dropout,
-            closeness=self.closeness,
+            *linear, self.norm_e, self.update_edges, self.activation, dropout, closeness=self.closeness
         )
         gathered, e_new = gated_edges(edges, x, e, part)
         x_new = activated(self.norm_x(self.A(x) + gathered), self.activation, dropout)

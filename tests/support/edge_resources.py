@@ -16,7 +16,7 @@ from kmip_data.models.layers.gpu.gated_edges import (
     ROWS,
     SOURCES,
     STEPS,
-    nodes_of_a_tile,
+    by_node,
 )
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
 
@@ -40,7 +40,7 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
     for (d, k), edges in itertools.product(SIZES, ("fp32", "bf16")):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
-        gate, back = ({**sizes, **nodes_of_a_tile(shape, block, k)} for shape in (GATE, DIFFERENTIATE))
+        gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         launches = {
             "gate": {"ADD": True, "STATISTICS": True, **gate},
             "update": {"D": d, "BLOCK": BLOCK, "SHARED": False, "DROP": True, **OPTIONS},

@@ -45,16 +45,10 @@ def _looked_up(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _join(
-    out: tl.tensor,
-    there: tl.tensor,
-    count: tl.tensor,
-    pivot: tl.tensor,
-    total: tl.tensor,
+    out: tl.tensor, there: tl.tensor, count: tl.tensor, pivot: tl.tensor, total: tl.tensor,
     square: tl.tensor,
-    D: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-) -> None:
+    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
     """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each node's z."""
     count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
     share = total / tl.maximum(count, 1.0)
@@ -69,25 +63,12 @@ def _join(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def gate(
-    at_target: tl.tensor,
-    at_source: tl.tensor,
-    message: tl.tensor,
-    start: tl.tensor,
-    end: tl.tensor,
-    edge: tl.tensor,
-    pre: tl.tensor,
-    quotient: tl.tensor,
-    inverse: tl.tensor,
-    parts: tl.tensor,
+    at_target: tl.tensor, at_source: tl.tensor, message: tl.tensor, start: tl.tensor, end: tl.tensor,
+    edge: tl.tensor, pre: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, parts: tl.tensor,
     nodes: tl.tensor,
-    D: tl.constexpr,
-    K: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-    ADD: tl.constexpr,
-    STATISTICS: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
+    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr,
+    STATISTICS: tl.constexpr, UNROLL: tl.constexpr,
+) -> None:  # fmt: skip
     """Gate each edge, and sum at the target.
 
     ``pre`` becomes z = at_target of the target + at_source of the source, + what it held if ``ADD``.
@@ -135,19 +116,10 @@ def gate(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def update(
-    old: tl.tensor,
-    pre: tl.tensor,
-    norm: tl.tensor,
-    new: tl.tensor,
-    seed: tl.tensor,
-    dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    size: tl.tensor,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SHARED: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:
+    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, size: tl.tensor,
+    D: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
     """New edge features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements.
 
     ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row per edge, or one for all if
@@ -172,18 +144,10 @@ def update(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _through_norm(
-    pre: tl.tensor,
-    grad: tl.tensor,
-    norm: tl.tensor,
-    seed: tl.tensor,
-    dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    at: tl.tensor,
-    channel: tl.tensor,
-    mask: tl.tensor,
-    D: tl.constexpr,
-    DROP: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
+    D: tl.constexpr, DROP: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """Z of the elements ``at``, z − mean, and the gradient of what the norm gives."""
     there = channel < D
     factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
@@ -198,20 +162,10 @@ def _through_norm(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def sum_gradients(
-    pre: tl.tensor,
-    grad: tl.tensor,
-    norm: tl.tensor,
-    parts: tl.tensor,
-    seed: tl.tensor,
-    dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    edges: tl.tensor,
-    D: tl.constexpr,
-    STEPS: tl.constexpr,
-    BE: tl.constexpr,
-    BC: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:
+    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, edges: tl.tensor,
+    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
     """Σ g and Σ g · (z − mean) over BE · STEPS edges, g the gradient of what the norm gives: (tiles, 2, D).
 
     ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
@@ -234,31 +188,13 @@ def sum_gradients(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def differentiate(
-    grad_quotient: tl.tensor,
-    quotient: tl.tensor,
-    inverse: tl.tensor,
-    message: tl.tensor,
-    start: tl.tensor,
-    end: tl.tensor,
-    edge: tl.tensor,
-    pre: tl.tensor,
-    grad: tl.tensor,
-    norm: tl.tensor,
-    grad_pre: tl.tensor,
-    grad_target: tl.tensor,
-    of_message: tl.tensor,
-    seed: tl.tensor,
-    dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    nodes: tl.tensor,
-    D: tl.constexpr,
-    K: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-    UPDATE: tl.constexpr,
-    DROP: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
+    grad_quotient: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, message: tl.tensor, start: tl.tensor,
+    end: tl.tensor, edge: tl.tensor, pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, grad_pre: tl.tensor,
+    grad_target: tl.tensor, of_message: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, nodes: tl.tensor,
+    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, UPDATE: tl.constexpr,
+    DROP: tl.constexpr, UNROLL: tl.constexpr,
+) -> None:  # fmt: skip
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. With ``UPDATE``, g is as in
@@ -282,13 +218,11 @@ def differentiate(
         looked_up = source[:, None] * D + channel[None, :]
         value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
         if UPDATE:
-            z, away, through = _through_norm(
-                pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP
-            )
+            z, away, g = _through_norm(pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP)
             factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
             offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
             slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
-            g = factor * through - offset - slope * away
+            g = factor * g - offset - slope * away
         else:
             z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
             g = tl.zeros((BN, BC), tl.float32)
@@ -302,19 +236,10 @@ def differentiate(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def sum_at_sources(
-    pre: tl.tensor,
-    grad_pre: tl.tensor,
-    of_message: tl.tensor,
-    start: tl.tensor,
-    end: tl.tensor,
-    edge: tl.tensor,
-    grad_source: tl.tensor,
-    grad_message: tl.tensor,
-    nodes: tl.tensor,
-    D: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-) -> None:
+    pre: tl.tensor, grad_pre: tl.tensor, of_message: tl.tensor, start: tl.tensor, end: tl.tensor,
+    edge: tl.tensor, grad_source: tl.tensor, grad_message: tl.tensor, nodes: tl.tensor,
+    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
     """Gradients at the sources: Σ of that of z, and Σ sigmoid(z) · ``of_message`` of the target.
 
     Over the outgoing edges of each node: entries by source, whose other ends are targets.
@@ -330,9 +255,8 @@ def sum_at_sources(
         at = number[:, None] * D + channel[None, :]
         of_source += tl.load(grad_pre + at, mask=mask, other=0.0).to(tl.float32)
         opened = tl.sigmoid(tl.load(pre + at, mask=mask, other=0.0).to(tl.float32))
-        of_value += opened * tl.load(
-            of_message + target[:, None] * D + channel[None, :], mask=mask, other=0.0
-        )
+        looked_up = target[:, None] * D + channel[None, :]
+        of_value += opened * tl.load(of_message + looked_up, mask=mask, other=0.0)
     here = live[:, None] & there[None, :]
     place = node[:, None] * D + channel[None, :]
     tl.store(grad_source + place, of_source, mask=here)

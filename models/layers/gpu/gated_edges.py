@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from triton import cdiv
 
 from kmip_data.models.layers.edge_norm import constants_of, gradients_of
 from kmip_data.models.layers.edges import Edges, NeighborTable
@@ -45,15 +46,9 @@ class _Options:
 
 
 def gated_edges(
-    edges: Edges,
-    at_target: Tensor,
-    at_source: Tensor,
-    message: Tensor,
-    old: Tensor,
-    weight: Tensor | None,
-    norm: BatchNorm | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor | None]:
+    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+    norm: BatchNorm | None, dropout: float,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
 
     Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share one
@@ -79,10 +74,11 @@ def gated_edges(
     return found
 
 
-def nodes_of_a_tile(shape: tuple[int, int], block: int, k: int) -> dict[str, int]:
-    """Sizes that depend on the form of the edges, for tiles of ``block`` channels; k = 0: a list."""
-    elements, unroll = shape
-    return {"K": k, "BN": elements // block, "UNROLL": unroll if k else 1}
+def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
+    """Options of a kernel that walks the entries of nodes by target; k = 0: of a list."""
+    block = channels_of_a_tile(d)
+    nodes, unroll = shape[0] // block, shape[1] if k else 1
+    return {"D": d, "K": k, "BC": block, "BN": nodes, "UNROLL": unroll, **OPTIONS}
 
 
 class _Launch:
@@ -106,31 +102,16 @@ class _Launch:
 
     def programs(self, rows: int, a_tile: int) -> tuple[int]:
         """As many as tiles of that many rows and ``block`` channels."""
-        return (self.tiles(rows, a_tile) * -(-self.d // self.block),)
-
-    def tiles(self, rows: int, a_tile: int) -> int:
-        """Tiles of rows."""
-        return -(-rows // a_tile)
-
-    def by_node(self, shape: tuple[int, int]) -> dict[str, Any]:
-        """Sizes of a kernel that walks the entries of nodes."""
-        return {**self.sizes, **nodes_of_a_tile(shape, self.block, self.k)}
+        return (cdiv(rows, a_tile) * cdiv(self.d, self.block),)
 
 
 class _GatedEdges(torch.autograd.Function):
     # Long: one launch after the other.
     @staticmethod
     def forward(
-        ctx: Any,
-        at_target: Tensor,
-        at_source: Tensor,
-        message: Tensor,
-        old: Tensor,
-        weight: Tensor | None,
-        scale: Tensor | None,
-        shift: Tensor | None,
-        options: _Options,
-    ) -> tuple[Tensor, Tensor | None]:
+        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+        scale: Tensor | None, shift: Tensor | None, options: _Options,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         norm, d = options.norm, at_target.shape[1]
         launch = _Launch(options, d)
@@ -143,8 +124,8 @@ class _GatedEdges(torch.autograd.Function):
             rows = old.view(-1, d)
             pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
         quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
-        shape = launch.by_node(GATE)
-        parts = torch.empty(launch.tiles(nodes, shape["BN"]), 3, d, device=old.device)
+        shape = by_node(GATE, d, launch.k)
+        parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=old.device)
         with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
             gate_kernels.gate[launch.programs(nodes, shape["BN"])](
                 at_target, at_source, message, *launch.incoming, pre, quotient, inverse, parts, nodes,
@@ -162,7 +143,7 @@ class _GatedEdges(torch.autograd.Function):
                 norm.note(mean, variance, count)
             constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
             new = torch.empty_like(pre) if options.keep else pre
-            gate_kernels.update[(launch.tiles(pre.numel(), BLOCK),)](
+            gate_kernels.update[(cdiv(pre.numel(), BLOCK),)](
                 old, pre, constants, new, *launch.drop, pre.numel(),
                 D=d, SHARED=weight is None, BLOCK=BLOCK, **launch.dropping, **OPTIONS,
             )  # fmt: skip
@@ -185,7 +166,7 @@ class _GatedEdges(torch.autograd.Function):
             if grad_new is not None:
                 grad, rows = grad_new.contiguous().view(-1, d), ROWS // launch.block
                 constants, deviation = of_norm
-                parts = torch.empty(launch.tiles(count, rows * STEPS), 2, d, device=pre.device)
+                parts = torch.empty(cdiv(count, rows * STEPS), 2, d, device=pre.device)
                 gate_kernels.sum_gradients[launch.programs(count, rows * STEPS)](
                     pre, grad, constants, parts, *launch.drop, count,
                     STEPS=STEPS, BE=rows, **launch.sizes, **launch.dropping,
@@ -197,7 +178,7 @@ class _GatedEdges(torch.autograd.Function):
                 grad_quotient = torch.zeros_like(quotient)
             grad_pre = torch.empty_like(pre)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=pre.device)
-            shape = launch.by_node(DIFFERENTIATE)
+            shape = by_node(DIFFERENTIATE, d, launch.k)
             gate_kernels.differentiate[launch.programs(nodes, shape["BN"])](
                 grad_quotient.contiguous(), quotient, inverse, message, *launch.incoming, pre, grad, norm,
                 grad_pre, of_target, of_sum, *launch.drop, nodes,
@@ -214,7 +195,7 @@ class _GatedEdges(torch.autograd.Function):
                 grad_old = _of_old(None if grad_new is None else grad, grad_pre, weight, split=options.split)
                 grad_old = grad_old.view(old.shape)
         elif ctx.needs_input_grad[3] and grad_new is not None:  # one row, only added to the new edges
-            grad_old = grad.sum(0, keepdim=True)
+            grad_old = grad.sum(0, keepdim=True, dtype=torch.float32)
         return of_target, of_source, of_message, grad_old, grad_weight, grad_scale, grad_shift, None
 
 

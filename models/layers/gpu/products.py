@@ -23,20 +23,11 @@ PRECISION = "ieee" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x3"  #
 
 @triton.jit  # type: ignore[untyped-decorator]
 def multiply(
-    rows: tl.tensor,
-    weight: tl.tensor,
-    addend: tl.tensor,
-    out: tl.tensor,
-    edges: tl.tensor,
-    out_stride: tl.tensor,
-    in_stride: tl.tensor,
-    D: tl.constexpr,
-    BR: tl.constexpr,
-    MAIN: tl.constexpr,
-    REST: tl.constexpr,
-    ADD: tl.constexpr,
+    rows: tl.tensor, weight: tl.tensor, addend: tl.tensor, out: tl.tensor, edges: tl.tensor,
+    out_stride: tl.tensor, in_stride: tl.tensor,
+    D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr,
     PRECISION: tl.constexpr,
-) -> None:
+) -> None:  # fmt: skip
     """``out`` = ``rows`` · weightᵀ, + ``addend`` if ``ADD``; all (E, D) but the weight, which has strides.
 
     Channels of the result are two tiles side by side, of MAIN and REST (0: none), so that d = 76 takes
