@@ -44,7 +44,8 @@ def topics() -> dict[str, tuple[str, str]]:
 class Topics(LazyGroup):
     """The topics as commands.
 
-    A topic exports ``rows(quick=...)``; one with options of its own exports ``command`` besides.
+    A topic exports ``rows(quick=...)``, and ``command`` where it has options of its own; one that must
+    be told a dataset has the latter alone, and `all` leaves it out.
     """
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -96,7 +97,8 @@ def _rows_command(what: str) -> click.Command:
         """Measure and print the rows of the table."""
         machine = machine_line()
         found: list[tuple[str, Row]] = []
-        for topic in [*topics()][1:] if what == "all" else [what]:
+        every = [topic for topic in [*topics()][1:] if hasattr(_topic(topic), "rows")]
+        for topic in every if what == "all" else [what]:
             if not quiet:
                 click.echo(f"{topic} …", err=True)
             found += measured(topic, _topic(topic).rows(quick=quick), quiet=quiet)

@@ -15,7 +15,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -66,7 +66,7 @@ class Measurer:
         first = sum(self._run(method, setting, n, 0))  # compiles, fills caches; not counted
         repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
         # Memory is watched in a run of its own, or in the last one where runs are dear.
-        peak = None if protocol.published else _Peak(self.device)
+        peak = None if protocol.published else Peak(self.device)
         last = repeats + (peak is not None and first < DEAR)
         runs = [self._run(method, setting, n, number) for number in range(1, last)]
         runs.append(self._run(method, setting, n, last, peak))
@@ -104,13 +104,13 @@ class Measurer:
         return int(max(CHUNK["cpu"], (self.protocol.memory_limit or 2**30) / 2.1))
 
     def _run(
-        self, method: Method, setting: Setting, n: int, number: int, watch: _Peak | None = None
+        self, method: Method, setting: Setting, n: int, number: int, watch: Peak | None = None
     ) -> tuple[float, float]:
         """Seconds of a forward pass and of a backward pass (0 in inference)."""
         training, published = setting == "training", self.protocol.published
         work, backward = self.inputs(method, n, number, training=training), 0.0
         if watch is not None:
-            watch.start(work)
+            watch.start(work.tensors)
         with torch.set_grad_enabled(training):
             forward, out = self._forward(method, work)
         if training and published:
@@ -200,14 +200,14 @@ def _stages_of(measurer: Measurer, method: Method, work: Workload) -> dict[str, 
     return found
 
 
-class _Peak:
+class Peak:
     """Most memory between ``start`` and ``stop``, inputs counted; ``None`` where the system cannot say."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._base = device, -1
         self.bytes: int | None = None
 
-    def start(self, work: Workload) -> None:
+    def start(self, inputs: Iterable[Tensor]) -> None:
         """Reset the peak; the inputs are there already and count."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -217,7 +217,7 @@ class _Peak:
             Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now what is resident
         except OSError:
             return
-        self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in work.tensors)
+        self._base = psutil.Process().memory_info().rss - sum(tensor.nbytes for tensor in inputs)
 
     def stop(self) -> None:
         """Read the peak."""

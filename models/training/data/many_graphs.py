@@ -94,7 +94,10 @@ class ManyGraphs(RunData):
     def _train_loader(self, **ranks: int) -> GraphLoader:
         order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}
         size = self.config.whole_batch
-        return _loader(self._datasets["train"], size, even=True, divide=True, **order, **ranks)
+        # Pinned, so that copies to a GPU do not hold up the step.
+        pin = torch.cuda.is_available() and self.config.system.device != "cpu"
+        train = self._datasets["train"]
+        return _loader(train, size, even=True, divide=True, pin_memory=pin, **order, **ranks)
 
     def names(self, epoch: int, batch: int) -> list[str]:
         """Keys of the graphs, of all processes."""

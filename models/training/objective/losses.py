@@ -45,10 +45,15 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     if not target.numel():
         return logits.float().sum()
     if count is None:
-        weight = _class_weights(torch.bincount(target, minlength=logits.shape[-1]), target.numel())
+        weight = _class_weights(_class_counts(logits, target), target.numel())
     else:
         weight = _class_weights(count, count.sum())
     return F.nll_loss(F.log_softmax(logits.float(), dim=-1), target, weight=weight)
+
+
+def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
+    """``(C,)``; as ``bincount``, which has the host wait for a GPU."""
+    return target.new_zeros(logits.shape[-1]).scatter_add_(0, target, torch.ones_like(target))
 
 
 def _class_weights(count: Tensor, total: int | Tensor) -> Tensor:
@@ -126,7 +131,7 @@ class Loss:
         """
         counts = []
         if self.by_class:
-            counts.append(_over_processes(torch.bincount(target, minlength=logits.shape[-1])))
+            counts.append(_over_processes(_class_counts(logits, target)))
         weight = self.weight(target, *counts).double()
         share = weight / _over_processes(weight).clamp_min(torch.finfo(torch.float32).tiny)
         own = self.compute(logits, target, *counts) * share.float()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric as Accumulator
-from torchmetrics.classification import MulticlassConfusionMatrix
 from torchmetrics.utilities import dim_zero_cat
 
 from kmip_data.models.training.objective.links import HITS, LINK, RANKINGS, link_ranks
@@ -164,17 +163,15 @@ def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
     return torch.stack([loss.double() * rows, rows.double()])
 
 
-class _Confusion(MulticlassConfusionMatrix):
-    """``(C, C)`` float64, rows are labels, columns predictions: C² integers whatever the split's size."""
+def _confusion(logits: Tensor, target: Tensor) -> Tensor:
+    """``(C, C)``, rows are labels, columns predictions: C² integers whatever the split's size.
 
-    def __init__(self, classes: int) -> None:
-        super().__init__(classes, validate_args=False)
-
-    def update(self, logits: Tensor, target: Tensor) -> None:
-        super().update(logits.argmax(dim=-1), target)
-
-    def compute(self) -> Tensor:
-        return super().compute().double().cpu()
+    Added up by index, not by ``bincount``, which has the host wait for a GPU.
+    """
+    classes = logits.shape[-1]
+    place = target * classes + logits.argmax(dim=-1)
+    counts = place.new_zeros(classes * classes).scatter_add_(0, place, torch.ones_like(place))
+    return counts.view(classes, classes)
 
 
 class _Rows(Accumulator):
@@ -205,7 +202,7 @@ class _Rows(Accumulator):
 
 
 _ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
-    "single-label": _Confusion,
+    "single-label": lambda classes: _Sums(_confusion, classes, classes),
     "multilabel": _Rows,
     "regression": lambda targets: _Sums(_absolute_errors, 2, targets),
     "links": lambda _: _Sums(link_ranks, len(RANKINGS) + len(HITS) + 1),

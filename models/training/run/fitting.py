@@ -7,13 +7,14 @@ import errno
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.callbacks import Callback
 
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.errors import FULL, disk_error
@@ -22,6 +23,7 @@ from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import rate_for
+from kmip_data.models.training.data.on_card import OnCard
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
 from kmip_data.models.training.memory.machine import Device, out_of_memory
@@ -92,11 +94,13 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
-        with sound, guarded, contextlib.closing(recorder), products(job.config.training.precision):
-            trainer.fit(module, data.batches(lambda: len(recorder.history)), ckpt_path=checkpoint)
+        with sound, guarded, contextlib.closing(recorder), products(config.training.precision):
+            device = trainer.strategy.root_device
+            batches = train_batches(data.batches(lambda: len(recorder.history)), device, tell)
+            trainer.fit(module, batches, ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
-            return _finish(job, recorder, trainer.strategy.root_device)
+            return _finish(job, recorder, device)
 
 
 def _trainer(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Trainer:
@@ -107,26 +111,43 @@ def _trainer(job: Job, recorder: Recorder, tell: Callable[[str], None]) -> Train
     if folder is not None and recorder.writes:
         project = f"kmip-data-{job.data.label}"
         logger = build_logger(system.logger, folder, project=project, config=config.model_dump(mode="json"))
+    return build_trainer(
+        config,
+        job.device,
+        [*profiles, recorder.module.meter, recorder],
+        max_epochs=training.epochs,
+        logger=logger,
+        default_root_dir=folder,
+    )
+
+
+def build_trainer(config: RunConfig, device: Device, callbacks: list[Callback], **options: Any) -> Trainer:
+    """Return Lightning's loop for a run; ``options`` are further ones of ``Trainer``."""
+    system, training = config.system, config.training
+    settings: dict[str, Any] = {"logger": False, **options}
     return Trainer(
-        accelerator="gpu" if job.device.kind == "cuda" else "cpu",
+        accelerator="gpu" if device.kind == "cuda" else "cpu",
         devices=system.devices,
         num_nodes=system.nodes,
         strategy="auto" if system.devices * system.nodes == 1 else "ddp",
         precision=training.precision if training.precision in ("16-mixed", "bf16-mixed") else "32-true",
-        max_epochs=training.epochs,
         accumulate_grad_batches=training.accumulate,
         gradient_clip_val=training.clip_norm or None,
         limit_val_batches=0,
         num_sanity_val_steps=0,
-        logger=logger,
         deterministic="warn" if system.deterministic else None,
-        callbacks=[*profiles, recorder.module.meter, recorder],
+        callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
-        default_root_dir=folder,
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **settings,
     )
+
+
+def train_batches(batches: Iterable[Any], device: torch.device, tell: Callable[[str], None]) -> Iterable[Any]:
+    """Return what the loop reads; for a GPU, batches brought there while the one before is in work."""
+    return OnCard(batches, device, tell) if device.type == "cuda" else batches
 
 
 def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterator[str]:

@@ -45,6 +45,10 @@ class Fault(NamedTuple):
     step: int
 
 
+#: Parts of a batch's time, in order: waiting for it, forward pass without search, search, …
+STAGES = ("data", "forward", "search", "backward", "optimiser")
+
+
 @dataclass
 class _Batch:
     """A train batch; times are of :meth:`Meter._now`."""
@@ -53,6 +57,8 @@ class _Batch:
     asked: Any  #: when the batch before had ended
     begun: Any
     searches: list[tuple[Any, Any]]
+    forward: Any = None  #: when the forward pass had ended
+    backward: Any = None
     ended: Any = None
     steps: bool = False  #: whether the optimiser stepped after it
     memory: float = math.nan
@@ -99,6 +105,14 @@ class Meter(Callback):
         repeated = self._processes > 1 and "train_mask" in batch  # a graph of another process
         size = Size(0, 0, 0) if repeated else Size.of(batch)
         self._batches.append(_Batch(size, self._asked, self._now(), []))
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """The forward pass is done."""
+        self._batches[-1].forward = self._now()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The backward pass is done."""
+        self._batches[-1].backward = self._now()
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
@@ -152,6 +166,20 @@ class Meter(Callback):
     def newest(self) -> int:
         """Number of the batch in work."""
         return max(0, len(self._batches) - 1)
+
+    def stages(self) -> list[dict[str, float]]:
+        """Return seconds of :data:`STAGES` for each batch of the epoch, the ``whole`` and its ``graphs``."""
+        if self._device.type == "cuda" and self._batches:
+            self._asked.synchronize()
+        found, between = [], self._between
+        for done in self._batches:
+            search = sum(between(*times) for times in done.searches)
+            forward = between(done.begun, done.forward) - search
+            later = between(done.forward, done.backward), between(done.backward, done.ended)
+            parts = between(done.asked, done.begun), forward, search, *later
+            whole = {"whole": between(done.asked, done.ended), "graphs": float(done.size.graphs)}
+            found.append(dict(zip(STAGES, parts, strict=True)) | whole)
+        return found
 
     def read(self) -> tuple[dict[str, float], list[list[float]]]:
         """Return the columns of the epoch in ``metrics.csv``, and its rows of ``steps.csv``."""

@@ -20,8 +20,9 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.search.timing import searches_in
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import build_optimiser, rate_for
+from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
+from kmip_data.models.training.data.on_card import rows_of
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
@@ -148,8 +149,12 @@ class TrainingModule(LightningModule):
         """Return the optimiser; a schedule per epoch is stepped by the recorder, after the evaluation."""
         config = self.config
         times = config.whole_batch // config.training.batch_size
-        rate = {"lr": rate_for(config.optimiser, times)}
-        optimiser = build_optimiser(self.model, config.optimiser.model_copy(update=rate))
+        update: dict[str, Any] = {"lr": rate_for(config.optimiser, times)}
+        if config.optimiser.fused is None and self.trainer.strategy.root_device.type == "cuda":
+            # One launch a step instead of dozens; fused, 16-mixed could not be clipped.
+            clipped = config.training.precision == "16-mixed" and config.training.clip_norm
+            update["fused"] = True if "fused" in TAKES[config.optimiser.name] and not clipped else None
+        optimiser = build_optimiser(self.model, config.optimiser.model_copy(update=update))
         schedule, epochs = self.config.schedule, self.config.training.epochs
         per_step = schedule.per == "step"
         steps = int(self.trainer.estimated_stepping_batches) // epochs if per_step else 1
@@ -194,6 +199,9 @@ class TrainingModule(LightningModule):
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of a part: those of its mask where the batch has masks, else all."""
+    rows = getattr(batch, rows_of(part), None)
+    if rows is not None:  # on a GPU: a mask would have the host wait for how many there are
+        return logits.index_select(0, rows), target.index_select(0, rows)
     mask = getattr(batch, f"{part}_mask", None)
     return (logits, target) if mask is None else (logits[mask], target[mask])
 

@@ -81,7 +81,7 @@ def test_long_splits_are_counted_exactly():
     metrics = SplitMetrics(Task("node", "single-label", 2))
     metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor(0.1))
     for _ in range(3):  # float32 sums would be off in the third digit
-        metrics.rows.confmat[0, 0] += 20_000_000
+        metrics.rows.sums[0, 0] += 20_000_000
         metrics.loss.update(torch.tensor(0.1), torch.tensor(20_000_000))
     values = metrics.compute()
     assert values["accuracy"] == 60_000_000 / 60_000_001

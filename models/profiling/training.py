@@ -1,0 +1,237 @@
+"""The trainer's own loop, timed by its parts: models in turn, so that a busy machine slows all of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import Callback
+from torch.profiler import ProfilerActivity, profile
+
+from kmip_data.errors import KmipDataError
+from kmip_data.models.budget import count_parameters
+from kmip_data.models.layers.precision import products
+from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.estimate import plan_memory
+from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.run.checkpoint import random_state, set_random_state
+from kmip_data.models.training.run.fitting import build_trainer, train_batches
+from kmip_data.models.training.run.logs import quiet_lightning
+from kmip_data.models.training.run.meter import STAGES
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.runtime.memory_errors import is_out_of_memory
+
+#: What the profiler calls them.
+LAUNCHES = {
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cudaGraphLaunch",
+}
+WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"}
+
+
+@dataclass(kw_only=True)
+class Pace:
+    """How fast one network trains; seconds and numbers are of one batch, medians over all that count."""
+
+    name: str
+    parameters: int = 0
+    seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
+    stages: dict[str, float] = field(default_factory=dict)  #: of :data:`STAGES`
+    graphs: float = 0.0  #: of a batch
+    batches: int = 0  #: that were measured
+    peak: int | None = None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
+    operators: int | None = None  #: called by the step, not by other operators
+    launches: int | None = None  #: of the GPU's kernels
+    synchronisations: int | None = None  #: of the host with the GPU
+    ratio: float | None = None  #: time to that of the first network
+    spread: tuple[float, float] | None = None  #: the ratio's smallest and largest over the rounds
+    hours: float | None = None  #: to train for the configuration's epochs, without evaluations
+    note: str = ""  #: why it could not be measured
+
+
+class Contestant:
+    """One network in the trainer's loop.
+
+    Parameters
+    ----------
+    replace
+        Puts other layers into the network that ``config`` describes; None: it stays.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        data: RunData,
+        device: Device,
+        replace: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        self.config, self.data, self.device = data.pinned(config), data, device
+        recompute = plan_memory(self.config, data, device).recompute
+        seed_everything(config.training.seed, workers=False, verbose=False)
+        self.module = TrainingModule(self.config, data, recompute=recompute)
+        if replace is not None:
+            replace(self.module.model, self.config.model)
+        self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
+        self.rounds: list[list[dict[str, float]]] = []
+
+    def run(self, batches: int, *watching: Callback) -> list[dict[str, float]]:
+        """Train on so many batches and one before, which is left out; return the stages of each."""
+        steps = -(-(batches + 1) // self.config.training.accumulate)
+        seen = _Stages(self.module)
+        callbacks = [self.module.meter, seen, *watching]
+        with quiet_lightning(), products(self.config.training.precision):
+            limits = {"max_epochs": -1, "max_steps": steps, "enable_checkpointing": False}
+            trainer = build_trainer(self.config, self.device, callbacks, **limits)
+            source = self.data.batches(lambda: trainer.current_epoch)
+            trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
+        return seen.found[1:]
+
+    def measure(self, batches: int) -> None:
+        """Add a round, and the most memory it takes."""
+        peak = Peak(torch.device(self.device.kind))
+        peak.start(self.module.parameters())
+        self.rounds.append(self.run(batches))
+        peak.stop()
+        if peak.bytes is not None:
+            self.pace.peak = max(self.pace.peak or 0, peak.bytes)
+
+    def count(self) -> None:
+        """Count what one step calls."""
+        counter = _Counter(self.device.kind)
+        self.run(1, counter)
+        self.pace.operators = counter.operators
+        if self.device.kind == "cuda":
+            self.pace.launches, self.pace.synchronisations = counter.launches, counter.waits
+
+    def result(self, first: list[float]) -> Pace:
+        """Put the rounds together; ``first`` is :meth:`paces` of the first network."""
+        pace, done = self.pace, [batch for round_ in self.rounds for batch in round_]
+        pace.stages = {name: statistics.median(batch[name] for batch in done) for name in STAGES}
+        pace.seconds = statistics.median(batch["whole"] for batch in done)
+        pace.graphs = statistics.mean(batch["graphs"] for batch in done)
+        pace.batches = len(done)
+        ratios = [own / other for own, other in zip(self.paces(), first, strict=True)]
+        pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
+        epoch = len(self.data.batches(lambda: 0)) * pace.seconds  # type: ignore[arg-type]
+        pace.hours = self.config.training.epochs * epoch / 3600
+        return pace
+
+    def paces(self) -> list[float]:
+        """Seconds of a batch in each round."""
+        return [statistics.median(batch["whole"] for batch in round_) for round_ in self.rounds]
+
+
+def compare_training(
+    makers: Iterable[tuple[str, Callable[[str], Contestant]]],
+    *,
+    rounds: int,
+    most: int,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> list[Pace]:
+    """Measure networks in turn, round after round: the first is what the others are compared with.
+
+    Parameters
+    ----------
+    makers
+        Name of each, and what makes it of its name.
+    rounds
+        Rounds that count; one before compiles and warms up.
+    most
+        Batches of a round, fewer where ``seconds`` for all rounds of a network do not suffice.
+    """
+    paces: dict[str, Pace] = {}
+    ready: dict[Contestant, int] = {}
+    before = random_state()
+    for name, make in makers:
+        tell(f"{name} …")
+        try:
+            made = make(name)
+            warm = made.run(1)[-1]["whole"]
+            made.count()
+        except Exception as error:  # noqa: BLE001 -- one row; the next may work
+            paces[name] = Pace(name=name, note=_reason(error))
+            continue
+        paces[name] = made.pace
+        ready[made] = max(1, min(most, int(seconds / rounds / max(warm, 1e-9))))
+    for number in range(rounds):
+        tell(f"round {number + 1} of {rounds}")
+        for contestant, batches in ready.items():
+            contestant.measure(batches)
+            gc.collect()
+    if ready:
+        first = next(iter(ready)).paces()
+        for contestant in ready:
+            contestant.result(first)
+    set_random_state(before)
+    return list(paces.values())
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(error):
+        raise error
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+class _Stages(Callback):
+    """Collects the stages of all batches, for the meter forgets those of an epoch with the next."""
+
+    def __init__(self, module: TrainingModule) -> None:
+        self._meter = module.meter
+        self.found: list[dict[str, float]] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take them over."""
+        self.found += self._meter.stages()
+
+
+class _Counter(Callback):
+    """Counts the calls of the second batch."""
+
+    def __init__(self, device: str) -> None:
+        self._cuda, self._seen = device == "cuda", 0
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
+        self._profiler = profile(activities=activities)
+        self.operators = self.launches = self.waits = 0
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Begin."""
+        if self._seen == 1:
+            self._profiler.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """End and count."""
+        self._seen += 1
+        if self._seen != 2:
+            return
+        self._profiler.stop()
+        for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
+            self.launches += event.name in LAUNCHES
+            self.waits += event.name in WAITS
+            self.operators += _is_operator(event) and not _inside_operator(event)
+
+
+def _is_operator(event: Any) -> bool:
+    return "::" in event.name and not event.name.startswith("autograd::")
+
+
+def _inside_operator(event: Any) -> bool:
+    while (event := event.cpu_parent) is not None:
+        if _is_operator(event):
+            return True
+    return False

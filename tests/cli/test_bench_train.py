@@ -1,0 +1,60 @@
+"""``bench train``: a model's steps by their parts, beside other people's layers."""
+
+from __future__ import annotations
+
+import pytest
+from support.cli import kmip
+
+SMALL = ("--set", "model.layers=1", "--set", "model.hidden_dim=16", "--set", "training.batch_size=2")
+
+
+@pytest.fixture(scope="module")
+def found(home_of_sample, tmp_path_factory):
+    """What it measured; nothing is left in the folder where it ran."""
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("here"))
+        outcome = kmip("bench", "train", *target, "--quick", "--json", "-q", *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert list(folder.iterdir()) == []
+    return outcome.json
+
+
+def test_a_step_is_the_sum_of_its_parts(found):
+    ours, *_ = found["models"]
+    assert ours["name"] == "gps-kmip"
+    assert list(ours["stages"]) == ["data", "forward", "search", "backward", "optimiser"]
+    assert all(seconds > 0 for seconds in ours["stages"].values())
+    assert sum(ours["stages"].values()) == pytest.approx(ours["seconds"], rel=1e-6)  # one batch is measured
+    assert ours["graphs"] == 2
+    assert ours["operators"] > 50
+    assert ours["launches"] is None
+    batches = 5 if ours["hours"] is None else ours["hours"] * 3600 / ours["seconds"] / 200
+    assert batches == pytest.approx(round(batches))  # of an epoch; the preset has 200
+
+
+def test_the_layers_of_others_are_beside_it(found):
+    first, *rest = found["models"]
+    assert first["ratio"] == 1
+    assert [pace["name"] for pace in rest] == [
+        "PyG GPSConv, multihead",
+        "PyG GPSConv, performer",
+        "k-MIP as upstream (padded, matrix product and topk)",
+    ]
+    assert all(pace["ratio"] > 0 and not pace["note"] for pace in rest)
+    assert rest[-1]["parameters"] == first["parameters"]
+    assert "sample" in found["data"]
+
+
+def test_the_table_says_what_could_not_be_measured(home_of_sample, monkeypatch):
+    from kmip_data.models.profiling import training
+
+    def too_small(config, data, device):
+        raise MemoryError(config.model.name)
+
+    monkeypatch.setattr(training, "plan_memory", too_small)
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--model", "gcn", *SMALL[:4])
+    assert outcome.code == 0, outcome.err
+    assert "gcn: gcn" in outcome.out
+    assert "quick: not the figures of a full run" in outcome.out

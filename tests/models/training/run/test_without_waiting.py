@@ -1,0 +1,97 @@
+"""Nothing in a step has the host wait for a GPU, and a step calls no more operators than it did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from support.city_data import streets_build
+from support.training_data import learnable_build, tiny_config
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kmip_data.builds.home import Home
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.run.fitting import build_trainer
+from kmip_data.models.training.run.logs import quiet_lightning
+from kmip_data.models.training.run.module import TrainingModule, of_part
+
+WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
+OPERATORS = 984  #: of a step of the small network below
+
+
+class _Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found[func.name().partition("::")[2].partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class _Watch(Callback):
+    """Counts the operators of each batch, in a loop that looks at no number, as on a GPU."""
+
+    def __init__(self) -> None:
+        self.batches: list[Counter[str]] = []
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        pl_module.meter.at_once = False
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self._mode = _Calls()
+        self._mode.__enter__()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self._mode.__exit__(None, None, None)
+        self.batches.append(self._mode.found)
+
+
+def _steps(build, tmp_path, **changes) -> list[Counter[str]]:
+    config = tiny_config(build, **changes)
+    data = open_data(config, home=Home(tmp_path))
+    module, watch = TrainingModule(data.pinned(config), data), _Watch()
+    with quiet_lightning():
+        callbacks = [module.meter, watch]
+        trainer = build_trainer(
+            module.config, Device("cpu", "cpu", ""), callbacks, max_epochs=2, enable_checkpointing=False
+        )
+        trainer.fit(module, data.batches(lambda: trainer.current_epoch))
+    return watch.batches
+
+
+def test_no_step_has_the_host_wait(tmp_path):
+    # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
+    # draws its seed on the host.
+    steps = _steps(
+        learnable_build(tmp_path / "build"), tmp_path, optimiser={"fused": True}, model={"dropout": 0.0}
+    )
+    assert len(steps) > 2
+    assert all(not WAITS & set(step) for step in steps), [WAITS & set(step) for step in steps]
+    assert max(step.total() for step in steps) <= 1.1 * OPERATORS, [step.total() for step in steps]
+
+
+def test_rows_looked_up_before_are_those_of_the_mask():
+    mask, logits = torch.tensor([True, False, True]), torch.randn(3, 2)
+    target = torch.arange(3)
+    batch = SimpleNamespace(train_mask=mask)
+    known = SimpleNamespace(train_mask=mask, train_rows=mask.nonzero()[:, 0])
+    for masked, looked_up in zip(
+        of_part(batch, "train", logits, target), of_part(known, "train", logits, target), strict=True
+    ):
+        assert torch.equal(masked, looked_up)
+
+
+@pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
+def test_the_optimiser_is_fused_on_a_gpu(device, fused, tmp_path, monkeypatch):
+    config = tiny_config(streets_build(tmp_path / "build"))
+    data = open_data(config, home=Home(tmp_path))
+    module = TrainingModule(data.pinned(config), data)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)))
+    monkeypatch.setattr(TrainingModule, "trainer", trainer)
+    assert module.configure_optimizers().param_groups[0]["fused"] is fused
