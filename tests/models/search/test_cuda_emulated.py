@@ -16,7 +16,6 @@ from support.cuda_emulator import COMPILER, EmulatedCard
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.backends import cuda as backend
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.search.gpu.card import KERNELS
 from kmip_data.models.search.gpu.launch import run
@@ -170,6 +169,12 @@ def test_older_cards(card, tensor_cores: int) -> None:
     check(older, normal(1, 20, 10).round(), normal(1, 300, 10).round(), 10, ((0, 20), (0, 300)))
 
 
+def test_rows_that_begin_between_two_words(card) -> None:
+    rows = normal(1 + 50 * 10)[1:].view(1, 50, 10)
+    assert rows.data_ptr() % 8
+    check(card, rows, rows, 3)
+
+
 def test_half_precision(card) -> None:
     for dtype in (torch.float16, torch.bfloat16):
         check(card, normal(1, 30, 10).to(dtype), normal(1, 200, 10).to(dtype), 10, ((0, 30), (0, 200)))
@@ -227,14 +232,3 @@ def test_scratch_memory(rows: int, dim: int, k: int) -> None:
     starts = sorted(whole.scratch_starts.values())
     assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
     assert len(whole.launches) <= 12
-
-
-def test_it_refuses_what_it_cannot_take() -> None:
-    def refusal(rows: Tensor, k: int) -> str | None:
-        return backend.refuses(check_problem(rows, rows, k))
-
-    assert refusal(torch.ones(1, 2, 2), 2) is None
-    assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
-    assert "d = 256" in str(refusal(torch.ones(1, 2, 257), 2))
-    assert "1024" in str(refusal(torch.ones(1, 2, 2), 1025))
-    assert "CUDA only" in str(backend.unusable("cpu"))
