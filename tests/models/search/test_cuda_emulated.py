@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.cuda_emulator import COMPILER, EmulatedCard
+from support.odd_numbers import KINDS, numbers
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
@@ -195,22 +197,25 @@ def test_what_is_not_finite_is_told_by_the_next_search(card, monkeypatch, bad: f
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_at_random(card, shapes, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=generator))
-
-    shapes(ordered=bool(draw(0, 2)), tiles=1)
-    graphs, heads, k = draw(1, 6), draw(1, 4), (1, 7, 10, 24)[draw(0, 4)]
-    counts = torch.randint(0, 200, (2, graphs), generator=generator)
-    ptrs = tuple([0, *row.cumsum(0).tolist()] for row in counts)
-    rows = [torch.randn(heads, ptr[-1], 10, generator=generator) for ptr in ptrs]
-    if draw(0, 2):
-        rows = [row.round() for row in rows]
-    rows[1] = rows[1] * 10.0 ** draw(-10, 10) + draw(-3, 4)
-    check(card, *rows, k, ptrs)
+    """Ragged batches of numbers that tie, overflow or vanish, with and without an order and a hint."""
+    random = np.random.default_rng(seed)
+    tiles, staged = ((1, 0), (2, 0), (4, 1))[random.integers(3)]
+    shapes(ordered=bool(random.integers(2)), tiles=tiles, staged=staged)
+    heads, graphs, k, dim = (
+        random.integers(1, 3),
+        random.integers(1, 5),
+        random.integers(1, 25),
+        (8, 10)[seed % 2],
+    )
+    ptrs = tuple([0, *np.cumsum(random.integers(0, size, graphs)).tolist()] for size in (40, 200))
+    rows = [
+        torch.from_numpy(numbers(random.choice(KINDS), random, (int(heads), ptr[-1], dim))) for ptr in ptrs
+    ]
+    shape = (int(heads), ptrs[0][-1], 30)
+    hint = torch.from_numpy(random.integers(-3, ptrs[1][-1] + 3, shape)) if random.integers(3) == 0 else None
+    check(card, *rows, int(k), ptrs, hint)
 
 
 def test_the_struct_is_what_the_host_fills() -> None:
