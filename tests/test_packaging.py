@@ -138,7 +138,10 @@ def test_wheel_holds_the_code_the_data_and_nothing_else(built):
     for folder in CODE:
         prefix = "" if folder == "kmip_data" else f"{folder}/"
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".pyi", ".toml", ".js", ".css", ".html"} or path.name == "py.typed":
+            if (
+                path.suffix in {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}
+                or path.name == "py.typed"
+            ):
                 assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, path
 
 

@@ -39,24 +39,24 @@ class KeptSearches:
         """Within it this thread's searches are answered by the kept ones, in the same order."""
         kept = iter(self._found)
 
-        def replay(_: Callable[[], Found]) -> Found:
+        def replay(_: Callable[[], Found], _rows: int) -> Found:
             scores, indices = next(kept)
             return scores, indices.long()
 
         with set_within(_local, "answer", replay):
             yield
 
-    def _record(self, search: Callable[[], Found]) -> Found:
+    def _record(self, search: Callable[[], Found], rows: int) -> Found:
         scores, indices = search()
-        narrow = indices.int() if indices.numel() and int(indices.max()) < 2**31 else indices
+        narrow = indices.int() if rows < 2**31 else indices
         self._found.append((scores, narrow))
         return scores, indices
 
 
-def kept_or(search: Callable[[], Found]) -> Found:
-    """Return the kept result of this search, or search (and keep it, where that is asked for)."""
+def kept_or(search: Callable[[], Found], rows: int) -> Found:
+    """Return the kept result of this search over ``rows`` keys, or search (and keep it, where asked for)."""
     answer = getattr(_local, "answer", None)
-    found: Found = search() if answer is None else answer(search)
+    found: Found = search() if answer is None else answer(search, rows)
     return found
 
 

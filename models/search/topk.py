@@ -77,7 +77,7 @@ def topk_inner_product(
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
         try:
-            return kept_or(lambda: _search(problem, backend))
+            return kept_or(lambda: _search(problem, backend), keys.shape[1])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

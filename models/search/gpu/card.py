@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib.metadata
 import logging
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import platformdirs
 import torch
@@ -74,7 +73,7 @@ def card_of(index: int) -> Card:
 
 def compiled(program: Program, target: str) -> bytes:
     """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
-    key = hashlib.sha256(repr((program, target, importlib.metadata.version("cuda-core"))).encode())
+    key = hashlib.sha256(repr((program, target)).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
@@ -82,7 +81,10 @@ def compiled(program: Program, target: str) -> bytes:
     try:
         return kept.read_bytes()
     except OSError:
-        code = _compile(program, target)
+        started = time.perf_counter()
+        log.info("compiling the search kernels for %s, d = %d (once for each size) …", target, program.dim)
+        code = compile_program(program, target)
+        log.info("compiled in %.1f s", time.perf_counter() - started)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
@@ -93,29 +95,30 @@ def compiled(program: Program, target: str) -> bytes:
     return code
 
 
-def _compile(program: Program, target: str) -> bytes:
+def compile_program(program: Program, target: str, log: IO[str] | None = None, **options: Any) -> bytes:
+    """Machine code by NVRTC, which needs no card; ``options`` are those of ``cuda.core.ProgramOptions``."""
     from cuda.core import Program as Source
     from cuda.core import ProgramOptions
 
-    started = time.perf_counter()
-    log.info(
-        "compiling the search kernels for %s, d = %d (once for each card and size) …", target, program.dim
-    )
-    options = ProgramOptions(
-        name="search.cu",
-        arch=target,
-        std="c++17",
-        include_path=str(KERNELS),
-        define_macro=[(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()],
-    )
+    macros = [(name, str(value)) for name, value in {**program.macros(), "EMULATED": 0}.items()]
     try:
-        code = Source((KERNELS / "search.cu").read_text("utf-8"), "c++", options).compile("cubin").code
+        source = Source(
+            (KERNELS / "search.cu").read_text("utf-8"),
+            "c++",
+            ProgramOptions(
+                name="search.cu",
+                arch=target,
+                std="c++17",
+                include_path=str(KERNELS),
+                define_macro=macros,
+                **options,
+            ),
+        )
+        return bytes(source.compile("cubin", logs=log).code)
     except Exception as error:  # whatever NVRTC, or a machine without it, raises
         raise UsageError(
             "the search kernels could not be compiled",
             expected=f"an NVRTC that knows {target}: pip install 'kmip-data[cuda]'",
-            found=str(error),
+            found=str(error).splitlines()[0],
             next="use another search backend (dense), or see `kmip-data doctor`",
         ) from error
-    log.info("compiled in %.1f s", time.perf_counter() - started)
-    return bytes(code)

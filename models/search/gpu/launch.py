@@ -42,13 +42,14 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
     scores, indices = problem.new_result()
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
+    queries, keys = _aligned(problem.queries), _aligned(problem.keys)
     plan = plan_of(problem, driver.processors, driver.tensor_cores)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     members = {name: scratch.data_ptr() + place for name, place in plan.scratch_starts.items()}
     members |= {name: plan.tables.data_ptr() + place for name, place in plan.table_starts.items()}
     members |= {
-        "queries": problem.queries.data_ptr(),
-        "keys": problem.keys.data_ptr(),
+        "queries": queries.data_ptr(),
+        "keys": keys.data_ptr(),
         "hint": 0 if problem.hint is None else problem.hint.data_ptr(),
         "not_finite": not_finite.data_ptr(),
         "scores": scores.data_ptr(),
@@ -59,6 +60,11 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
     for launch in plan.launches:
         driver.launch(plan.program, launch, search)
     return scores, indices
+
+
+def _aligned(rows: Tensor) -> Tensor:
+    """Rows that begin where two numbers can be read at once; a view may begin anywhere."""
+    return rows.clone() if rows.data_ptr() % 8 else rows
 
 
 @functools.cache

@@ -83,11 +83,13 @@ def plan_for(
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
     device: torch.device,
     card: tuple[int, int],
+    _stream: int = 0,
 ) -> Plan:
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
     queries and keys; ``card`` has the number of processors and the kind of tensor cores (``TENSOR_CORES``).
+    Tables are copied to the device on the current stream, so that each stream has plans of its own.
     """
     heads, queries, keys, dim = shape
     processors, tensor_cores = card
@@ -121,7 +123,7 @@ def plan_for(
     return Plan(
         program,
         _launches(program, numbers, blocks),
-        torch.from_numpy(np.concatenate([part.ravel() for part in parts.values()])).to(device),
+        _on(device, np.concatenate([part.ravel() for part in parts.values()])),
         dict(zip(parts, starts, strict=False)),
         places,
         end,
@@ -134,7 +136,14 @@ def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
     hinted = 0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
     shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
     ptrs = (problem.query_ptr, problem.key_ptr)
-    return plan_for(shape, problem.k, hinted, ptrs, problem.device, (processors, tensor_cores))
+    stream = torch.cuda.current_stream(problem.device).cuda_stream if problem.device.type == "cuda" else 0
+    return plan_for(shape, problem.k, hinted, ptrs, problem.device, (processors, tensor_cores), stream)
+
+
+def _on(device: torch.device, table: NDArray[np.int32]) -> Tensor:
+    host = torch.from_numpy(table)
+    # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
 
 def _sizes(ptr: tuple[int, ...]) -> NDArray[np.int64]:

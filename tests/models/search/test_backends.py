@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
@@ -34,27 +35,6 @@ def assert_same(
 ) -> None:
     torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
     assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
-
-
-EXTREMES = [0.0, -0.0, 2.0**-149, -(2.0**-149), 1e-30, -1e-30, 1e19, -1e19, 3e38, -3e38]
-
-
-def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Float32 numbers of one kind: full of ties and near ties, or of what arithmetic stumbles over."""
-    if kind == "coarse":
-        return (generator.integers(-4, 5, shape) / 4).astype(np.float32)
-    if kind == "near one":
-        return (1 + generator.integers(0, 4, shape) * 2.0**-23).astype(np.float32)
-    if kind == "extreme":
-        return generator.choice(np.array(EXTREMES, np.float32), shape)
-    if kind == "any bits":
-        bits = generator.integers(0, 2**32, shape, dtype=np.uint32).view(np.float32)
-        return np.where(np.isfinite(bits), bits, np.float32(0.5))
-    return np.where(
-        generator.random(shape) < 0.5,
-        numbers("coarse", generator, shape),
-        numbers("extreme", generator, shape),
-    )
 
 
 @st.composite

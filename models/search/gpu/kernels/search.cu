@@ -9,7 +9,7 @@
 #define TAKE (PART - 8)         // results of one round over the keys
 #define ROUNDS (LIST >= 512)    // k may take more than one
 // Batches of keys between two votes of a warp: as many as registers hold, or eight in shared memory.
-#define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS * TILES > 32 ? 1 : 32 / (WORDS * TILES))
+#define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS > 16 ? 1 : 16 / WORDS)
 #define RING 4                  // stages of keys in shared memory
 #define RESIDENT (WORDS > 8 ? 2 : 4)  // blocks of a processor, as in plan.py
 
@@ -148,7 +148,9 @@ DEVICE void refill(float (&start)[TILES][4], const Rows<COUNT>& rows) {
 KERNEL(collect, WARPS * 32, RESIDENT) {
   __shared__ Rows<COUNT> all_rows[WARPS];
   __shared__ int shared_item, shared_batches;
-  __shared__ uint4 ring[STAGED ? RING * AT_ONCE * BATCH / 4 : 1];
+#if STAGED
+  __shared__ uint4 ring[RING * AT_ONCE * BATCH / 4];
+#endif
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   long long groups = STAGED ? s.tile_count : (s.tile_count + WARPS - 1) / WARPS;
   Rows<COUNT>& rows = all_rows[warp];

@@ -1,0 +1,138 @@
+"""The CUDA backend: machine code, compiled without a card where NVRTC is installed, and results on a card."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+
+import pytest
+import torch
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search import backend_status, topk_inner_product
+from kmip_data.models.search.backends import cuda as backend
+from kmip_data.models.search.gpu import card
+from kmip_data.models.search.gpu.plan import Program
+
+
+def why_not_compiled() -> str | None:
+    try:
+        from cuda.bindings import nvrtc
+        from cuda.core import Program as _  # noqa: F401
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        return f"no NVRTC to compile with: {error}"
+    return None
+
+
+WHY_NOT = why_not_compiled()
+needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+#: d, list, split, tiles, staged, hinted, tensor cores
+MAIN = [
+    (10, 128, 1, 1, 0, 0, 2),
+    (10, 128, 1, 4, 1, 1, 2),
+    (10, 512, 8, 4, 1, 0, 2),
+    (19, 128, 1, 4, 1, 0, 2),
+    (64, 128, 1, 2, 0, 0, 2),
+    (256, 512, 8, 1, 0, 0, 2),
+]
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("sizes", MAIN)
+def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
+    log = io.StringIO()
+    card.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
+    found = re.findall(
+        r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads", log.getvalue()
+    )
+    spilled = {name: int(stores) for name, stores, _ in found}
+    assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
+    assert spilled["thresholds"] == 0
+    assert spilled["collect"] <= (128 if sizes[0] < 256 else 256)  # none between the products of a batch
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "tensor_cores"), [("sm_75", 1), ("sm_75", 0), ("sm_89", 2), ("sm_100", 2)]
+)
+def test_other_cards(target: str, tensor_cores: int) -> None:
+    assert card.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
+
+
+def test_a_program_is_compiled_once(tmp_path, monkeypatch, caplog) -> None:
+    asked: list[str] = []
+
+    def compile_program(program: Program, target: str) -> bytes:
+        asked.append(target)
+        return b"code"
+
+    monkeypatch.setattr(card.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr(card, "compile_program", compile_program)
+    program = Program(*MAIN[0])
+    with caplog.at_level(logging.INFO):
+        assert [card.compiled(program, target) for target in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
+    assert asked == ["sm_90", "sm_80"]
+    assert "d = 10" in caplog.text
+    monkeypatch.setattr(card.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
+    assert card.compiled(program, "sm_90") == b"code"
+
+
+def test_it_says_why_it_cannot_run_here() -> None:
+    (row,) = (row for row in backend_status(("cpu",)) if row.name == "cuda")
+    assert not row.usable
+    assert "CUDA only" in row.reason
+    rows = torch.ones(1, 4, 2)
+    with pytest.raises(UsageError, match="search backend 'cuda' cannot"):
+        topk_inner_product(rows, rows, 2, backend="cuda")
+
+
+def test_it_refuses_what_it_cannot_take() -> None:
+    def refusal(rows: torch.Tensor, k: int) -> str | None:
+        return backend.refuses(backend.SearchProblem(rows, rows, k, (0, 2), (0, 2)))
+
+    assert refusal(torch.ones(1, 2, 2), 2) is None
+    assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
+    assert "d = 256" in str(refusal(torch.ones(1, 2, 257), 2))
+    assert "1024" in str(refusal(torch.ones(1, 2, 2), 1025))
+
+
+needs_card = pytest.mark.skipif(
+    backend.unusable("cuda") is not None, reason=f"only emulated and compiled: {backend.unusable('cuda')}"
+)
+
+
+@needs_card
+@pytest.mark.parametrize("dim", [3, 10, 64, 256])
+@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+def test_on_a_card(dim: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    queries, keys = (torch.randn(2, 20_000, dim, generator=generator).cuda() for _ in range(2))
+    ptr = [0, 500, 501, 15_000, 20_000]
+    expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
+    for hint in (None, expected[1]):
+        found = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda", hint=hint)
+        assert torch.equal(found[1], expected[1])
+        assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
+
+
+@needs_card
+def test_a_captured_graph_searches_again() -> None:
+    queries = torch.randn(2, 20_000, 10, device="cuda")
+    topk_inner_product(queries, queries, 10, backend="cuda")  # compiles, loads and plans
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        topk_inner_product(queries, queries, 10, backend="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        found = topk_inner_product(queries, queries, 10, backend="cuda")
+    queries.normal_()
+    graph.replay()
+    expected = topk_inner_product(queries, queries, 10, backend="dense")
+    assert all(map(torch.equal, found, expected))
