@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +50,9 @@ def tune_cells(
         The plan has no space, a key or value of it is not a configuration's, or the metric is not named.
     """
     if not plan.space:
-        wanted = '[space] with a key, such as "optimiser.lr" = { low = 1e-4, high = 1e-2, log = true }'
         raise UsageError(
             f"The plan {plan.name} has nothing to tune.",
-            expected=wanted,
+            expected='[space] with keys, such as "optimiser.lr" = { low = 1e-4, high = 1e-2, log = true }',
             found="no [space]",
             next="docs/sweeps.md says what it holds",
         )
@@ -69,9 +70,7 @@ def tune_cells(
             study = _study(base, folder, plan.seeds[0])
             done = sum(trial.state.is_finished() for trial in study.trials)
             with Progress(study.study_name, trials, unit="trials", initial=done, quiet=quiet) as bar:
-                running: Running = {}
-                with ending(running, quiet=quiet):
-                    _search(_Search(plan, base, home, folder, study, running), [*places], trials, bar)
+                _search(plan, base, home, folder, study, [*places], trials, bar)
 
 
 def tried(plan: Plan, *, home: Home, folder: Path) -> list[Cell]:
@@ -85,79 +84,76 @@ def tried(plan: Plan, *, home: Home, folder: Path) -> list[Cell]:
     ]
 
 
-class _Search:
-    """The trials of one dataset and model."""
+@dataclass
+class _Tried:
+    """A trial whose cell runs."""
 
-    def __init__(
-        self, plan: Plan, base: Cell, home: Home, folder: Path, study: Study, running: Running
-    ) -> None:
-        self.plan, self.base, self.home, self.folder, self.study = plan, base, home, folder, study
-        self.running = running
-        self.trials: dict[Path, tuple[Trial, Cell]] = {}  #: of those that run, by run folder
-        self.reported: dict[Path, int] = {}  #: epochs that Optuna knows of
-        self.pruned: set[Path] = set()
-
-    def cell(self, trial: Trial) -> Cell:
-        return _cell(self.plan, self.base, trial.number, trial.params, self.home)
-
-    def look(self, place: Path) -> bool:
-        """Tell Optuna what a trial did since the last look, end it if that is bad; whether it has ended."""
-        (trial, cell), (process, held) = self.trials[place], self.running[place]
-        ended = process.poll() is not None
-        values = _values(cell, _metric(cell))
-        for epoch, value in values[self.reported[place] :]:
-            trial.report(value, epoch)
-        self.reported[place] = len(values)
-        if not ended:
-            if place not in self.pruned and trial.should_prune():
-                self.pruned.add(place)
-                process.terminate()
-            return False
-        held.close()
-        del self.running[place]
-        log = log_of(cell, self.folder)
-        if is_done(cell):
-            self.tell(trial, cell)
-        elif place in self.pruned:
-            with log.open("a", encoding="utf-8") as file:
-                file.write(f"\n{PRUNED}worse than the median of the trials at epoch {values[-1][0] + 1}\n")
-            self.study.tell(trial, state=_states().PRUNED)
-        else:
-            give_reason(cell, process.returncode, log)
-            self.study.tell(trial, state=_states().FAIL)
-        return True
-
-    def tell(self, trial: Trial, cell: Cell) -> None:
-        self.study.tell(trial, read_result(cell.folder).metrics["val"][_metric(cell)])
+    trial: Trial
+    cell: Cell
+    reported: int  #: values of the cell that Optuna knows of
+    pruned: bool = False
 
 
-def _search(search: _Search, places: list[dict[str, str]], trials: int, bar: Progress) -> None:
-    """Begin trials and look at those that run, until there are so many."""
+def _search(
+    plan: Plan,
+    base: Cell,
+    home: Home,
+    folder: Path,
+    study: Study,
+    places: list[dict[str, str]],
+    trials: int,
+    bar: Progress,
+) -> None:
+    """Begin trials of one dataset and model and look at those that run, until there are so many."""
     from optuna.trial import Trial
 
-    study, share = search.study, 1 if any(places) else len(places)
     begun = [trial for trial in study.trials if not trial.state.is_finished()]  # by a tuner that was killed
-    waiting = [Trial(study, trial._trial_id) for trial in begun]  # noqa: SLF001 -- as optuna's own examples do
+    waiting = [Trial(study, trial._trial_id) for trial in begun]  # noqa: SLF001 -- optuna has no other way
     known = {trial.number: len(trial.intermediate_values) for trial in begun}
-    while True:
-        for place in list(search.running):
-            if search.look(place):
-                bar.update(1)
-                bar.message(told(search.trials[place][1], search.folder))
-        while places and (waiting or len(study.trials) < trials):
-            waiting = waiting or [study.ask(_distributions(search.plan))]
-            cell = search.cell(waiting[0])
-            if is_done(cell):
-                search.tell(waiting[0], cell)
-                bar.update(1)
-            elif not begin_cell(cell, search.running, search.folder, places, share):
-                break  # it lives on from a tuner that was killed
-            search.trials[cell.folder] = waiting[0], cell
-            search.reported[cell.folder] = known.get(waiting[0].number, 0)
-            del waiting[0]
-        if not search.running and not waiting and len(study.trials) >= trials:
-            return
-        time.sleep(LOOK)
+    running, trying, share = Running(), dict[Path, _Tried](), 1 if any(places) else len(places)
+    with ending(running, quiet=bar.quiet):
+        while running or waiting or len(study.trials) < trials:
+            for place, (process, held) in list(running.items()):
+                if _has_ended(trying[place], study, process, log_of(trying[place].cell, folder)):
+                    held.close()
+                    del running[place]
+                    bar.update(1)
+                    bar.message(told(trying[place].cell, folder))
+            while places and (waiting or len(study.trials) < trials):
+                waiting = waiting or [study.ask(_distributions(plan))]
+                cell = _cell(plan, base, waiting[0].number, waiting[0].params, home)
+                if is_done(cell):
+                    study.tell(waiting[0], _objective(cell))
+                    bar.update(1)
+                elif not begin_cell(cell, running, folder, places, share):
+                    break  # it lives on from a tuner that was killed
+                trying[cell.folder] = _Tried(waiting[0], cell, known.get(waiting[0].number, 0))
+                del waiting[0]
+            time.sleep(LOOK)
+
+
+def _has_ended(one: _Tried, study: Study, process: subprocess.Popen[bytes], log: Path) -> bool:
+    """Tell Optuna what a trial did since the last look, end it if that is bad; whether it has ended."""
+    from optuna.trial import TrialState
+
+    ended, values = process.poll() is not None, _values(one.cell)
+    for epoch, value in values[one.reported :]:
+        one.trial.report(value, epoch)
+    one.reported = len(values)
+    if not ended:
+        if not one.pruned and one.trial.should_prune():
+            one.pruned = True
+            process.terminate()
+    elif is_done(one.cell):
+        study.tell(one.trial, _objective(one.cell))
+    elif one.pruned:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"\n{PRUNED}worse than the median of the trials at epoch {values[-1][0] + 1}\n")
+        study.tell(one.trial, state=TrialState.PRUNED)
+    else:
+        give_reason(one.cell, process.returncode, log)
+        study.tell(one.trial, state=TrialState.FAIL)
+    return ended
 
 
 def _bases(plan: Plan, home: Home) -> list[Cell]:
@@ -179,13 +175,10 @@ def _study(base: Cell, folder: Path, seed: int) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
-    study = optuna.create_study(
-        storage=storage,
-        study_name=log_of(base, folder).stem,
-        load_if_exists=True,
-        direction="maximize" if METRICS[_metric(base)].better == "higher" else "minimize",
-        pruner=optuna.pruners.MedianPruner(),
-    )
+    direction = "maximize" if METRICS[_metric(base)].better == "higher" else "minimize"
+    name = log_of(base, folder).stem
+    study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True, direction=direction)
+    study.pruner = optuna.pruners.MedianPruner()
     # The sampler draws anew when it goes on, and not what it has drawn before.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
@@ -206,12 +199,6 @@ def _distributions(plan: Plan) -> dict[str, BaseDistribution]:
     return found
 
 
-def _states() -> Any:
-    from optuna.trial import TrialState
-
-    return TrialState
-
-
 def _metric(cell: Cell) -> str:
     """The metric that chooses the epoch."""
     if (metric := cell.config.training.metric) is None:
@@ -224,11 +211,16 @@ def _metric(cell: Cell) -> str:
     return metric
 
 
-def _values(cell: Cell, metric: str) -> list[tuple[int, float]]:
+def _objective(cell: Cell) -> float:
+    return read_result(cell.folder).metrics["val"][_metric(cell)]
+
+
+def _values(cell: Cell) -> list[tuple[int, float]]:
     """Epochs that were evaluated, and what the metric was on val."""
+    column = f"val_{_metric(cell)}"
     try:
         with (cell.folder / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return [(i, float(row[f"val_{metric}"])) for i, row in enumerate(rows) if row.get(f"val_{metric}")]
+            rows = enumerate(csv.DictReader(file))
+            return [(epoch, float(row[column])) for epoch, row in rows if row.get(column)]
     except (OSError, ValueError, TypeError):
         return []
