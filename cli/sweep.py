@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         "kmip-data sweep small-cities --model gps-kmip,gcn --seeds 0..1 --epochs 20 --jobs 2",
         "kmip-data sweep small-cities --status",
         "kmip-data sweep paper-city --dataset helsinki --format markdown",
+        "kmip-data sweep influence-of-k --gpus 0,1,2,3",
+        "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
+        "kmip-data sweep small-city-tune --tune optuna --trials 30",
     ],
 )
 @click.argument("plan", metavar="SWEEP")
@@ -93,7 +96,7 @@ def command(
             click.echo(_table(shown, form))
             click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
             if dry_run and form == "text":
-                click.echo(str(cost_of(cells, ways["jobs"])))
+                click.echo(f"{cost_of(cells, ways['jobs'])}{' Then best-of-each.' if whole.then else ''}")
         if rows:
             click.echo(_table([for_people(row) for row in rows], form))
     reasons = [state.reason for state in states if state.kind == "failed"]
@@ -103,7 +106,7 @@ def command(
             expected="a result of each",
             found=reasons[0],
             left=f"their logs in {folder}, and the checkpoints that they have",
-            next="the same command tries them again",
+            next="a larger --trials" if ways["tune"] else "the same command tries them again",
         )
 
 
@@ -133,7 +136,8 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
         fresh = best_of_each(plan, cells, home) if further else cells_of(plan, home)
         cells = cells + fresh
         if fresh and options is not None:
-            say(str(cost_of(fresh, jobs)), quiet=options["quiet"])
+            cost = cost_of(fresh, jobs)
+            say(str(cost), quiet=options["quiet"] or not cost.runs)
             begin(fresh, home=home, folder=folder, options=options)
     return cells
 

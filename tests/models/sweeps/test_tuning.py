@@ -71,7 +71,7 @@ def tune(home: Home, plan: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 def test_there_are_as_many_trials_as_asked_for(tune, home):
-    cells = tune(12, seconds=0.2)
+    cells = tune(12, seconds=0.4)
     states = [state_of(cell, home.root / "sweeps/search") for cell in cells]
     assert [cell.change for cell in cells] == [f"trial-{number}" for number in range(12)]
     assert {state.kind for state in states} == {"done", "pruned"}
