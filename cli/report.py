@@ -26,24 +26,32 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
         "kmip-data report",
         "kmip-data report small-cities --against gps-kmip --format markdown",
         "kmip-data report --format html --output report.html",
+        "kmip-data report paper-city paper-points --grid",
         "kmip-data report datasets",
+        "kmip-data report empty",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…|datasets]", nargs=-1)
+@click.argument("names", metavar="[SWEEP|RUN…|datasets|empty]", nargs=-1)
 @click.option("--against", metavar="MODEL", help="Compare seed by seed with it.  [default: the best]")
+@click.option("--grid", is_flag=True, help="One table: models by datasets, as the paper's are.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write FILE, not stdout.")
 @home_option
-def command(names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home) -> None:
+def command(
+    names: tuple[str, ...], against: str | None, grid: bool, form: str, output: Path | None, home: Home
+) -> None:
     """What runs found, as tables beside the paper's.
 
     The finished runs of sweeps or of RUN…, or all of the home; `datasets`: the paper's table of datasets
-    beside what is built. Seeds of one configuration on the same data are a row: mean ± standard deviation,
-    the published figure, and 95 % intervals of the differences.
+    beside what is built; `empty`: what its tables leave empty, and whether that fits here. Seeds of one
+    configuration on the same data are a row: mean ± standard deviation, the published figure, and 95 %
+    intervals of the differences.
     """
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.files.digests import readable_json
     from kmip_data.models.reports.datasets import dataset_facts, dataset_sheet
+    from kmip_data.models.reports.empty import empty_facts, empty_sheet
+    from kmip_data.models.reports.grid import grid_of
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.sheets import sheet_of
@@ -54,11 +62,16 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     if names == ("datasets",):
         rows = dataset_facts(home)
         sheets = [dataset_sheet(rows)]
+    elif names == ("empty",):
+        rows = empty_facts(home)
+        sheets = [empty_sheet(rows)]
     else:
         runs, notices = read_runs(names, home)
         tables, others = tables_of(runs, against)
         notices += others
         rows, sheets = [row for each in tables for row in each.rows], [sheet_of(each) for each in tables]
+        if grid and tables:
+            sheets, tables = [grid_of(tables)], []
     if not rows:
         raise UsageError(
             "There is no finished run to report.",

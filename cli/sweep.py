@@ -17,6 +17,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
         "kmip-data sweep small-cities --model gps-kmip,gcn --seeds 0..1 --epochs 20 --jobs 2",
         "kmip-data sweep small-cities --status",
         "kmip-data sweep paper-city --dataset helsinki --format markdown",
+        "kmip-data sweep influence-of-k --gpus 0,1,2,3",
+        "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
+        "kmip-data sweep small-city-tune --tune optuna --trials 30",
     ],
 )
 @click.argument("plan", metavar="SWEEP")
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", help="Such as 0,1,3: a run on each of these GPUs, instead of --jobs.")
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Of the job: partition, time (minutes) …")
+@click.option("--tune", type=click.Choice(["optuna"]), help="Search the plan's [space] for settings.")
+@number_option("--trials", "Of --tune, for each dataset and model.", 20)
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="How far the runs are, and the results so far; start none.")
 @click.option(
@@ -53,7 +59,7 @@ if TYPE_CHECKING:
 @home_option
 @quiet_option
 def command(
-    plan: str, jobs: int, dry_run: bool, status: bool, form: str, home: Home, quiet: bool, **chosen: Any
+    plan: str, dry_run: bool, status: bool, form: str, home: Home, quiet: bool, **chosen: Any
 ) -> None:
     """Run a plan: datasets by models by changes by seeds.
 
@@ -62,33 +68,19 @@ def command(
     with its reason. Prints mean and standard deviation over seeds.
     """
     from kmip_data.files.changes import csv_bytes
-    from kmip_data.models.sweeps.best_of_each import best_of_each
-    from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.cost import cost_of
     from kmip_data.models.sweeps.plan import read_plan
-    from kmip_data.models.sweeps.running import run_cells
     from kmip_data.models.sweeps.state import state_of
-    from kmip_data.models.sweeps.submitting import submit_cells
     from kmip_data.models.sweeps.table import for_people, rows_of
-    from kmip_data.pipelines.raw.extras import require_extra
 
-    build: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
-    gpus = list(filter(None, dict.fromkeys((chosen.pop("gpus") or "").split(","))))
-    jobs = len(gpus) or jobs
-    begin: Callable[..., object] = partial(run_cells, jobs=jobs, gpus=gpus)
-    submit, settings = chosen.pop("submit"), _settings(chosen.pop("slurm"))
-    if submit:
-        require_extra("slurm", "--submit slurm")
-        begin = partial(submit_cells, settings=settings)
+    options: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
+    ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm", "tune", "trials")}
+    ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
+    ways["jobs"] = len(ways["gpus"]) or ways["jobs"]
     whole = _with_choices(read_plan(plan), chosen)
-    cells, folder = cells_of(whole, home), home.root / "sweeps" / whole.name
-    for further in (False, True) if whole.then else (False,):
-        fresh = best_of_each(whole, cells, home) if further else cells
-        cells = [*cells, *fresh] if further else cells
-        if fresh and not (dry_run or status):
-            say(str(cost_of(fresh, jobs)), quiet=quiet)
-            begin(fresh, home=home, folder=folder, options=build | {"quiet": quiet})
-    status = status or bool(submit)
+    folder = home.root / "sweeps" / whole.name
+    cells = _run(whole, home, folder, None if dry_run or status else options | {"quiet": quiet}, ways)
+    status = status or bool(ways["submit"])
     states = [state_of(cell, folder) for cell in cells]
     rows = [] if dry_run else rows_of(whole, cells)
     listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
@@ -104,7 +96,7 @@ def command(
             click.echo(_table(shown, form))
             click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + "\n")
             if dry_run and form == "text":
-                click.echo(str(cost_of(cells, jobs)))
+                click.echo(f"{cost_of(cells, ways['jobs'])}{' Then best-of-each.' if whole.then else ''}")
         if rows:
             click.echo(_table([for_people(row) for row in rows], form))
     reasons = [state.reason for state in states if state.kind == "failed"]
@@ -114,8 +106,40 @@ def command(
             expected="a result of each",
             found=reasons[0],
             left=f"their logs in {folder}, and the checkpoints that they have",
-            next="the same command tries them again",
+            next="a larger --trials" if ways["tune"] else "the same command tries them again",
         )
+
+
+def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, Any]) -> list[Cell]:
+    """Run a plan as it was asked for, not where ``options`` is None, and return its cells."""
+    from kmip_data.models.sweeps.best_of_each import best_of_each
+    from kmip_data.models.sweeps.cells import cells_of
+    from kmip_data.models.sweeps.cost import cost_of
+    from kmip_data.models.sweeps.running import places_of, run_cells
+    from kmip_data.models.sweeps.submitting import submit_cells
+    from kmip_data.models.sweeps.tuning import tried, tune_cells
+    from kmip_data.pipelines.raw.extras import require_extra
+
+    jobs, gpus = ways["jobs"], ways["gpus"]
+    if ways["tune"]:
+        require_extra("tune", "--tune optuna")
+        if options is not None:
+            places, trials = places_of(jobs, gpus), ways["trials"]
+            tune_cells(plan, home=home, folder=folder, places=places, trials=trials, options=options)
+        return tried(plan, home=home, folder=folder) or cells_of(plan, home)
+    begin: Callable[..., object] = partial(run_cells, jobs=jobs, gpus=gpus)
+    if ways["submit"]:
+        require_extra("slurm", "--submit slurm")
+        begin = partial(submit_cells, settings=_settings(ways["slurm"]))
+    cells: list[Cell] = []
+    for further in (False, True) if plan.then else (False,):
+        fresh = best_of_each(plan, cells, home) if further else cells_of(plan, home)
+        cells = cells + fresh
+        if fresh and options is not None:
+            cost = cost_of(fresh, jobs)
+            say(str(cost), quiet=options["quiet"] or not cost.runs)
+            begin(fresh, home=home, folder=folder, options=options)
+    return cells
 
 
 def _settings(items: Sequence[str]) -> dict[str, int | str]:

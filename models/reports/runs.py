@@ -78,7 +78,7 @@ def _folders(names: Sequence[str], home: Home) -> Iterator[Path]:
         plan = read_plan(name)
         # Whatever replaced the plan's axes on the line: its name begins that of each of its runs.
         names = [*(change.name for change in plan.changes), *filter(None, [plan.then])]
-        changes = "".join(f"{re.escape(change)}-|" for change in names)
+        changes = "".join(f"{re.escape(change)}-|" for change in names) + "trial-[0-9]+-|" * bool(plan.space)
         own = re.compile(f"{re.escape(plan.name)}-(?:{changes})[0-9a-f]{{8}}-seed[0-9]+")
         found = (path.parent for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")))
         yield from (folder for folder in found if own.fullmatch(folder.name))

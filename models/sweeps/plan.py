@@ -29,6 +29,32 @@ class Change(Section):
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
 
 
+class Space(Section):
+    """Values of one key that ``--tune`` tries: from ``low`` to ``high``, or one of ``choices``."""
+
+    low: int | float | None = None
+    high: int | float | None = Field(default=None, description="whole numbers where both are")
+    log: bool = Field(default=False, description="even in the logarithm")
+    choices: tuple[bool | int | float | str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Lowest and highest value, or all choices."""
+        return self.choices or (self.low, self.high)
+
+    @model_validator(mode="after")
+    def _is_a_range_or_a_choice(self) -> Self:
+        if self.choices:
+            right = self.low is self.high is None and not self.log
+        else:
+            right = (
+                None not in self.ends and self.ends[0] < self.ends[1] and not (self.log and self.ends[0] <= 0)
+            )
+        if not right:
+            raise ValueError("give low < high (above 0 with log), or choices")
+        return self
+
+
 class Plan(Section):
     """Which runs a sweep has: datasets by models by changes by seeds."""
 
@@ -46,6 +72,7 @@ class Plan(Section):
     then: Literal["best-of-each"] | None = Field(
         default=None, description="one change more, of the best value on val of each key that changes have"
     )
+    space: dict[str, Space] = Field(default={}, description="of keys that --tune tries")
 
     @field_validator("seeds", mode="before")
     @classmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kmip_data.builds.find import obtain, obtain_columns
@@ -50,18 +50,31 @@ def run_cells(
         waiting = with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
     running: Running = {}
     done = len(cells) - len(waiting)
-    with Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar:
-        try:
-            places = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
-            _work(waiting, running, folder, places, bar)
-        finally:
-            if running:
-                say("Stopping; the checkpoints are kept, and the same command goes on.", quiet=quiet)
-            for process, _ in running.values():
-                process.terminate()
-            for process, held in running.values():
-                process.wait()
-                held.close()
+    with (
+        Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar,
+        ending(running, quiet=quiet),
+    ):
+        _work(waiting, running, folder, places_of(jobs, gpus), bar)
+
+
+def places_of(jobs: int, gpus: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return what cells can run on at a time, each as variables of its process."""
+    return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
+
+
+@contextmanager
+def ending(running: Running, *, quiet: bool) -> Iterator[None]:
+    """However this is left, end what still runs."""
+    try:
+        yield
+    finally:
+        if running:
+            say("Stopping; the checkpoints are kept, and the same command goes on.", quiet=quiet)
+        for process, _ in running.values():
+            process.terminate()
+        for process, held in running.values():
+            process.wait()
+            held.close()
 
 
 def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
@@ -96,7 +109,7 @@ def _work(
     while waiting or running:
         for place, (process, held) in list(running.items()):
             if process.poll() is not None:
-                _give_reason(cells[place], process.returncode, log_of(cells[place], folder))
+                give_reason(cells[place], process.returncode, log_of(cells[place], folder))
                 held.close()
                 del running[place]
                 bar.update(1)
@@ -105,7 +118,7 @@ def _work(
             if is_done(cell):  # by another process
                 waiting.remove(cell)
                 bar.update(1)
-            elif places and _begin(cell, running, folder, places, share):
+            elif places and begin_cell(cell, running, folder, places, share):
                 waiting.remove(cell)
         if time.monotonic() - said > REPORT:
             said = time.monotonic()
@@ -114,7 +127,7 @@ def _work(
         time.sleep(LOOK)
 
 
-def _begin(cell: Cell, running: Running, folder: Path, places: list[dict[str, str]], share: int) -> bool:
+def begin_cell(cell: Cell, running: Running, folder: Path, places: list[dict[str, str]], share: int) -> bool:
     """Start the process of a cell, or go on with its run; false where another process has it."""
     log = log_of(cell, folder)
     with ExitStack() as held:
@@ -134,7 +147,7 @@ def _begin(cell: Cell, running: Running, folder: Path, places: list[dict[str, st
     return True
 
 
-def _give_reason(cell: Cell, code: int, log: Path) -> None:
+def give_reason(cell: Cell, code: int, log: Path) -> None:
     """Write why a process failed into its log where it could not say so itself."""
     if not is_done(cell) and not failure(log):
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -13,15 +13,16 @@ from kmip_data.models.training.run.folders import CONFIG_NAME, METRICS_NAME, RES
 from kmip_data.wording import rough_time
 
 ERROR = "Error: "  #: begins what a command says that failed
+PRUNED = "Pruned: "  #: begins why a trial was ended
 
 
 class State(NamedTuple):
     """Where a cell stands."""
 
-    kind: Literal["done", "running", "failed", "stopped", "waiting"]
+    kind: Literal["done", "running", "pruned", "failed", "stopped", "waiting"]
     epoch: int = 0  #: epochs that are done
     left: str = ""  #: the time that the others take, by those
-    reason: str = ""  #: why it failed; of what waits, in which job
+    reason: str = ""  #: why it failed or was pruned; of what waits, in which job
 
 
 def state_of(cell: Cell, folder: Path) -> State:
@@ -34,6 +35,8 @@ def state_of(cell: Cell, folder: Path) -> State:
     # In this order: whoever begins a run has the first lock, and must find the second one free.
     if not (is_free(log) and is_free(cell.folder)):
         return State("running", epoch, left)
+    if reason := failure(log, PRUNED):
+        return State("pruned", epoch, "", reason)
     if reason := failure(log):
         return State("failed", epoch, left, reason)
     job = job_of(cell, folder)
@@ -73,13 +76,13 @@ def is_free(path: Path) -> bool:
         return False
 
 
-def failure(log: Path) -> str:
-    """Return what a log's last error says; nothing where there is none."""
+def failure(log: Path, mark: str = ERROR) -> str:
+    """Return what a log's last error says, or other line with a ``mark``; nothing where there is none."""
     try:
         lines = log.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
+    return next((line.removeprefix(mark) for line in reversed(lines) if line.startswith(mark)), "")
 
 
 def _seconds(metrics: Path) -> list[float]:

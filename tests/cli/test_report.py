@@ -11,10 +11,16 @@ import statistics
 from pathlib import Path
 
 import pytest
+from support.city_data import streets_build
 from support.cli import kmip
 from support.reports import write_run
 from support.sweeps import SMALL, write_plan
-from support.training_data import learnable_build
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.models.reports import empty
+from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.memory import estimate
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -150,3 +156,39 @@ def test_a_sweep_that_was_trained(home, tmp_path):
         assert "training.epochs=3 (200)" in row["changes"]
         assert "model.head" not in row["changes"]
     assert {row["pairs"] for row in rows} == {None, 2}
+
+
+def test_a_grid_has_models_by_datasets(runs):
+    write_run(runs, 0.93, dataset="malnet-tiny")
+    write_run(runs, 0.4, dataset="paris", model="gcn", build_key="another build")
+    lines = kmip("report", "--grid", "--format", "markdown").out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert rows[0][:2] == ["model", "changes"]
+    assert sorted(rows[0][2:]) == [
+        "malnet-tiny, accuracy [%]",
+        "paris, accuracy [%]",
+        "paris, accuracy [%], build another build",
+    ]
+    cells = {(row[0], row[1]): dict(zip(rows[0][2:], row[2:], strict=True)) for row in rows[2:]}
+    assert cells["gps-kmip", "–"]["paris, accuracy [%]"] == "53.15 ± 0.11 (paper 53.62 ± 0.22)"
+    assert cells["gps-kmip", "–"]["malnet-tiny, accuracy [%]"] == "93.00 † (paper 93.52 ± 0.49)"
+    assert cells["gcn", "–"]["malnet-tiny, accuracy [%]"] == "–"
+    assert len(cells) == 3
+    page = kmip("report", "--grid", "--format", "html")
+    assert "Models and datasets" in page.out
+
+
+def test_what_the_paper_leaves_empty_fits_or_not(home, tmp_path, monkeypatch):
+    found = kmip("report", "empty", "--format", "json").json["rows"]
+    assert len(found) == 11
+    assert {row["fits"] for row in found} == {"unknown"}
+    data = open_data(tiny_config(streets_build(tmp_path / "streets")), home=Home(home))
+    monkeypatch.setattr(empty, "open_data", lambda *_, **__: data)
+    for free, fits in ((2**50, "yes"), (1000, "no")):
+        monkeypatch.setattr(estimate, "free_bytes", lambda _, free=free: free)
+        found = kmip("report", "empty", "--format", "json").json["rows"]
+        assert {row["fits"] for row in found if row["model"] != "exphormer"} == {fits}
+    outcome = kmip("report", "empty")
+    assert re.search(
+        r"^london +gps-kmip +7 layers instead of 12, for memory +cpu +no +about", outcome.out, re.MULTILINE
+    )

@@ -70,7 +70,9 @@ def main(words: list[str]) -> None:
             events.write(f"{folder.name} on {gpu} from {time.monotonic()}\n")
         (folder / "config.toml").touch()
         metrics = folder / "metrics.csv"
-        rows = metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds"]
+        seed = int(folder.name.rpartition("seed")[2])
+        value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100
+        rows = metrics.read_text().splitlines() if metrics.exists() else ["epoch,seconds,val_accuracy"]
         if settings["fails"] in folder.name:
             print("Error: The loss is not a number any more.\n  next: less")  # noqa: T201
             sys.exit(1)
@@ -78,13 +80,11 @@ def main(words: list[str]) -> None:
             time.sleep(settings["seconds"])
             events.write(f"{folder.name} epoch {epoch}\n")
             events.flush()
-            rows.append(f"{epoch},2.0")
+            rows.append(f"{epoch},2.0,{value}")
             new = metrics.with_suffix(".new")
             new.write_text("\n".join(rows) + "\n")
             new.replace(metrics)
-        seed = int(folder.name.rpartition("seed")[2])
         new = folder / "new"
-        value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100
         new.write_text(result(folder.name, seed, value, folder.parent.name))
         new.replace(folder / "result.json")
         if gpu:

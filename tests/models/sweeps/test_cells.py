@@ -64,7 +64,9 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
     settings = ["optimiser.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
     for cell in cells_of(plan_of(tmp_path, **keys), home):
-        context = root.get_command(None, "train").make_context("train", list(cell.command[1:]))
+        context = root.get_command(None, "train").make_context(
+            "train", list(cell.command[1:]), **root.context_settings
+        )
         given = context.params
         options = {name: given[name] for name in ("model", "variant", "epochs", "overrides")}
         with click.Context(context.command):

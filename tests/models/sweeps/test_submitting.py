@@ -103,7 +103,8 @@ def test_what_the_cluster_has_is_not_submitted_again(submit, home, tmp_path, mon
     wait_for(lambda: state_of(cells[1], place(home, plan)).kind == "done")
 
 
-def test_without_a_cluster_it_is_said(home, tmp_path):
+def test_without_a_cluster_it_is_said(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
     outcome = kmip(
         "sweep", write_plan(tmp_path / "plan.toml"), "--submit", "slurm", "--slurm", "partition=gpu"
     )
