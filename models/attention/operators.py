@@ -8,10 +8,6 @@ torch operations.
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
 from __future__ import annotations
 
-import functools
-import importlib.util
-import os
-import shutil
 from typing import Any
 
 import torch
@@ -19,6 +15,7 @@ from torch import Tensor
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
+from kmip_data.models.layers.triton_cards import triton_runs
 from kmip_data.models.search.topk import topk_inner_product
 
 NAMESPACE = "kmip_data"
@@ -164,23 +161,11 @@ def kernels_for(values: Tensor) -> Any:
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    if _working(values.dtype) != torch.float32 or not _triton_runs(values.device):
+    if _working(values.dtype) != torch.float32 or not triton_runs(values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 
     return launch
-
-
-@functools.cache
-def _triton_runs(device: torch.device) -> bool:
-    """Whether Triton is there and knows the card; it compiles its launchers with a C compiler."""
-    return (
-        device.type == "cuda"
-        and importlib.util.find_spec("triton") is not None
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (8, 0)
-        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
-    )
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:

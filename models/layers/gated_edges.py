@@ -7,10 +7,6 @@ drop the same elements for the same seed; torch operations draw other chances.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +17,7 @@ from torch import Tensor, nn
 from kmip_data.models.layers.edges import Edges, NeighborTable
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.relu_dropout import relu_dropout
+from kmip_data.models.layers.triton_cards import triton_runs
 
 Activation = Literal["relu", "gelu"]
 
@@ -103,7 +100,7 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
 
         return compiled
     mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
-    if kind == "cuda" and (plain or mixed) and _triton_runs(x.device.index):
+    if kind == "cuda" and (plain or mixed) and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
         return in_triton
@@ -112,14 +109,3 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
 
 def _count(edges: Edges) -> int:
     return edges.neighbor.numel() if isinstance(edges, NeighborTable) else len(edges.source)
-
-
-@functools.cache
-def _triton_runs(device: int) -> bool:
-    """Whether Triton is there and knows the card; it compiles its launchers with a C compiler."""
-    return (
-        importlib.util.find_spec("triton") is not None
-        and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (8, 0)
-        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
-    )

@@ -27,7 +27,7 @@ def _seed() -> None:
 def _on_kernels(monkeypatch) -> None:
     """Attention goes to the kernels, although its tensors are on the CPU."""
     monkeypatch.setattr(operators, "_compiled", lambda rows: False)
-    monkeypatch.setattr(operators, "_triton_runs", lambda device: True)
+    monkeypatch.setattr(operators, "triton_runs", lambda device: True)
 
 
 def problem(dim: int, width: int, k: int, ptr: list[int], *, heads: int = 2) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
 )
 needs_gpu = pytest.mark.skipif(
-    not (torch.cuda.is_available() and operators._triton_runs(torch.device("cuda"))),
+    not (torch.cuda.is_available() and operators.triton_runs(torch.device("cuda"))),
     reason="no CUDA device that Triton compiles for: kernels were only interpreted and compiled",
 )
 

@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models.layers import gated_edges as layers
+from kmip_data.models.layers import triton_cards
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
 from kmip_data.models.layers.gated_edges import EdgePart
 from kmip_data.models.layers.norms import BatchNorm
@@ -31,7 +32,7 @@ def chosen(
 
 @pytest.mark.parametrize("form", ["table", "list"])
 def test_who_takes_the_edges(form: str, monkeypatch) -> None:
-    monkeypatch.setattr(layers, "_triton_runs", lambda _: True)
+    monkeypatch.setattr(layers, "triton_runs", lambda _: True)
     compiled = "cpu" if form == "table" else "torch"
     assert (chosen("cpu", form), chosen("cuda", form)) == (compiled, "gpu")
     assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
@@ -47,17 +48,17 @@ def test_who_takes_the_edges(form: str, monkeypatch) -> None:
 
 
 def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
-    monkeypatch.setattr(layers, "_triton_runs", lambda _: False)
+    monkeypatch.setattr(layers, "triton_runs", lambda _: False)
     assert {chosen("cuda", form) for form in ("table", "list")} == {"torch"}
 
 
 def test_what_triton_needs(monkeypatch) -> None:
     there = {"triton": object(), "card": (8, 0), "cc": "/usr/bin/cc"}
-    monkeypatch.setattr(layers.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(triton_cards.importlib.util, "find_spec", lambda name: there[name])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["card"])
-    monkeypatch.setattr(layers.shutil, "which", lambda _: there["cc"])
-    assert layers._triton_runs.__wrapped__(0)
+    monkeypatch.setattr(triton_cards.shutil, "which", lambda _: there["cc"])
+    assert triton_cards.triton_runs.__wrapped__(torch.device("cuda"))
     for name, gone in (("triton", None), ("card", (7, 5)), ("cc", None)):
         with monkeypatch.context() as patch:
             patch.setitem(there, name, gone)
-            assert not layers._triton_runs.__wrapped__(0)
+            assert not triton_cards.triton_runs.__wrapped__(torch.device("cuda"))

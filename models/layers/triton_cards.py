@@ -1,0 +1,22 @@
+"""Where Triton's kernels run."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+
+import torch
+
+
+@functools.cache
+def triton_runs(device: torch.device) -> bool:
+    """Whether Triton is there and knows the device, a card; it compiles its launchers with a C compiler."""
+    return (
+        device.type == "cuda"
+        and importlib.util.find_spec("triton") is not None
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    )
