@@ -145,6 +145,23 @@ DEVICE void sum_8(float* d, const uint32_t* a, uint32_t b) {
 }
 #endif
 
+// Over the lanes of a warp: sum of all, largest of all, sum up to each.
+template <class T> DEVICE T warp_sum(T x) {
+  for (int lane = 16; lane; lane >>= 1) x += __shfl_xor_sync(FULL, x, lane);
+  return x;
+}
+DEVICE int warp_max(int x) {
+  for (int lane = 16; lane; lane >>= 1) x = max(x, __shfl_xor_sync(FULL, x, lane));
+  return x;
+}
+DEVICE int warp_through(int x) {
+  for (int step = 1; step < 32; step *= 2) {
+    int before = __shfl_up_sync(FULL, x, step);
+    if (threadIdx.x % 32 >= step) x += before;
+  }
+  return x;
+}
+
 // d = c + 16 queries times 8 keys, UNITS words of each: d[0..1] rows lane / 4, columns 2 (lane % 4) + {0, 1};
 // d[2..3] the rows 8 further down.
 DEVICE void product(float* d, const uint32_t (&a)[WORDS], const uint32_t* b, const float* c) {

@@ -17,7 +17,7 @@ KERNEL(prepare, 128, 1) {
   for (int c = 0; c < DIM; c++) {
     float sum = 0;
     for (int i = thread; i < count; i += 128) sum += keys[(long long)i * step * DIM + c] * (1.0f / count);
-    for (int lane = 16; lane; lane >>= 1) sum += __shfl_xor_sync(FULL, sum, lane);
+    sum = warp_sum(sum);
     if (thread % 32 == 0) atomicAdd(&mean[c], sum);
   }
   __syncthreads();

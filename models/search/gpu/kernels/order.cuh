@@ -9,20 +9,12 @@ template <int BUCKETS> DEVICE void scan(int* counts) {
   constexpr int EACH = BUCKETS / 1024;
   int thread = threadIdx.x, lane = thread % 32, own = 0, *mine = counts + thread * EACH;
   for (int i = 0; i < EACH; i++) own += mine[i];
-  int through = own;  // sum of this warp up to here
-  for (int step = 1; step < 32; step *= 2) {
-    int before = __shfl_up_sync(FULL, through, step);
-    if (lane >= step) through += before;
-  }
+  int through = warp_through(own);
   if (lane == 31) warp_sums[thread / 32] = through;
   __syncthreads();
   if (thread < 32) {
-    int sum = warp_sums[lane], up_to = sum;
-    for (int step = 1; step < 32; step *= 2) {
-      int before = __shfl_up_sync(FULL, up_to, step);
-      if (lane >= step) up_to += before;
-    }
-    warp_sums[lane] = up_to - sum;
+    int sum = warp_sums[lane];
+    warp_sums[lane] = warp_through(sum) - sum;
   }
   __syncthreads();
   int place = warp_sums[thread / 32] + through - own;

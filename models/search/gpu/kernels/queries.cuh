@@ -97,11 +97,7 @@ KERNEL(hints, 256, 1) {
   int distinct = 0;
 #pragma unroll
   for (int e = 0; e < EACH; e++) distinct += x[e] && x[e] != (e ? x[e ? e - 1 : 0] : before);
-  int through = distinct;
-  for (int step = 1; step < 32; step *= 2) {
-    int other = __shfl_up_sync(FULL, through, step);
-    if (lane >= step) through += other;
-  }
+  int through = warp_through(distinct);
   if (lane == 31 && through < s.k) s.threshold[at] = __uint_as_float(0xff800000u);
   int place = through - distinct;
 #pragma unroll

@@ -87,7 +87,7 @@ OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list
     if ((wanted - 1) % EACH == e) last = x[e];
   }
   last = __shfl_sync(FULL, last, (wanted - 1) / EACH);
-  for (int other = 16; other; other >>= 1) kept += __shfl_xor_sync(FULL, kept, other);
+  kept = warp_sum(kept);
   if (lane < 4) rows.count[r][lane] = (kept - lane + 3) / 4;
   if (lane == 0 && last)
     rows.threshold[r] = max(rows.threshold[r], floor_of_score(rank_score(last), rows.units[r]));
@@ -103,8 +103,7 @@ DEVICE void write_rows(const Search& s, int h, Rows<COUNT>& rows, int* list, con
     int most = 0;
     if (lane < 8)
       for (int t = 0; t < 4; t++) most += rows.count[r + lane][t];
-    for (int other = 16; other; other >>= 1) most = max(most, __shfl_xor_sync(FULL, most, other));
-    most = max(most, (int)min(s.k - done, (long long)TAKE));
+    most = max(warp_max(most), (int)min(s.k - done, (long long)TAKE));
     if (LIST == 128 && most <= 32)
       write_some<4, 8>(s, h, rows, r, list, packed_rows, done);
     else if (most <= 64)
@@ -178,8 +177,7 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
       if (rows.row[r] >= 0)
         need = max(need, s.ordered ? s.need[h * s.query_count + rows.row[r]] : (graph.keys + CHUNK - 1) / CHUNK);
     }
-    for (int other = 16; other; other >>= 1) need = max(need, __shfl_xor_sync(FULL, need, other));
-    int batches = min((graph.keys + 15) / 16, need * (CHUNK / 16));
+    int batches = min((graph.keys + 15) / 16, warp_max(need) * (CHUNK / 16));
     if (STAGED && lane == 0) atomicMax(&shared_batches, batches);
 
     float start[TILES][4];
