@@ -43,6 +43,8 @@ def test_the_layers_of_others_are_beside_it(found):
     ]
     assert all(pace["ratio"] > 0 and not pace["note"] for pace in rest)
     assert rest[-1]["parameters"] == first["parameters"]
+    assert rest[-1]["stages"]["search"] > 0
+    assert rest[0]["stages"]["search"] == 0
     assert "sample" in found["data"]
 
 
