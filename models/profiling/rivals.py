@@ -13,8 +13,9 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import get_method
+from kmip_data.models.profiling.methods import attend_gathered, get_method
 from kmip_data.models.profiling.workload import Workload, pad
+from kmip_data.models.search.timing import timed
 
 
 class PyGLayer(nn.Module):
@@ -51,7 +52,10 @@ class UpstreamAttention(nn.Module):
     def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Nodes (N, dim) to the same."""
         work = pad(Workload(*self.ours.project(x), ptr=tuple(graphs.ptr.tolist()), k=self.ours.k))
-        rows = self.method.attend(work, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
+        assert self.method.search is not None
+        with timed():
+            indices = self.method.search(work, CHUNK[x.device.type])
+        rows = attend_gathered(work, indices, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
         rows = rows.flatten(0, 1) if work.real is None else rows[work.real]
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
 

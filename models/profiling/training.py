@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
@@ -19,7 +22,7 @@ from kmip_data.models.layers.precision import products
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.estimate import plan_memory
+from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
 from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run.checkpoint import random_state, set_random_state
 from kmip_data.models.training.run.fitting import build_trainer, train_batches
@@ -28,6 +31,7 @@ from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
+SHARE = 0.8  #: of free memory that a network may take on a CPU
 #: What the profiler calls them.
 LAUNCHES = {
     "cudaLaunchKernel",
@@ -157,9 +161,9 @@ def compare_training(
     for name, make in makers:
         tell(f"{name} …")
         try:
-            made = make(name)
-            warm = made.run(1)[-1]["whole"]
-            made.count()
+            with _memory_bounded(made := make(name)):
+                warm = made.run(1)[-1]["whole"]
+                made.count()
         except Exception as error:  # noqa: BLE001 -- one row; the next may work
             paces[name] = Pace(name=name, note=_reason(error))
             continue
@@ -168,14 +172,33 @@ def compare_training(
     for number in range(rounds):
         tell(f"round {number + 1} of {rounds}")
         for contestant, batches in ready.items():
-            contestant.measure(batches)
             gc.collect()
+            with _memory_bounded(contestant):
+                contestant.measure(batches)
     if ready:
         first = next(iter(ready)).paces()
         for contestant in ready:
             contestant.result(first)
     set_random_state(before)
     return list(paces.values())
+
+
+@contextmanager
+def _memory_bounded(contestant: Contestant) -> Iterator[None]:
+    """On a CPU let an allocation fail where free memory ends: the system would end this process instead."""
+    if contestant.device.kind != "cpu" or sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    bound = psutil.Process().memory_info().vms + int(SHARE * free_bytes())
+    if soft == resource.RLIM_INFINITY or bound < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
@@ -175,7 +175,8 @@ def _study(base: Cell, folder: Path, seed: int) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
-    direction = "maximize" if METRICS[_metric(base)].better == "higher" else "minimize"
+    better: dict[str, Literal["maximize", "minimize"]] = {"higher": "maximize", "lower": "minimize"}
+    direction = better[METRICS[_metric(base)].better]
     name = log_of(base, folder).stem
     study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True, direction=direction)
     study.pruner = optuna.pruners.MedianPruner()

@@ -43,7 +43,21 @@ def test_the_layers_of_others_are_beside_it(found):
     ]
     assert all(pace["ratio"] > 0 and not pace["note"] for pace in rest)
     assert rest[-1]["parameters"] == first["parameters"]
+    assert rest[-1]["stages"]["search"] > 0
+    assert rest[0]["stages"]["search"] == 0
     assert "sample" in found["data"]
+
+
+def test_a_network_that_does_not_fit_is_a_row_with_its_reason(home_of_sample, monkeypatch):
+    from kmip_data.models.profiling import training
+
+    monkeypatch.setattr(training, "SHARE", 1e-3)
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", "--set", "model.layers=3")
+    assert outcome.code == 0, outcome.err
+    (ours,) = outcome.json["models"]
+    assert ours["seconds"] is None
+    assert "memory" in ours["note"]
 
 
 def test_the_table_says_what_could_not_be_measured(home_of_sample, monkeypatch):

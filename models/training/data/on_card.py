@@ -60,4 +60,4 @@ class OnCard:
         """Let the step wait on the GPU, not here, and keep the batch's memory until it is done with it."""
         here = torch.cuda.current_stream(self._device)
         here.wait_event(copied)
-        return batch.record_stream(here)
+        return batch.apply_(lambda tensor: tensor.is_cuda and tensor.record_stream(here))
