@@ -88,6 +88,7 @@ def main() -> NoReturn:
     # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
     # ten times the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or PyTorch's profiler says when it starts and stops
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without © still gets the rest of the line

@@ -33,7 +33,7 @@ class Cost:
         time = f"about {rough_time(self.seconds)} by finished runs of this device" if self.seconds else ""
         rest = "; ".join(f"kmip-data bench train {data} --model {model}" for data, model in self.unknown[:3])
         more = f", and {len(self.unknown) - 3} more" if len(self.unknown) > 3 else ""
-        unknown = f"{'the others' if time else 'hours'} unknown: {rest}{more} measures it" if rest else ""
+        unknown = f"{'the others' if time else 'hours'} unknown; to measure: {rest}{more}" if rest else ""
         parts = [
             counted(self.runs, "run") + " to go",
             f"about {self.bytes / 1e9:.2g} GB of disk",

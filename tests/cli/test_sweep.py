@@ -152,7 +152,7 @@ def test_the_best_of_each_key_is_run_last(home, tmp_path, plan, stand_in):
     ]
     keys = {"choose": "validation", "then": "best-of-each", "seeds": [0], "models": ["gps-none"]}
     search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, **keys)
-    assert kmip("sweep", search, "--dry-run").out.endswith(" measures it. Then best-of-each.\n")
+    assert kmip("sweep", search, "--dry-run").out.endswith("--model gps-none. Then best-of-each.\n")
     kmip("sweep", search)
     for run in (home / "runs/clouds/gps-none").glob("search-*"):
         value = 0.4 if "start" in run.name else 0.6

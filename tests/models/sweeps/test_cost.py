@@ -36,8 +36,8 @@ def test_without_a_finished_run_it_is_unknown(cells):
     assert (cost.runs, cost.seconds) == (4, 0)
     assert cost.unknown == [("clouds", "gps-kmip"), ("clouds", "gps-none")]
     assert str(cost).endswith(
-        "hours unknown: kmip-data bench train clouds --model gps-kmip;"
-        " kmip-data bench train clouds --model gps-none measures it."
+        "hours unknown; to measure: kmip-data bench train clouds --model gps-kmip;"
+        " kmip-data bench train clouds --model gps-none."
     )
 
 
