@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kmip_data.models.sweeps.plan import sweep_names
+
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "reproduce.md").read_text("utf-8")
 DATASET, MODEL, LAYER, SWEEP = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -51,3 +53,9 @@ def test_a_sweep_of_ones_own_runs(tmp_path) -> None:
     for line, k in ((first, 5), (second, 50)):
         assert f"model.attention.k={k} (15)" in line
         assert re.search(r"\) 2 0\.\d+ 0\.\d+$", line)  # two runs, their mean and deviation
+
+
+def test_the_plans_that_it_names_are_shipped():
+    named = set(re.findall(r"kmip-data (?:sweep|report) ([a-z][\w-]+)", PAGE)) - {"datasets", "empty"}
+    assert named <= set(sweep_names())
+    assert {"paper-city", "paper-lrgb", "paper-points", "influence-of-k", "malnet"} <= named

@@ -205,7 +205,7 @@ def test_average_patience_and_a_rate_per_step_resume_to_the_same_weights(
     same_run(run, moved)
 
 
-@pytest.mark.slow  # three processes import PyTorch anew
+@pytest.mark.torture  # three processes import PyTorch anew
 def test_kill_9_with_average_patience_and_a_rate_per_step(build, moving, moved, tmp_path, monkeypatch):
     config = tiny_config(build, **moving)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
@@ -465,7 +465,12 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.torture),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.torture),
+    ],
 )
 def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]

@@ -187,7 +187,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     assert "training.batch_size=2, or --scale batch" in str(refused.value)
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "build", graphs=12)
     small = ["model.layers=1", "model.hidden_dim=8", "model.heads=2", "model.k=3", "training.batch_size=3"]

@@ -488,7 +488,11 @@ def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [[], ["training.ema=0.7", "training.patience=1", "training.keep_best=2", "schedule.per=step"]]
+    "settings",
+    [
+        pytest.param([], marks=pytest.mark.torture),
+        ["training.ema=0.7", "training.patience=1", "training.keep_best=2", "schedule.per=step"],
+    ],
 )
 def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path, settings):
     order = list(range(15))
