@@ -95,7 +95,6 @@ def command(
 
 
 def _prediction(run: str, build: Build, home: Home) -> Prediction:
-    """Return what the run says about the city."""
     from kmip_data.drawing.maps.layers import Prediction
     from kmip_data.models.training.run.evaluate import predict_nodes
 

@@ -40,14 +40,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
 
-    What lies below ``root``, by default the folder of ``path``, must not be a link.
-
-    Raises
-    ------
-    OutOfResources
-        The disk, a quota or a limit on file sizes did not take the bytes. Nothing new is left.
-    UsageError
-        The folder does not exist or may not be written to, or ``path`` is a link or a device.
+    What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
+    where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
+    ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """
     try:
         if not path.name:  # `/` or `.`

@@ -43,10 +43,7 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 
 
 def sha256_file(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file, streamed.
-
-    Raises ``DamagedInput`` where it cannot be read.
-    """
+    """SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
     return _stream(path, hashlib.sha256)
 
 
@@ -65,7 +62,6 @@ def git_blob(path: Path) -> str:
 
 
 def _stream(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
-    """Digest and size of a file, from the state that ``start`` gives."""
     try:
         with path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, start).hexdigest(), file.tell()

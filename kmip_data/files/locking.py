@@ -79,7 +79,10 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
     with writing(path):
         lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
     try:
-        _write_owner(owner)
+        entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+        # The side file only feeds a message: a full disk must not stop a build that has the lock.
+        with contextlib.suppress(KmipDataError):
+            write_json(owner, entry)
         yield
     finally:
         # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
@@ -127,10 +130,3 @@ def describe_owner(owner: Path) -> str:
         return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
     except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return "another process"
-
-
-def _write_owner(owner: Path) -> None:
-    entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
-    # The side file only feeds a message: a full disk must not stop a build that has the lock.
-    with contextlib.suppress(KmipDataError):
-        write_json(owner, entry)

@@ -19,8 +19,6 @@ from kmip_data.strict import Strict
 
 CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
-
-
 PART: Final = "part of the published set"
 
 

@@ -89,15 +89,12 @@ class _Classes(_Open):
         return self
 
 
-class _Scaling(_Open):
-    mean: list[Number]
-    std: list[Number]
-
-
 _Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class _Features(_Scaling):
+class _Features(_Open):
+    mean: list[Number]
+    std: list[Number]
     coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
 
 

@@ -16,7 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.hdf5.chunks import read_chunked
 from kmip_data.format.hdf5.mapping import map_file
 from kmip_data.format.layout import Expected, parse_schema
-from kmip_data.format.refusals import check_resources, check_version, refuse
+from kmip_data.format.refusals import check_version, refuse
 from kmip_data.format.schema import (
     ATTR_BUILD,
     ATTR_COUNTS,
@@ -53,11 +53,6 @@ class Shard:
     written by a newer version of this package; ``OutOfResources`` where memory or file descriptors of this
     process ran out.
 
-    Parameters
-    ----------
-    path
-        The shard file.
-
     Attributes
     ----------
     node_ptr, edge_ptr
@@ -91,9 +86,16 @@ class Shard:
             self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
         except ValueError as error:
             refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
-        self.graphs, self.nodes, self.edges = _counts(
-            self.path, _attribute(self.path, file, ATTR_COUNTS, str)
-        )
+        text = _attribute(self.path, file, ATTR_COUNTS, str)
+        try:
+            counts = json.loads(text)
+            values: list[int] = [counts[name] for name in ("graphs", "nodes", "edges")]
+        except (TypeError, KeyError, ValueError, RecursionError):
+            values = []
+        if not values or any(type(value) is not int or value < 0 for value in values):
+            expected = "graphs, nodes and edges as JSON"
+            refuse(self.path, "has counts that are not valid", expected, repr(text[:80]))
+        self.graphs, self.nodes, self.edges = values
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Hold what is stored against the schema and the counts; remember where data lie."""
@@ -188,7 +190,6 @@ class Shard:
         try:
             return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
-            check_resources(self.path, error)
             refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
 
     def _entry(self, key: str) -> Expected:
@@ -213,7 +214,6 @@ class Shard:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            check_resources(self.path, error)
             refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
 
     def _file(self) -> h5py.File:
@@ -230,19 +230,7 @@ class Shard:
         return handle[1]
 
 
-def _counts(path: Path, text: str) -> tuple[int, int, int]:
-    try:
-        counts = json.loads(text)
-        values = [counts[name] for name in ("graphs", "nodes", "edges")]
-    except (TypeError, KeyError, ValueError, RecursionError):
-        values = []
-    if not values or any(type(value) is not int or value < 0 for value in values):
-        refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
-    return values[0], values[1], values[2]
-
-
 def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
-    """Return an attribute that a shard must have."""
     from kmip_data.format.hdf5.safety import read_scalar
 
     what = f"has an attribute {name!r} that is not valid"

@@ -71,17 +71,13 @@ def encode_shard(
 ) -> EncodedShard:
     """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
 
+    All records are held in memory, in the order of the shard. Node and edge data are stored contiguous, so
+    that readers map them, or by ``compression`` in shuffled chunks.
+
     The same records, schema, names and compression give the same bytes, whatever the machine,
     process or time (compressed ones: with the same versions of the compression libraries). Raises
     ``DamagedInput``, which names its key, where a record does not follow the schema; ``UsageError`` where the
     schema cannot be stored, or the compression is unknown.
-
-    Parameters
-    ----------
-    records
-        In the order of the shard; all are held in memory.
-    compression
-        ``None`` stores node and edge data contiguous, so that readers map them; else in shuffled chunks.
     """
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
@@ -115,7 +111,7 @@ def _pointers(counts: Sequence[int]) -> I64:
 def _assemble(
     entry: Expected, records: Sequence[GraphRecord], node_ptr: I64, edge_ptr: I64, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Join the parts of all records into the array of one dataset."""
+    """Join the parts of all records, which :func:`_check_record` has seen, into the array of one dataset."""
     if entry.per == "pointer":
         return node_ptr if entry.key == NODE_PTR else edge_ptr
     joined = np.empty(shape, dtype=entry.dtype)
@@ -124,21 +120,11 @@ def _assemble(
         return joined
     pointers = {"graph": np.arange(len(records) + 1), "node": node_ptr, "edge": edge_ptr}[entry.per]
     for record, start, stop in zip(records, pointers[:-1], pointers[1:], strict=True):
-        part = _part(record, entry)
         if entry.key == EDGE_INDEX:
-            joined[:, start:stop] = part
+            joined[:, start:stop] = record.edge_index
         else:
-            joined[start:stop] = part
+            joined[start:stop] = record.neighbor if entry.key == NEIGHBOR else record.columns[entry.key]
     return joined
-
-
-def _part(record: GraphRecord, entry: Expected) -> NDArray[Any]:
-    """Return what ``record`` brings to a dataset; :func:`_check_record` has seen that it is there."""
-    if entry.key == NEIGHBOR:
-        return np.asarray(record.neighbor)
-    if entry.key == EDGE_INDEX:
-        return np.asarray(record.edge_index)
-    return record.columns[entry.key]
 
 
 def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:

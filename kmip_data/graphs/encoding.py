@@ -43,6 +43,7 @@ class Encoding(ABC):
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
     stem: ClassVar[str]  #: of its name, before the parameter; and of its flag of ``kmip-data encode``
     help: ClassVar[str]  #: of that flag
+    about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` where that belongs
     metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is not a number, the usual one first
     seeded: ClassVar[bool] = False  #: whether ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
@@ -64,9 +65,9 @@ class Encoding(ABC):
         return f"{self.stem}{self.parameter}"
 
     @property
-    @abstractmethod
     def definition(self) -> str:
-        """One sentence for the card."""
+        """One sentence for the card: :attr:`about` with the parameter filled in."""
+        return self.about.format(**vars(self))
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:

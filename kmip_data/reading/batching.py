@@ -35,8 +35,9 @@ def make_data(assembler: Assembler, graph: int) -> Data:
     values: dict[str, Any]
     values, nodes = assembler.gather_one(graph)
     for field in assembler.fields:
-        if field.level == "graph":
-            values[field.attribute] = _of_one(field, values[field.attribute])
+        if field.level == "graph" and field.form != "axis":
+            rows = values[field.attribute]
+            values[field.attribute] = (rows if field.form == "row" else _as_python(field, rows))[0]
     data, mapping = _blank()
     for name in assembler.names:
         mapping[name] = values[name]
@@ -224,13 +225,6 @@ def _template(kind: type[Any]) -> Any:
 def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
     store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
-
-
-def _of_one(field: Field, rows: torch.Tensor) -> Any:
-    """Give the form of ``field`` to the one row of a graph column."""
-    if field.form == "axis":
-        return rows
-    return rows[0] if field.form == "row" else _as_python(field, rows)[0]
 
 
 def _of_many(

@@ -147,8 +147,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
                 warnings.warn(without_controls(text), stacklevel=4)
 
-    # -- what it is -------------------------------------------------------------------------------
-
     @property
     def card(self) -> Card:
         """The card of the build: license, citation, parameters, counts, statistics."""
@@ -213,8 +211,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.card.parameters.get("k") is not None:
             parts.append(f"k={self.card.parameters['k']}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-    # -- PyTorch Geometric ------------------------------------------------------------------------
 
     def len(self) -> int:
         """Return the number of records in the part."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -217,9 +217,8 @@ class GraphLoader:
         self._position = position if found == wanted or not position else sys.maxsize
 
     def _fingerprint(self) -> dict[str, Any]:
-        rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
-        digest = self.dataset.split_digest
-        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self.ranks()[1]}
+        data = {"graphs": len(self.dataset), "split_digest": self.dataset.split_digest}
+        return {**asdict(self.rule), **data, "world_size": self.ranks()[1]}
 
     def ranks(self) -> tuple[int, int]:
         """Rank of this process, and how many there are."""

@@ -30,16 +30,11 @@ def open(  # noqa: A001 -- its public name
     ----------
     path_or_name
         A build folder, or the name of a dataset with one finished build that matches.
-    split
-        ``"train"``, ``"val"``, ``"test"``; ``None``: all records. A dataset of one graph always
-        gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
     home
         Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
     sample
         Look for a sample.
-    split_name
-        Which of the build's splits; ``None``: its default.
-    columns, transform
+    split, split_name, columns, transform
         See :class:`~kmip_data.reading.dataset.ShardedDataset`.
     **parameters
         Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;

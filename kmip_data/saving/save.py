@@ -93,7 +93,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
         card = write_build(
             partial,
             graphs,
-            _survey(graphs),
+            Survey(graphs),
             split,
             compression,
             dataset=name,
@@ -146,12 +146,3 @@ class _Named:
     def __iter__(self) -> Iterator[PlainGraph]:
         for number, data in enumerate(self._dataset):
             yield plain_graph(data, f"{number:08d}" if self._names is None else self._names[number])
-
-
-def _survey(graphs: Iterable[PlainGraph]) -> Survey:
-    survey = Survey()
-    for graph in graphs:
-        survey.add(graph)
-    if not survey.graphs:
-        raise UsageError("There is nothing to save.", expected="at least one graph", found="none")
-    return survey

@@ -25,6 +25,10 @@ class Expander(Encoding):
     help = "Edges of a random 2D-regular expander, as D permutations of the nodes."
     seeded = True
     names_nodes = True
+    about = (
+        "{parameter} random permutations, seed {seed}: numbers of nodes in the same graph, each an edge in"
+        f" both directions; -1: none; graphs of at most {COMPLETE} nodes are complete instead"
+    )
 
     seed: int = 0
 
@@ -39,15 +43,6 @@ class Expander(Encoding):
     def name(self) -> str:
         """``expander3-seed0``."""
         return f"{super().name}-seed{self.seed}"
-
-    @property
-    def definition(self) -> str:
-        """For the card."""
-        return (
-            f"{self.parameter} random permutations, seed {self.seed}: numbers of nodes in the same graph,"
-            " each an edge in both directions; -1: none;"
-            f" graphs of at most {COMPLETE} nodes are complete instead"
-        )
 
     def columns(self) -> tuple[Column, ...]:
         """``expander`` (N, D)."""
