@@ -25,7 +25,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
+from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -118,7 +118,7 @@ def result(build: Build, split: str) -> dict[str, Any]:
     card = build.card
     return build_facts(build) | {
         "split": split,
-        "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
+        "splits": {part: counts.model_dump() for part, counts in card.splits[split].in_order()},
         "shards": {shard.file: shard.sha256 for shard in card.shards},
     }
 
@@ -128,7 +128,7 @@ def summary(build: Build, split: str) -> str:
     card = build.card
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
-        for part, counts in parts_in_order(card.splits[split])
+        for part, counts in card.splits[split].in_order()
     ]
     folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters)

@@ -10,14 +10,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import (
-    as_trained_option,
-    file_option,
-    home_option,
-    json_option,
-    number_option,
-    sample_option,
-)
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, number_option
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -54,9 +47,7 @@ from kmip_data.wording import counted
     help="With --dump-qk: which part of the split.",
 )
 @number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(
     run: str | None,
     predictions: Path | None,

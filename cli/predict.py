@@ -9,13 +9,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import (
-    as_trained_option,
-    file_option,
-    home_option,
-    json_option,
-    sample_option,
-)
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
@@ -37,9 +31,7 @@ from kmip_data.wording import counted
 @other_data_option
 @click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
 @as_trained_option
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write what a trained model predicts.
 

@@ -9,16 +9,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import in_order
 from kmip_data.wording import without_controls
-
-if TYPE_CHECKING:
-    from kmip_data.format.card import SplitEntry, SplitPart
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 
@@ -125,11 +121,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
-
-
-def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
-    """Return train, val, test, in the order of use."""
-    return [(part, split.parts[part]) for part in in_order(split.parts)]
 
 
 def check_prefix(prefix: Path, option: str = "--save") -> None:

@@ -26,21 +26,12 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build that ``target`` means; nothing is built or downloaded.
+    """Return the finished build that ``target`` means, a folder or a name; nothing is built or downloaded.
 
-    Parameters
-    ----------
-    target
-        A build folder, or the name of a dataset with one finished build that matches.
-    parameters
-        Values that the build must have, also where ``target`` is its folder; with the name of a shipped
-        dataset, its defaults for the others.
-    home
-        Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
-    sample
-        With a name: look for a sample; with a folder: the build must be one.
-    dataset
-        With a folder: the dataset that it must be of; then ``sample`` must hold either way.
+    The build must have the values in ``parameters``; with the name of a shipped dataset, its defaults stand
+    for the others. It is looked for in ``home``, by default ``$KMIP_DATA_HOME`` or the user's data folder.
+    ``sample`` looks for a sample; where ``target`` is a folder, the build must be one. ``dataset`` is what
+    the build in a folder must be of; then ``sample`` must hold either way.
 
     Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or the folder
     holds a build with other values; ``DamagedInput`` where it has no readable card.

@@ -54,7 +54,7 @@ def _sizes(card: Card) -> Table:
     whole, edges = card.counts["nodes"], card.counts["edges"]
     rows: list[list[Any]] = [["", "all", card.counts["graphs"], whole, edges]]
     for name, split in card.splits.items():
-        parts = [(part, split.parts[part]) for part in in_order(split.parts)]
+        parts = split.in_order()
         # Where nodes are split, each part has the whole graph around its nodes.
         of_nodes = len(parts) > 1 and all(counts.edges == edges for _, counts in parts)
         for part, counts in parts:

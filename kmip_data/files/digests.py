@@ -54,11 +54,11 @@ def md5_file(path: Path) -> str:
 
 def git_blob(path: Path) -> str:
     """Return git's name for the content of a file, SHA-1 of size and bytes; raises as :func:`sha256_file`."""
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return _stream(path, lambda: hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False))[0]
+
+    def start() -> Any:
+        return hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+
+    return _stream(path, start)[0]
 
 
 def _stream(path: Path, start: Callable[[], Any]) -> tuple[str, int]:

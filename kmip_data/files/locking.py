@@ -40,13 +40,11 @@ def lock_path(folder: Path) -> Path:
     has it inside. Either is there only while the lock is held, or after its holder was killed.
     """
     locks = folder.parent / LOCKS
-    try:
+    with contextlib.suppress(OSError):
         _make(locks)
-    except OSError:
-        return folder / ".lock"
-    if locks.is_symlink():
-        return folder / ".lock"
-    return locks / f"{folder.name}.lock"
+        if not locks.is_symlink():
+            return locks / f"{folder.name}.lock"
+    return folder / ".lock"
 
 
 def _make(locks: Path) -> None:

@@ -14,6 +14,7 @@ from kmip_data.files.digests import sealed_json
 from kmip_data.files.small import read_model, read_small
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
+from kmip_data.format.parts import in_order
 from kmip_data.format.schema import Schema
 from kmip_data.strict import Strict
 
@@ -64,6 +65,10 @@ class SplitEntry(Strict):
     parameters: Parameters
     parts: dict[Name, SplitPart]
     note: str = ""
+
+    def in_order(self) -> list[tuple[str, SplitPart]]:
+        """Return train, val, test, in the order of use."""
+        return [(part, self.parts[part]) for part in in_order(self.parts)]
 
 
 class Receipt(Strict):

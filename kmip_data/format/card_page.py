@@ -121,8 +121,7 @@ def _splits(card: Card) -> str:
         given = {key: value for key, value in split.parameters.items() if value is not None}
         parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
         rows = []
-        for part in in_order(split.parts):
-            entry = split.parts[part]
+        for part, entry in split.in_order():
             counts = (f"{count:,}" for count in (entry.graphs, entry.nodes, entry.edges))
             rows.append((_text(part), *counts, _code(f"{entry.digest[:16]}…")))
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)

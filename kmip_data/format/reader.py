@@ -13,23 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.format import schema as names
 from kmip_data.format.hdf5.chunks import read_chunked
 from kmip_data.format.hdf5.mapping import map_file
 from kmip_data.format.layout import Expected, parse_schema
 from kmip_data.format.refusals import check_version, refuse
-from kmip_data.format.schema import (
-    ATTR_BUILD,
-    ATTR_COUNTS,
-    ATTR_DATASET,
-    ATTR_FORMAT,
-    ATTR_SCHEMA,
-    ATTR_VERSION,
-    EDGE_PTR,
-    FORMAT,
-    FORMAT_VERSION,
-    KEY,
-    NODE_PTR,
-)
 
 if TYPE_CHECKING:
     import h5py
@@ -75,18 +63,18 @@ class Shard:
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
-        found = _attribute(self.path, file, ATTR_FORMAT, str)
-        if found != FORMAT:
-            wanted = f"the attribute format = {FORMAT!r}"
+        found = _attribute(self.path, file, names.ATTR_FORMAT, str)
+        if found != names.FORMAT:
+            wanted = f"the attribute format = {names.FORMAT!r}"
             refuse(self.path, "is HDF5, but not a shard", wanted, repr(found)[:40])
-        check_version(self.path, _attribute(self.path, file, ATTR_VERSION, int), FORMAT_VERSION)
-        self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
-        self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
+        check_version(self.path, _attribute(self.path, file, names.ATTR_VERSION, int), names.FORMAT_VERSION)
+        self.dataset = _attribute(self.path, file, names.ATTR_DATASET, str)
+        self.build_key = _attribute(self.path, file, names.ATTR_BUILD, str)
         try:
-            self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
+            self.schema, self.layout = parse_schema(_attribute(self.path, file, names.ATTR_SCHEMA, str))
         except ValueError as error:
             refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
-        text = _attribute(self.path, file, ATTR_COUNTS, str)
+        text = _attribute(self.path, file, names.ATTR_COUNTS, str)
         try:
             counts = json.loads(text)
             values: list[int] = [counts[name] for name in ("graphs", "nodes", "edges")]
@@ -111,14 +99,14 @@ class Shard:
             if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
                 refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
             self._offsets[key] = stored[key].offset
-        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
+        self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
                 expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} per node)"
                 refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
         elif self.schema.edges == "index":
-            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
+            self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
         largest = int(np.diff(self.node_ptr).max(initial=0))
@@ -152,7 +140,7 @@ class Shard:
     def keys(self) -> list[str]:
         """Upstream identity of each graph."""
         try:
-            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
+            return [key.decode("ascii") for key in self.read(names.KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
             refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
 

@@ -14,24 +14,11 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.digests import canonical_json
+from kmip_data.format import schema as names
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
 from kmip_data.format.layout import Expected, bytes_per, expected_datasets
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import (
-    ATTR_BUILD,
-    ATTR_COUNTS,
-    ATTR_DATASET,
-    ATTR_FORMAT,
-    ATTR_SCHEMA,
-    ATTR_VERSION,
-    EDGE_INDEX,
-    FORMAT,
-    FORMAT_VERSION,
-    KEY,
-    NEIGHBOR,
-    NODE_PTR,
-    Schema,
-)
+from kmip_data.format.schema import Schema
 
 if TYPE_CHECKING:
     import h5py
@@ -89,12 +76,12 @@ def encode_shard(
     edge_ptr = _pointers([record.num_edges for record in graphs])
     counts = {"graphs": len(graphs), "nodes": int(node_ptr[-1]), "edges": int(edge_ptr[-1])}
     with memory_file() as file:
-        put_text(file, ATTR_FORMAT, FORMAT)
-        file.attrs.create(ATTR_VERSION, np.array(FORMAT_VERSION, dtype="<i8"))
-        put_text(file, ATTR_DATASET, dataset)
-        put_text(file, ATTR_BUILD, build_key)
-        put_text(file, ATTR_COUNTS, canonical_json(counts))
-        put_text(file, ATTR_SCHEMA, schema.to_json())
+        put_text(file, names.ATTR_FORMAT, names.FORMAT)
+        file.attrs.create(names.ATTR_VERSION, np.array(names.FORMAT_VERSION, dtype="<i8"))
+        put_text(file, names.ATTR_DATASET, dataset)
+        put_text(file, names.ATTR_BUILD, build_key)
+        put_text(file, names.ATTR_COUNTS, canonical_json(counts))
+        put_text(file, names.ATTR_SCHEMA, schema.to_json())
         for entry in layout.values():
             array = _assemble(entry, graphs, node_ptr, edge_ptr, entry.shape(*counts.values()))
             _put(file, entry, array, compression)
@@ -113,17 +100,17 @@ def _assemble(
 ) -> NDArray[Any]:
     """Join the parts of all records, which :func:`_check_record` has seen, into the array of one dataset."""
     if entry.per == "pointer":
-        return node_ptr if entry.key == NODE_PTR else edge_ptr
+        return node_ptr if entry.key == names.NODE_PTR else edge_ptr
     joined = np.empty(shape, dtype=entry.dtype)
-    if entry.key == KEY:
+    if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in records]
         return joined
     pointers = {"graph": np.arange(len(records) + 1), "node": node_ptr, "edge": edge_ptr}[entry.per]
     for record, start, stop in zip(records, pointers[:-1], pointers[1:], strict=True):
-        if entry.key == EDGE_INDEX:
+        if entry.key == names.EDGE_INDEX:
             joined[:, start:stop] = record.edge_index
         else:
-            joined[start:stop] = record.neighbor if entry.key == NEIGHBOR else record.columns[entry.key]
+            joined[start:stop] = record.neighbor if entry.key == names.NEIGHBOR else record.columns[entry.key]
     return joined
 
 

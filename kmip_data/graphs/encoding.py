@@ -74,16 +74,9 @@ class Encoding(ABC):
         """The arrays it fills."""
 
     def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
-        """Describe float32 values, ``width`` of each node or graph."""
-        return Column(
-            key=f"{level}/{attribute}",
-            attribute=attribute,
-            stored="float32",
-            presented="float32",
-            shape=(width,),
-            doc=self.definition,
-            **more,
-        )
+        """Describe values, ``width`` of each node or graph; float32 unless ``more`` says so."""
+        more = {"stored": "float32", "presented": "float32", "doc": self.definition, **more}
+        return Column(key=f"{level}/{attribute}", attribute=attribute, shape=(width,), **more)
 
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:

@@ -16,19 +16,12 @@ _TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack 
 
 
 def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw a 2d-regular multigraph on N nodes: d permutations, whose edges count in both directions.
+    """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least
     2d - 2√(2d - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as
     in upstream ``graphgps/transform/expander_edges.py`` of Exphormer, which filters its loops and then
     returns what it had before. Raises ``UsageError`` where ``degree`` is less than 1.
-
-    Parameters
-    ----------
-    degree
-        d.
-    rng
-        What permutations are drawn from.
 
     Returns
     -------

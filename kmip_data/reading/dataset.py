@@ -254,12 +254,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Statistics of the sizes; read from the row pointers where no transform may change them."""
         if self.transform is not None:
             return Summary.from_dataset(self)
-        return Summary(
-            name=type(self).__name__,
-            num_graphs=len(self),
-            num_nodes=_stats(self.nodes),
-            num_edges=_stats(self.edges),
-        )
+        sizes = {"num_nodes": _stats(self.nodes), "num_edges": _stats(self.edges)}
+        return Summary(name=type(self).__name__, num_graphs=len(self), **sizes)
 
     def _field(self, attribute: str) -> Field | None:
         return next((f for f in self._assembler.fields if f.attribute == attribute), None)

@@ -106,15 +106,11 @@ class ShardStore:
     def _index(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
-        pointers = [
-            [np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr] for shard in self.shards
-        ] or [[np.zeros(1, np.int64)] * 3]
-        self.start: I64 = np.concatenate(
-            [np.stack([pointer[:-1] for pointer in levels]) for levels in pointers], axis=1
-        )
-        self.count: I64 = np.concatenate(
-            [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
-        )
+        levels = [
+            np.stack([np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr]) for shard in self.shards
+        ]
+        self.start: I64 = np.concatenate([pointers[:, :-1] for pointers in levels], axis=1)
+        self.count: I64 = np.concatenate([np.diff(pointers) for pointers in levels], axis=1)
         # Addresses hold in this process and its forks; a pickled copy maps anew.
         self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
 

@@ -46,17 +46,8 @@ class Expander(Encoding):
 
     def columns(self) -> tuple[Column, ...]:
         """``expander`` (N, D)."""
-        return (
-            Column(
-                key="node/expander",
-                attribute="expander",
-                stored="int32",
-                presented="int64",
-                shape=(self.parameter,),
-                low=-1,
-                doc=self.definition,
-            ),
-        )
+        kind = {"stored": "int32", "presented": "int64", "low": -1}
+        return (self.column("node", "expander", self.parameter, **kind),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Graph by graph, each with a generator of its own."""
