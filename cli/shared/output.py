@@ -77,23 +77,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     train      39
     test       10
     """
-    cells = [[_cell(value) for value in row] for row in rows]
-    right = [
-        bool(cells) and all(_is_number(row[i]) or row[i] in {"", "–"} for row in cells)
-        for i in range(len(header))
-    ]
-    lines = [list(header), *cells]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    return "\n".join(
-        (
-            " " * indent
-            + "  ".join(
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(line, widths, right, strict=True)
-            )
-        ).rstrip()
-        for line in lines
-    )
+    padded = []
+    for head, *cells in zip(header, *([_cell(value) for value in row] for row in rows), strict=True):
+        width = max(map(len, (head, *cells)))
+        right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
+    return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from kmip_data.errors import UsageError
 from kmip_data.files.digests import readable_json
-from kmip_data.files.errors import disk_error
+from kmip_data.files.errors import writing
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``
@@ -44,18 +44,15 @@ def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
     where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
     ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """
-    try:
+    left = "files that were finished before, and nothing of this one"
+    with writing(path, left=left, needed=len(data)):
         if not path.name:  # `/` or `.`
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with _opened(path.parent, root) as folder:
             _refuse_irregular(path, folder)
             _remove_stale(folder, f"{path.name}.")
-            partial = _partial_name(path.name)
-            _write_new(partial, data, folder, path.name)
+            _write_new(_partial_name(path.name), data, folder, path.name)
             _sync(folder)
-    except OSError as error:
-        left = "files that were finished before, and nothing of this one"
-        raise disk_error(error, path, left=left, needed=len(data)) from error
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:

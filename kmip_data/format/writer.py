@@ -117,8 +117,11 @@ def _assemble(
 def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
-        options["chunks"] = _chunks(entry, array.shape)
-        options["shuffle"] = True
+        # Whole rows, about CHUNK_BYTES of them: as many as the schema says, capped by the size.
+        most = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
+        rows = min(1 << (most.bit_length() - 1), array.shape[entry.axis])
+        chunks = (*entry.row, rows) if entry.axis else (rows, *entry.row)
+        options.update(chunks=chunks, shuffle=True)
         if compression == "gzip":
             options.update(compression="gzip", compression_opts=4)
         else:
@@ -126,13 +129,6 @@ def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Com
 
             options.update(hdf5plugin.Zstd(clevel=3))
     file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False, **options)
-
-
-def _chunks(entry: Expected, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole rows, about CHUNK_BYTES of them; depends on the schema, capped by the size."""
-    rows = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
-    rows = min(1 << (rows.bit_length() - 1), shape[entry.axis])
-    return (*entry.row, rows) if entry.axis else (rows, *entry.row)
 
 
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:

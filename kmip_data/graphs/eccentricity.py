@@ -52,8 +52,6 @@ def local_eccentricity(
         The ball of a node holds the nodes from which at most ``hops`` edges, in their direction, lead
         *to* it; paths inside the ball still use edges both ways. City-Networks' first files were made
         so, of directed graphs.
-    quiet
-        No progress on stderr.
 
     Returns
     -------

@@ -87,13 +87,9 @@ class Assembler:
         adds ``batch``, int64 (ΣN,), the number of its graph for each node; ``pin`` copies straight into
         page-locked memory; ``helpers`` share the work where it is worth it.
 
-        Returns
-        -------
-        values
-            Attribute to tensor. Graph columns are (B, …). In ``edge_index`` nodes are numbered over all
-            graphs, in ``neighbor`` inside each.
-        pointers
-            int64 (3, B + 1), rows before each graph on the graph, node and edge level.
+        Gives a tensor for each attribute, where graph columns are (B, …) and nodes are numbered over all
+        graphs in ``edge_index``, inside each in ``neighbor``; and int64 (3, B + 1), rows before each graph on
+        the graph, node and edge level.
         """
         address, counts, held = self.store.sources(self._rows, graphs)
         pointers = np.zeros((3, len(graphs) + 1), np.int64)

@@ -12,8 +12,8 @@ from lightning.pytorch import LightningDataModule
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.dataset import open as open_build
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.reading.open import open as open_build
 from kmip_data.wording import counted
 
 
