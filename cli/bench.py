@@ -18,6 +18,7 @@ from kmip_data.cli.shared.output import print_json, table
 if TYPE_CHECKING:
     from kmip_data.cli.benchmarks import Row
 
+PACKAGE = "kmip_data.cli.benchmarks"
 quick_option = click.option(
     "--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast."
 )
@@ -26,18 +27,18 @@ markdown_option = click.option(
 )
 
 
-def topics() -> dict[str, tuple[str, str]]:
+def topics() -> dict[str, str]:
     """`all` and each module of ``cli/benchmarks`` with the first line of its text, which imports none."""
     from kmip_data.cli import benchmarks
 
-    found = {"all": ("", "Every topic.")}
+    found = {"all": "Every topic."}
     names = (module.name for module in pkgutil.iter_modules(benchmarks.__path__))
     for name in sorted(name for name in names if name[0] != "_"):
-        spec = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{name}")
+        spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
         assert spec is not None
         assert spec.origin is not None
         first = Path(spec.origin).read_text("utf-8").partition("\n")[0]
-        found[name] = (f"benchmarks.{name}", first.strip('"').replace("``", "`"))
+        found[name] = first.strip('"').replace("``", "`")
     return found
 
 
@@ -64,11 +65,12 @@ class Topics(LazyGroup):
 
 
 def _topic(name: str) -> Any:
-    return importlib.import_module(f"kmip_data.cli.benchmarks.{name}")
+    return importlib.import_module(f"{PACKAGE}.{name}")
 
 
 @click.group(
     cls=Topics,
+    package=PACKAGE,
     commands_in=topics(),
     examples=[
         "kmip-data bench all",
@@ -164,10 +166,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
     """Return the rows as docs/performance.md has them."""
-    lines = [
-        "| what | against | target | measured | command |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| what | against | target | measured | command |", "|---|---|---|---|---|"]
     for topic, row in rows:
         ours, theirs, ratio, spread = _cells(row)[2:6]
         measured = f"**{ratio}** ({spread}); {ours} against {theirs}" if row.ratio is not None else ours
@@ -180,7 +179,7 @@ def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
 
 def _command_of(topic: str) -> str:
     """Return the command that measures a topic: those beside the tests need a development environment."""
-    place = importlib.util.find_spec(f"kmip_data.cli.benchmarks.{topic}")
+    place = importlib.util.find_spec(f"{PACKAGE}.{topic}")
     inside = place is not None and Path(__file__).parent in Path(place.origin or "").parents
     return f"kmip-data bench {topic}" if inside else f"make bench TOPIC={topic}"
 

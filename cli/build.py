@@ -25,7 +25,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
+from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -86,7 +86,6 @@ def command(
 def _build_recipe(
     recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
 ) -> Build:
-    """Build by a recipe under the name and from the source on the line."""
     from kmip_data.errors import UsageError
     from kmip_data.pipelines.recipes import build_own, source_model
 
@@ -119,7 +118,7 @@ def result(build: Build, split: str) -> dict[str, Any]:
     card = build.card
     return build_facts(build) | {
         "split": split,
-        "splits": {part: counts.model_dump() for part, counts in parts_in_order(card.splits[split])},
+        "splits": {part: counts.model_dump() for part, counts in card.splits[split].in_order()},
         "shards": {shard.file: shard.sha256 for shard in card.shards},
     }
 
@@ -129,9 +128,9 @@ def summary(build: Build, split: str) -> str:
     card = build.card
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
-        for part, counts in parts_in_order(card.splits[split])
+        for part, counts in card.splits[split].in_order()
     ]
-    folder = shlex.quote(str(build.path))
+    folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters)
     return "\n".join(
         [
@@ -139,13 +138,8 @@ def summary(build: Build, split: str) -> str:
             facts(
                 [
                     ("path", str(build.path)),
-                    ("graphs", card.counts.get("graphs")),
-                    ("nodes", card.counts.get("nodes")),
-                    ("edges", card.counts.get("edges")),
-                    (
-                        "shards",
-                        f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})",
-                    ),
+                    *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+                    ("shards", f"{len(card.shards)} ({size})"),
                     ("split", split),
                     ("license", card.license.get("notice")),
                 ],

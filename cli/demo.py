@@ -205,10 +205,7 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
     }
     means = ", ".join(f"{model} {fmean(each):.1f} ± {pstdev(each):.1f} %" for model, each in shares.items())
     lines = [f"Test accuracy: {means}."]
-    for what, model, without in (
-        ("Attention", "gps-kmip", "gcn"),
-        ("Message passing", "gcn", "mlp"),
-    ):
+    for what, model, without in (("Attention", "gps-kmip", "gcn"), ("Message passing", "gcn", "mlp")):
         ahead = [own - its for own, its in zip(shares[model], shares[without], strict=True)]
         better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
         verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "these seeds do not tell")
@@ -220,7 +217,6 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
 
 
 def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
-    """Where the results lie."""
     from kmip_data.builds.find import find
     from kmip_data.models.training.run.folders import find_run
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import (
-    as_trained_option,
-    file_option,
-    home_option,
-    json_option,
-    number_option,
-    sample_option,
-)
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, number_option
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 
 @click.command(
@@ -57,21 +47,16 @@ if TYPE_CHECKING:
     help="With --dump-qk: which part of the split.",
 )
 @number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(
     run: str | None,
     predictions: Path | None,
     part: str | None,
-    dataset: str | None,
-    device: str | None,
     dump: Path | None,
     dump_part: str,
     dump_graphs: int,
-    sample: bool,
-    home: Home,
     as_json: bool,
+    **data: Any,
 ) -> None:
     """Measure a trained model again.
 
@@ -80,8 +65,8 @@ def command(
     attention layers see. With --predictions and --dataset, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
-        others = {"RUN": run, "--device": device, "--dump-qk": dump}
-        _evaluate_file(predictions, dataset, part, others, sample=sample, home=home, as_json=as_json)
+        others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump}
+        _evaluate_file(predictions, part, others, as_json=as_json, **data)
         return
     from kmip_data.models.training.run.evaluate import evaluate
 
@@ -89,15 +74,13 @@ def command(
         raise _usage("A run is measured on every part.", "--part with --predictions", "--part with RUN")
     if dump is not None:
         check_prefix(dump, "--dump-qk")
-    found = evaluate(run, target=dataset, sample=sample, home=home, device=device)
+    found = evaluate(run, **data)
     dumped: dict[str, Any] = {}
     if dump is not None:
         from kmip_data.models.analysis.projections import write_projections
         from kmip_data.models.analysis.recording import record_run
 
-        projections = record_run(
-            run, part=dump_part, graphs=dump_graphs, target=dataset, sample=sample, home=home, device=device
-        )
+        projections = record_run(run, part=dump_part, graphs=dump_graphs, **data)
         write_projections(dump, projections)
         dumped = {
             "file": dump,
@@ -119,18 +102,16 @@ def command(
 
 def _evaluate_file(
     predictions: Path | None,
-    dataset: str | None,
     part: str | None,
     others: Mapping[str, object],
     *,
-    sample: bool,
-    home: Home,
+    target: str | None,
     as_json: bool,
+    **where: Any,
 ) -> None:
-    """Print the metrics of a file of predictions."""
     given = [name for name, value in others.items() if value is not None]
-    if predictions is None or dataset is None or given:
-        found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (dataset is not None) + given
+    if predictions is None or target is None or given:
+        found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (target is not None) + given
         raise _usage(
             "It is not said what is to be measured.",
             "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
@@ -138,7 +119,7 @@ def _evaluate_file(
         )
     from kmip_data.models.training.predictions.evaluate import evaluate_predictions
 
-    measured = evaluate_predictions(predictions, dataset, part=part, sample=sample, home=home)
+    measured = evaluate_predictions(predictions, target, part=part, **where)
     if as_json:
         print_json({"predictions": predictions, **measured.to_dict()})
         return

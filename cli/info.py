@@ -8,8 +8,8 @@ import click
 
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
-from kmip_data.cli.shared.output import facts, parts_in_order, print_json, table
+from kmip_data.cli.shared.options import look_options
+from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -21,9 +21,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 
 @click.command(cls=DatasetCommand, examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"])
 @click.argument("target", shell_complete=complete_dataset)
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
     """What a dataset or a build is: sources, license, counts, presets.
 
@@ -120,7 +118,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     rows = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
-        for part, counts in parts_in_order(split)
+        for part, counts in split.in_order()
     ]
     click.echo(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
     for note in card.notes:

@@ -37,29 +37,30 @@ DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
-    "demo": ("demo", "A real city to a trained model, offline, in a few minutes."),
-    "list": ("list", "The datasets, and the builds in the home folder."),
-    "info": ("info", "What a dataset or a build is: sources, license, counts, presets."),
-    "fetch": ("fetch", "Bring the raw files of a dataset in, verified."),
-    "build": ("build", "Turn raw files into HDF5 shards."),
-    "encode": ("encode", "Add positional encodings to a build."),
-    "verify": ("verify", "Check every byte of a build; rebuild broken shards."),
-    "stats": ("stats", "Sizes, degrees and classes of a build."),
-    "preview": ("preview", "Draw records of a build, or the map of a city."),
-    "train": ("train", "Train a model, building what is missing first."),
-    "sweep": ("sweep", "Run a plan: datasets by models by changes by seeds."),
-    "report": ("report", "What runs found, as tables beside the paper's."),
-    "evaluate": ("evaluate", "Measure a trained model again."),
-    "predict": ("predict", "Write what a trained model predicts."),
-    "analyze": ("analyze", "What attention does, on a trained run or on generated data."),
-    "bench": ("bench", "Speed against the usual ways, as ratios measured here."),
-    "doctor": ("doctor", "What this machine has, and what works on it."),
-    "completion": ("completion", "Print the completion script of a shell."),
+    "demo": "A real city to a trained model, offline, in a few minutes.",
+    "list": "The datasets, and the builds in the home folder.",
+    "info": "What a dataset or a build is: sources, license, counts, presets.",
+    "fetch": "Bring the raw files of a dataset in, verified.",
+    "build": "Turn raw files into HDF5 shards.",
+    "encode": "Add positional encodings to a build.",
+    "verify": "Check every byte of a build; rebuild broken shards.",
+    "stats": "Sizes, degrees and classes of a build.",
+    "preview": "Draw records of a build, or the map of a city.",
+    "train": "Train a model, building what is missing first.",
+    "sweep": "Run a plan: datasets by models by changes by seeds.",
+    "report": "What runs found, as tables beside the paper's.",
+    "evaluate": "Measure a trained model again.",
+    "predict": "Write what a trained model predicts.",
+    "analyze": "What attention does, on a trained run or on generated data.",
+    "bench": "Speed against the usual ways, as ratios measured here.",
+    "doctor": "What this machine has, and what works on it.",
+    "completion": "Print the completion script of a shell.",
 }
 
 
 @click.group(
     cls=LazyGroup,
+    package="kmip_data.cli",
     commands_in=COMMANDS,
     invoke_without_command=True,
     examples=[

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.options import (
-    as_trained_option,
-    file_option,
-    home_option,
-    json_option,
-    sample_option,
-)
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 
 @click.command(
@@ -40,19 +31,8 @@ if TYPE_CHECKING:
 @other_data_option
 @click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
 @as_trained_option
-@sample_option
-@home_option
-@json_option
-def command(
-    run: str,
-    output: Path,
-    dataset: str | None,
-    part: str,
-    device: str | None,
-    sample: bool,
-    home: Home,
-    as_json: bool,
-) -> None:
+@look_options
+def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write what a trained model predicts.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
@@ -64,7 +44,7 @@ def command(
 
     check_name(output)
     check_prefix(output, "--output")
-    found = predict(run, part=part, target=dataset, sample=sample, home=home, device=device)
+    found = predict(run, part=part, **data)
     write_predictions(output, found)
     about, rows = found.about, len(found)
     assert about is not None, "a run's predictions say where they come from"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.format.parts import PARTS
 
@@ -52,9 +52,7 @@ if TYPE_CHECKING:
     "--html", is_flag=True, help="An interactive HTML file that needs no network, instead of the PNG."
 )
 @click.option("--run", metavar="RUN", help="Cities: draw where this trained run is right and wrong, too.")
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(
     target: str,
     records: str | None,
@@ -95,7 +93,6 @@ def command(
 
 
 def _prediction(run: str, build: Build, home: Home) -> Prediction:
-    """Return what the run says about the city."""
     from kmip_data.drawing.maps.layers import Prediction
     from kmip_data.models.training.run.evaluate import predict_nodes
 

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.info import added_table
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.shared.options import home_option, json_option, sample_option
+from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_options
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Save the tables here.  [default: statistics.txt in the build folder]",
 )
-@sample_option
-@home_option
-@json_option
+@look_options
 def command(target: str, output: Path | None, sample: bool, home: Home, as_json: bool) -> None:
     """Sizes, degrees and classes of a build.
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.dataset_command import (
-    RECORDS,
-    SPLITS,
-    DatasetCommand,
-    complete_dataset,
-    given,
+from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, complete_dataset, given
+from kmip_data.cli.shared.options import (
+    jobs_option,
+    number_list,
+    number_option,
+    raw_options,
+    sample_option,
+    work_options,
 )
-from kmip_data.cli.shared.options import jobs_option, number_list, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
@@ -68,13 +69,11 @@ class TrainCommand(DatasetCommand):
     help="Where the paper's code and text disagree: what ran (code), or what is written (text); or another"
     " variant of the preset, such as paper-depth.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs.  [default: the preset's]")
+@number_option("--epochs", "Epochs.  [default: the preset's]")
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="[default: auto, a GPU if there is one]"
 )
-@click.option(
-    "--devices", type=click.IntRange(min=1), metavar="N", help="Devices of this machine.  [default: 1]"
-)
+@number_option("--devices", "Devices of this machine.  [default: 1]")
 @click.option(
     "--scale",
     type=click.Choice(["global", "batch"]),
@@ -188,10 +187,8 @@ def command(
         )
     if resume is not None:
         _refuse_changes()
-        changes = chosen["overrides"]
-        summary = resume_run(
-            resume, home=home, overrides=changes, quiet=quiet, profile=profile, **build_options
-        )
+        build_options |= {"overrides": chosen["overrides"], "profile": profile}
+        summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
@@ -252,16 +249,10 @@ def configuration(
 ) -> RunConfig:
     """Return the preset of the dataset with everything that was given on the line, ``--set`` last.
 
-    Parameters
-    ----------
-    records, split
-        Parameters of records and of the split that were given.
-    home
-        Where the user's own builds are looked for by name.
-    options
-        ``model``, ``variant``, ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and
-        by the names of :data:`KEYS` what ``None`` and ``False`` leave as the preset has it. Unset, the
-        attention's k is where a schedule of k ends.
+    ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``variant``,
+    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the names of :data:`KEYS`
+    what ``None`` and ``False`` leave as the preset has it. Unset, the attention's k is where a schedule of k
+    ends.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
     from kmip_data.models.training.config.presets import config_for

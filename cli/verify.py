@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 @raw_options
 @jobs_option
 @work_options
-def command(
-    target: str,
-    repair: bool,
-    sample: bool,
-    home: Home,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, **options: Any) -> None:
     """Check every byte of a build; rebuild broken shards.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label

@@ -11,11 +11,11 @@ from kmip_data.datasets.superpixels import CIFAR10Superpixels as CIFAR10Superpix
 from kmip_data.datasets.superpixels import PascalVOCSP as PascalVOCSP
 from kmip_data.datasets.transforms import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.reading.dataset import ShardedDataset as ShardedDataset
+from kmip_data.reading.dataset import open as open  # noqa: A004
 from kmip_data.reading.lightning import GraphDataModule as GraphDataModule
 from kmip_data.reading.loader import GraphLoader as GraphLoader
 from kmip_data.reading.loader import batch_neighbors as batch_neighbors
 from kmip_data.reading.loader import expand_edges as expand_edges
-from kmip_data.reading.open import open as open  # noqa: A004
 from kmip_data.saving.save import save as save
 
 __version__: str

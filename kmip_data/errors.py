@@ -61,8 +61,6 @@ def _shown(text: str) -> str:
 class CheckFailed(KmipDataError):
     """A verification found something broken (exit code 1)."""
 
-    exit_code = 1
-
 
 class UsageError(KmipDataError, ValueError):
     """An argument, option, name or configuration key is wrong (exit code 2)."""

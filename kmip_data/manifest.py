@@ -25,20 +25,18 @@ class License(Strict):
 
     name: str
     url: str
-    notice: str = Field(description="one line that every card and download shows")
-    agreement: bool = Field(default=False, description="ask before downloading")
+    notice: str  #: one line that every card and download shows
+    agreement: bool = False  #: ask before downloading
 
 
 class Mirror(Strict):
     """One place that holds a source; its own size and digest, because mirrors repack."""
 
-    url: str = Field(description="asked for as it is; shown and kept as `address`")
+    url: str  #: asked for as it is; shown and kept as ``address``
     bytes: int | None = None
     sha256: Digest | None = None
-    md5: Md5 | None = Field(default=None, description="where its owner gives no other digest")
-    git_blob: GitBlob | None = Field(
-        default=None, description="SHA-1 of 'blob <size>\\0' and the bytes, by which git names a file"
-    )
+    md5: Md5 | None = None  #: where its owner gives no other digest
+    git_blob: GitBlob | None = None  #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
     note: str = ""
 
     @property
@@ -63,24 +61,21 @@ class Member(Strict):
 class Content(Strict):
     """How a local archive or folder is recognised, and the limits its members must keep."""
 
-    anchor: str = Field(description="path, or pattern, of a file that lies in the root of the data")
+    anchor: str  #: path, or pattern, of a file that lies in the root of the data
     members: tuple[Member, ...]
     max_total_bytes: int
-    older: dict[str, str] = Field(
-        default_factory=dict,
-        description="name of a file that only an older generation of the data has -> what that is",
-    )
-    known_sha256: dict[str, Digest] = Field(
-        default_factory=dict, description="member path -> digest in the complete published set"
-    )
+    #: name of a file that only an older generation of the data has -> what that is
+    older: dict[str, str] = Field(default_factory=dict)
+    #: member path -> digest in the complete published set
+    known_sha256: dict[str, Digest] = Field(default_factory=dict)
 
 
 class LinePatch(Strict):
     """A known broken line of a raw file, and what mends it; applied in memory only."""
 
-    file: str = Field(description="regular expression for the whole member path")
-    line: int = Field(ge=1, description="number of the line, from 1")
-    old: str = Field(description="regular expression for the broken bytes; a line without them stays")
+    file: str  #: regular expression for the whole member path
+    line: int = Field(ge=1)  #: number of the line, from 1
+    old: str  #: regular expression for the broken bytes; a line without them stays
     new: str
     note: str = ""
 
@@ -88,12 +83,11 @@ class LinePatch(Strict):
 class Source(Strict):
     """One raw file and its mirrors, best first."""
 
-    name: str = Field(description="file name under raw/<dataset>/")
+    name: str  #: file name under ``raw/<dataset>/``
     container: Literal["archive", "file"] = "archive"
     mirrors: tuple[Mirror, ...]
-    content: Content | None = Field(
-        default=None, description="what this source holds, where a dataset has several; else the manifest's"
-    )
+    #: what this source holds, where a dataset has several; else the manifest's
+    content: Content | None = None
 
     @property
     def packaged(self) -> bool:
@@ -105,10 +99,9 @@ class Expected(Strict):
     """Counts of the complete published set, where there is one; a build that has them is called complete."""
 
     graphs: int | None = None
-    splits: dict[str, dict[str, int]] = Field(
-        default_factory=dict, description="split rule -> {train, val, test: graphs}"
-    )
-    classes: int | None = Field(default=None, description="or labels, or targets, of the task")
+    #: split rule -> {train, val, test: graphs}
+    splits: dict[str, dict[str, int]] = Field(default_factory=dict)
+    classes: int | None = None  #: or labels, or targets, of the task
     avg_nodes: float | None = None
     avg_edges: float | None = None
 
@@ -126,30 +119,25 @@ class Manifest(Strict):
     name: str
     title: str
     summary: str
-    file: str = Field(default="", description="stem of the TOML file; set when it is read, never in it")
-    pipeline: str = Field(description="module under kmip_data.pipelines")
+    file: str = ""  #: stem of the TOML file; set when it is read, never in it
+    pipeline: str  #: module under ``kmip_data.pipelines``
     task: str
     homepage: str
     license: License
-    citation: str = Field(description="BibTeX")
+    citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = Field(description="none: the raw data come by --archive alone")
+    sources: tuple[Source, ...]  #: none: the raw data come by --archive alone
     content: Content
-    alternatives: tuple[Content, ...] = Field(
-        default=(), description="other forms of the data that --archive takes and the pipeline reads"
-    )
+    #: other forms of the data that --archive takes and the pipeline reads
+    alternatives: tuple[Content, ...] = ()
     patches: tuple[LinePatch, ...] = ()
     expected: Expected = Expected()
-    max_nodes: int = Field(description="largest graph allowed; sets the index width")
-    dataset_class: str = Field(description="public class in kmip_data")
-    recipe: str = Field(
-        default="",
-        description="no dataset but a way to make one: what it makes, under a name of its own each time",
-    )
-    up_axis: Literal["y", "z"] = Field(default="z", description="axis that points up when drawn")
-    standardisation: dict[str, Standardisation] = Field(
-        default_factory=dict, description="key of a column -> constants that models standardise it with"
-    )
+    max_nodes: int  #: largest graph allowed; sets the index width
+    dataset_class: str  #: public class in ``kmip_data``
+    recipe: str = ""  #: no dataset but a way to make one: what it makes, under a name of its own each time
+    up_axis: Literal["y", "z"] = "z"  #: axis that points up when drawn
+    #: key of a column -> constants that models standardise it with
+    standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property

@@ -29,13 +29,13 @@ class Command(click.Command):
 class LazyGroup(Command, click.Group):
     """A click group whose commands are named by module, with their one-line help at hand.
 
-    ``commands_in`` maps a name to its module under ``kmip_data.cli``, which exports it as ``command``, and
-    its help, in the order in which help lists them.
+    ``commands_in`` maps a name to its help, in the order in which help lists them; the module of that name in
+    ``package`` exports it as ``command``.
     """
 
-    def __init__(self, *args: Any, commands_in: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, package: str, commands_in: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.commands_in = commands_in
+        self.package, self.commands_in = package, commands_in
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of use, not of the alphabet."""
@@ -45,7 +45,7 @@ class LazyGroup(Command, click.Group):
         """Import the module of ``cmd_name`` and return its command."""
         if cmd_name not in self.commands_in:
             return None
-        module = importlib.import_module(f"kmip_data.cli.{self.commands_in[cmd_name][0]}")
+        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
@@ -64,7 +64,7 @@ class LazyGroup(Command, click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.commands_in.items()])
+            formatter.write_dl(list(self.commands_in.items()))
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -74,7 +74,7 @@ class LazyGroup(Command, click.Group):
 
         names = [
             CompletionItem(name, help=text)
-            for name, (_, text) in self.commands_in.items()
+            for name, text in self.commands_in.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]

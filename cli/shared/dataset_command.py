@@ -81,9 +81,8 @@ class DatasetCommand(Command):
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
         """Return what stands where the dataset belongs: ``--dataset``, or the first argument."""
-        if any(isinstance(param, click.Argument) for param in self.params):
-            return self._value_on(ctx, args, None)
-        return self._value_on(ctx, args, "--dataset")
+        argument = any(isinstance(param, click.Argument) for param in self.params)
+        return self._value_on(ctx, args, None if argument else "--dataset")
 
     def _value_on(self, ctx: click.Context, args: list[str], wanted: str | None) -> str | None:
         """Return the value of an option on the line; with ``None`` the first argument.
@@ -183,6 +182,7 @@ def complete_dataset(
 #: Data that a trained model is measured on.
 other_data_option = click.option(
     "--dataset",
+    "target",
     metavar="TARGET",
     shell_complete=complete_dataset,
     help="Other data with the same features and classes.  [default: what the run learned from]",

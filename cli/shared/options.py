@@ -54,6 +54,8 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: What every command has that only looks at a build or a run.
+look_options = several(sample_option, home_option, json_option)
 #: What every command has that takes its time.
 work_options = several(home_option, json_option, quiet_option)
 #: Where raw files come from.

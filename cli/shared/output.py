@@ -9,16 +9,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import in_order
 from kmip_data.wording import without_controls
-
-if TYPE_CHECKING:
-    from kmip_data.format.card import SplitEntry, SplitPart
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 
@@ -81,23 +77,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     train      39
     test       10
     """
-    cells = [[_cell(value) for value in row] for row in rows]
-    right = [
-        bool(cells) and all(_is_number(row[i]) or row[i] in {"", "–"} for row in cells)
-        for i in range(len(header))
-    ]
-    lines = [list(header), *cells]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    return "\n".join(
-        (
-            " " * indent
-            + "  ".join(
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(line, widths, right, strict=True)
-            )
-        ).rstrip()
-        for line in lines
-    )
+    padded = []
+    for head, *cells in zip(header, *([_cell(value) for value in row] for row in rows), strict=True):
+        width = max(map(len, (head, *cells)))
+        right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
+        padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
+    return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
@@ -125,11 +110,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
-
-
-def parts_in_order(split: SplitEntry) -> list[tuple[str, SplitPart]]:
-    """Return train, val, test, in the order of use."""
-    return [(part, split.parts[part]) for part in in_order(split.parts)]
 
 
 def check_prefix(prefix: Path, option: str = "--save") -> None:

@@ -26,29 +26,15 @@ def find(
     sample: bool = False,
     dataset: str | None = None,
 ) -> Build:
-    """Return the finished build that ``target`` means; nothing is built or downloaded.
+    """Return the finished build that ``target`` means, a folder or a name; nothing is built or downloaded.
 
-    Parameters
-    ----------
-    target
-        A build folder, or the name of a dataset with one finished build that matches.
-    parameters
-        Values that the build must have, also where ``target`` is its folder; with the name of a shipped
-        dataset, its defaults for the others.
-    home
-        Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
-    sample
-        With a name: look for a sample; with a folder: the build must be one.
-    dataset
-        With a folder: the dataset that it must be of; then ``sample`` must hold either way.
+    The build must have the values in ``parameters``; with the name of a shipped dataset, its defaults stand
+    for the others. It is looked for in ``home``, by default ``$KMIP_DATA_HOME`` or the user's data folder.
+    ``sample`` looks for a sample; where ``target`` is a folder, the build must be one. ``dataset`` is what
+    the build in a folder must be of; then ``sample`` must hold either way.
 
-    Raises
-    ------
-    UsageError
-        No build matches (the ``build`` command is named), or several do; or the folder holds a build
-        with other values.
-    DamagedInput
-        The folder has no readable card.
+    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or the folder
+    holds a build with other values; ``DamagedInput`` where it has no readable card.
     """
     build = build_in(target)
     if build is None:
@@ -71,19 +57,10 @@ def obtain(
     """Return the build that ``target`` means with the split asked for, building what is missing.
 
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
-    found as by :func:`find`. Raises ``UsageError`` where a name or value is wrong, several builds match, or
-    none does and ``build`` is false.
-
-    Parameters
-    ----------
-    target, parameters, home, sample, dataset
-        As for :func:`find`.
-    split_parameters
-        Of the split; defaults for those not given.
-    build
-        Whether a missing build is built; a missing split is always added.
-    **options
-        How it is built: :class:`~kmip_data.builds.options.BuildOptions`.
+    found as by :func:`find`, which has the same arguments. Those of the split that are not given are its
+    defaults; a missing split is added also where ``build`` is false. ``options`` say how to build:
+    :class:`~kmip_data.builds.options.BuildOptions`. Raises ``UsageError`` where a name or value is wrong,
+    several builds match, or none does and ``build`` is false.
     """
     name, home = os.fspath(target), Home.locate(home)
     chosen = BuildOptions.of(name, options)

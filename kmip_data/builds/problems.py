@@ -10,6 +10,7 @@ from typing import Final
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import is_being_written
+from kmip_data.files.small import read_small
 from kmip_data.format.card import FileEntry, ShardEntry, SplitEntry
 from kmip_data.format.refusals import check_resources
 
@@ -46,6 +47,19 @@ def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem
         yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
     if digest != entry.sha256:
         yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest)
+
+
+def changes(path: Path, file: str, text: str) -> Iterator[Problem]:
+    """Say that a card is not, to the bit, the text that was written."""
+    if read_small(path / file) != text.encode():
+        yield Problem(file, "was changed after it was written", "the text that its content and digest give")
+
+
+def unequal(file: str, *compared: tuple[str, str, str]) -> Iterator[Problem]:
+    """Yield a problem for each (what, expected, found) of a file whose last two differ."""
+    for what, expected, found in compared:
+        if expected != found:
+            yield Problem(file, what, expected, found)
 
 
 def strays(path: Path, folder: str, known: Container[str], expected: str) -> Iterator[Problem]:

@@ -11,10 +11,9 @@ import numpy as np
 
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import Problem, damage, file_problems, strays
+from kmip_data.builds.problems import Problem, changes, damage, file_problems, strays, unequal
 from kmip_data.builds.verify_columns import column_problems
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_small
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.contents import content_faults
 from kmip_data.format.reader import Shard
@@ -77,17 +76,9 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
 
 
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
-    if read_small(path / CARD_NAME) != card.to_json().encode():
-        yield Problem(
-            CARD_NAME, "was changed after it was written", "the text that its content and digest give"
-        )
-    if card.format_version != FORMAT_VERSION:
-        yield Problem(
-            CARD_NAME,
-            "has another format version",
-            f"version {FORMAT_VERSION}",
-            f"version {card.format_version}",
-        )
+    yield from changes(path, CARD_NAME, card.to_json())
+    versions = f"version {FORMAT_VERSION}", f"version {card.format_version}"
+    yield from unequal(CARD_NAME, ("has another format version", *versions))
     names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
     if len(set(names)) != len(names):
         yield Problem(CARD_NAME, "names a file twice", "each file once")
@@ -128,18 +119,15 @@ def _check_shard(
         shard = Shard(path / entry.file)
         if shard.schema != schema:
             names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
-            problems.append(
-                Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")
-            )
-        for what, expected, found in (
+            problems += [Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")]
+        problems += unequal(
+            entry.file,
             ("belongs to another dataset", card.dataset, shard.dataset),
             ("belongs to another build", card.key, shard.build_key),
             ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
             ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
             ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
-        ):
-            if expected != found:
-                problems.append(Problem(entry.file, what, expected, found))
+        )
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
@@ -168,12 +156,8 @@ def _split_problems(
         yield from damage(path, entry.file, error)
         return
     if split.rule != entry.rule or split.parameters != entry.parameters:
-        yield Problem(
-            entry.file,
-            "follows another rule",
-            f"{entry.rule} {entry.parameters}",
-            f"{split.rule} {split.parameters}",
-        )
+        rules = (f"{of.rule} {of.parameters}" for of in (entry, split))
+        yield Problem(entry.file, "follows another rule", *rules)
     fault = split.fault(len(keys), sum(shard.nodes for shard in shards))
     if fault is not None:
         yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)

@@ -16,9 +16,8 @@ from kmip_data.builds.columns import (
     read_columns,
 )
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import NOT_PART, Problem, damage, file_problems, strays
+from kmip_data.builds.problems import NOT_PART, Problem, changes, damage, file_problems, strays, unequal
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import read_small
 from kmip_data.format.card import CARD_NAME, FileEntry
 from kmip_data.format.contents import content_faults
 from kmip_data.format.reader import Shard
@@ -35,9 +34,8 @@ def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Pr
         try:
             card = read_columns(build, name)
         except DamagedInput as error:
-            yield Problem(
-                f"{folder}/{CARD_NAME}", error.what, str(error.parts["expected"]), str(error.parts["found"])
-            )
+            parts = (str(error.parts[name]) for name in ("expected", "found"))
+            yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
             continue
         problems = list(_card_problems(build, folder, card))
         yield from problems
@@ -49,16 +47,15 @@ def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Pr
 
 def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
-    if read_small(build.path / file) != card.to_json().encode():
-        yield Problem(file, "was changed after it was written", "the text that its content and digest give")
+    if changed := list(changes(build.path, file, card.to_json())):
+        yield from changed
         return
     try:
         encoding = parse_encoding(card.name)
     except UsageError:
         return  # of another version of this package
     if card.encoding_version == encoding.version:
-        if card.key != columns_key(encoding, build.card):
-            yield Problem(file, "belongs to another build", columns_key(encoding, build.card), card.key)
+        yield from unequal(file, ("belongs to another build", columns_key(encoding, build.card), card.key))
         if card.schema_ != columns_schema(encoding, build.card.schema_):
             yield Problem(file, "has another schema", f"that of {card.name}", "another")
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]

@@ -43,8 +43,7 @@ def city_inputs(features: F32, encoding: F32, card: Card, coordinates: Coordinat
     scaled = (features[:, columns] - mean[columns]) / np.where(std == 0, 1.0, std)[columns]
     if coordinates == "none":
         return scaled.astype(np.float32)
-    joined: F32 = np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
-    return joined
+    return np.concatenate([encoding, scaled], axis=1, dtype=np.float32)
 
 
 def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, ...]:
@@ -60,7 +59,7 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
 
     Raises ``DamagedInput`` where the card has none, or for other columns.
     """
-    found = card.statistics.get("city", {}).get("features", {})
+    found: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
     fits = {"mean", "std", "coordinate_range"} <= found.keys()
     if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
@@ -70,8 +69,7 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
             found=", ".join(found) or "nothing",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
-    statistics: Mapping[str, Any] = found
-    return statistics
+    return found
 
 
 def vocabulary(card: Card) -> Any:

@@ -32,11 +32,6 @@ class MalNetTiny(BuiltDataset):
     degree_profile
         ``x`` is the local degree profile, float32 [N, 5], computed on reading with the deviation of
         PyTorch Geometric ``"2.0"`` (the k-MIP code's) or ``"2.8"``; ``None``: no ``x``.
-
-    Examples
-    --------
-    >>> from kmip_data import MalNetTiny
-    >>> dataset = MalNetTiny(split="train", degree_profile="2.0")  # doctest: +SKIP
     """
 
     _name = "malnet-tiny"

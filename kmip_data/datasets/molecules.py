@@ -27,11 +27,6 @@ class PeptidesFunc(BuiltDataset):
         See :class:`~kmip_data.datasets.points.ShapeNetPart`.
     on_error
         A SMILES that RDKit refuses: ``"stop"``, or ``"skip"`` the record and list it on the card.
-
-    Examples
-    --------
-    >>> from kmip_data import PeptidesFunc
-    >>> dataset = PeptidesFunc(split="test")  # doctest: +SKIP
     """
 
     _name = "peptides-func"

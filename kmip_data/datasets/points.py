@@ -139,11 +139,6 @@ class ShapeNetPart(BuiltDataset):
         an item is then its position among those taken.
     edge_attr
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
-
-    Examples
-    --------
-    >>> from kmip_data import ShapeNetPart
-    >>> dataset = ShapeNetPart(split="test", categories=["Airplane", "Chair"])  # doctest: +SKIP
     """
 
     _name = "shapenet-part"

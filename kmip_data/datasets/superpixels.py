@@ -21,11 +21,6 @@ class CIFAR10Superpixels(BuiltDataset):
         See :class:`~kmip_data.datasets.points.S3DIS`.
     split_rule, split_seed
         See :class:`~kmip_data.datasets.points.ShapeNetPart`.
-
-    Examples
-    --------
-    >>> from kmip_data import CIFAR10Superpixels
-    >>> dataset = CIFAR10Superpixels(split="test")  # doctest: +SKIP
     """
 
     _name = "cifar10"
@@ -67,11 +62,6 @@ class PascalVOCSP(_Superpixels):
     standardise
         Take the published mean from ``x`` and ``edge_attr`` and divide by the deviation. Only for models of
         your own: the encoders ``voc`` and ``coco`` of the trainer do it themselves.
-
-    Examples
-    --------
-    >>> from kmip_data import PascalVOCSP
-    >>> dataset = PascalVOCSP(split="val", standardise=True)  # doctest: +SKIP
     """
 
     _name = "pascalvoc-sp"

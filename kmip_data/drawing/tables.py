@@ -54,7 +54,7 @@ def _sizes(card: Card) -> Table:
     whole, edges = card.counts["nodes"], card.counts["edges"]
     rows: list[list[Any]] = [["", "all", card.counts["graphs"], whole, edges]]
     for name, split in card.splits.items():
-        parts = [(part, split.parts[part]) for part in in_order(split.parts)]
+        parts = split.in_order()
         # Where nodes are split, each part has the whole graph around its nodes.
         of_nodes = len(parts) > 1 and all(counts.edges == edges for _, counts in parts)
         for part, counts in parts:
@@ -68,7 +68,6 @@ def _sizes(card: Card) -> Table:
 
 
 def _spreads(card: Card) -> Table:
-    """Least, mean and most nodes and edges per graph, and degrees."""
     found = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
     rows = [[title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in found if of]
     return Table(["", "least", "mean", "most"], rows)
@@ -123,7 +122,6 @@ def column_spreads(city: CityMap) -> Iterator[tuple[str, float, float, float, fl
 
 
 def _of_city(build: Build) -> Iterator[Table]:
-    """Eccentricity of each class, and the columns."""
     city = read_city_map(build)
     unit = f"[{city.unit}]"
     header = ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"]

@@ -26,7 +26,7 @@ from typing import Any
 
 from kmip_data.errors import UsageError
 from kmip_data.files.digests import readable_json
-from kmip_data.files.errors import disk_error
+from kmip_data.files.errors import writing
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``
@@ -40,27 +40,19 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
 
-    What lies below ``root``, by default the folder of ``path``, must not be a link.
-
-    Raises
-    ------
-    OutOfResources
-        The disk, a quota or a limit on file sizes did not take the bytes. Nothing new is left.
-    UsageError
-        The folder does not exist or may not be written to, or ``path`` is a link or a device.
+    What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
+    where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
+    ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """
-    try:
+    left = "files that were finished before, and nothing of this one"
+    with writing(path, left=left, needed=len(data)):
         if not path.name:  # `/` or `.`
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with _opened(path.parent, root) as folder:
             _refuse_irregular(path, folder)
             _remove_stale(folder, f"{path.name}.")
-            partial = _partial_name(path.name)
-            _write_new(partial, data, folder, path.name)
+            _write_new(_partial_name(path.name), data, folder, path.name)
             _sync(folder)
-    except OSError as error:
-        left = "files that were finished before, and nothing of this one"
-        raise disk_error(error, path, left=left, needed=len(data)) from error
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:

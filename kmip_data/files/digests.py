@@ -43,10 +43,7 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 
 
 def sha256_file(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file, streamed.
-
-    Raises ``DamagedInput`` where it cannot be read.
-    """
+    """SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
     return _stream(path, hashlib.sha256)
 
 
@@ -57,15 +54,14 @@ def md5_file(path: Path) -> str:
 
 def git_blob(path: Path) -> str:
     """Return git's name for the content of a file, SHA-1 of size and bytes; raises as :func:`sha256_file`."""
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return _stream(path, lambda: hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False))[0]
+
+    def start() -> Any:
+        return hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+
+    return _stream(path, start)[0]
 
 
 def _stream(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
-    """Digest and size of a file, from the state that ``start`` gives."""
     try:
         with path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, start).hexdigest(), file.tell()

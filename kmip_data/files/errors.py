@@ -7,6 +7,7 @@ import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 
@@ -58,12 +59,12 @@ def disk_error(
 
 
 @contextlib.contextmanager
-def writing(path: Path, *, left: str = "nothing was left behind") -> Iterator[None]:
-    """Turn an ``OSError`` inside the block into our error about ``path``."""
+def writing(path: Path, **about: Any) -> Iterator[None]:
+    """Turn an ``OSError`` inside the block into our error about ``path``, as :func:`disk_error` does."""
     try:
         yield
     except OSError as error:
-        raise disk_error(error, path, left=left) from error
+        raise disk_error(error, path, **about) from error
 
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:

@@ -40,13 +40,11 @@ def lock_path(folder: Path) -> Path:
     has it inside. Either is there only while the lock is held, or after its holder was killed.
     """
     locks = folder.parent / LOCKS
-    try:
+    with contextlib.suppress(OSError):
         _make(locks)
-    except OSError:
-        return folder / ".lock"
-    if locks.is_symlink():
-        return folder / ".lock"
-    return locks / f"{folder.name}.lock"
+        if not locks.is_symlink():
+            return locks / f"{folder.name}.lock"
+    return folder / ".lock"
 
 
 def _make(locks: Path) -> None:
@@ -79,7 +77,10 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
     with writing(path):
         lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
     try:
-        _write_owner(owner)
+        entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+        # The side file only feeds a message: a full disk must not stop a build that has the lock.
+        with contextlib.suppress(KmipDataError):
+            write_json(owner, entry)
         yield
     finally:
         # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
@@ -127,10 +128,3 @@ def describe_owner(owner: Path) -> str:
         return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
     except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return "another process"
-
-
-def _write_owner(owner: Path) -> None:
-    entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
-    # The side file only feeds a message: a full disk must not stop a build that has the lock.
-    with contextlib.suppress(KmipDataError):
-        write_json(owner, entry)

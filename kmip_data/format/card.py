@@ -14,13 +14,12 @@ from kmip_data.files.digests import sealed_json
 from kmip_data.files.small import read_model, read_small
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
+from kmip_data.format.parts import in_order
 from kmip_data.format.schema import Schema
 from kmip_data.strict import Strict
 
 CARD_NAME = "card.json"
 CARD_VERSION: Final = 1
-
-
 PART: Final = "part of the published set"
 
 
@@ -67,12 +66,16 @@ class SplitEntry(Strict):
     parts: dict[Name, SplitPart]
     note: str = ""
 
+    def in_order(self) -> list[tuple[str, SplitPart]]:
+        """Return train, val, test, in the order of use."""
+        return [(part, self.parts[part]) for part in in_order(self.parts)]
+
 
 class Receipt(Strict):
     """Where a raw file came from. No time stamp: equal inputs give equal cards."""
 
     name: str
-    origin: str = Field(description="url, archive file name or 'generated sample'")
+    origin: str  #: url, archive file name or 'generated sample'
     sha256: str
     bytes: int
 
@@ -82,25 +85,21 @@ class Card(Strict, frozen=False):
 
     version: Literal[1] = CARD_VERSION
     dataset: Name
-    manifest: Name | Literal[""] = Field(
-        default="", description="stem of the manifest; empty for a saved dataset"
-    )
-    pipeline: Name | Literal[""] = Field(
-        default="", description="stem of the pipeline's module; empty likewise"
-    )
+    manifest: Name | Literal[""] = ""  #: stem of the manifest; empty for a saved dataset
+    pipeline: Name | Literal[""] = ""  #: stem of the pipeline's module; empty likewise
     title: str
     key: Name
-    sample: bool = Field(description="generated in the upstream layout, not the real data")
-    complete: bool | None = Field(description="has the counts of the published set; null: none was published")
+    sample: bool  #: generated in the upstream layout, not the real data
+    complete: bool | None  #: has the counts of the published set; null: none was published
     parameters: Parameters
     pipeline_version: int
     format_version: int
     license: dict[str, str | bool]
     citation: str
     receipts: Annotated[list[Receipt], FailFast()]
-    content_digest: str = Field(description="SHA-256 over the digests of the raw members used")
+    content_digest: str  #: SHA-256 over the digests of the raw members used
     data_schema: dict[str, Any]
-    default_split: str = Field(description="key of splits that the classes take unless told")
+    default_split: str  #: key of splits that the classes take unless told
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[Name, SplitEntry]
@@ -108,10 +107,7 @@ class Card(Strict, frozen=False):
     statistics: Annotated[dict[str, Any], AfterValidator(check_statistics)]
     versions: dict[str, str]
     notes: Annotated[list[str], FailFast()]
-    digest: str = Field(
-        default="",
-        description="SHA-256 of this card without this field; filled by to_json, checked by verify",
-    )
+    digest: str = ""  #: SHA-256 of this card without this field; filled by to_json, checked by verify
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    JsonValue,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
 
 from kmip_data.manifest import Standardisation
 
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
 
-Name = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]  #: one component of a path
-ShardFile = Annotated[str, StringConstraints(pattern=f"^shards/{_NAME}$")]
-SplitFile = Annotated[str, StringConstraints(pattern=f"^splits/{_NAME}$")]
+Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
+ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
+SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]
@@ -89,15 +80,12 @@ class _Classes(_Open):
         return self
 
 
-class _Scaling(_Open):
-    mean: list[Number]
-    std: list[Number]
-
-
 _Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class _Features(_Scaling):
+class _Features(_Open):
+    mean: list[Number]
+    std: list[Number]
     coordinate_range: Annotated[list[_Range], Field(min_length=2, max_length=2)]
 
 

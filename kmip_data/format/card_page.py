@@ -120,17 +120,10 @@ def _splits(card: Card) -> str:
         note = f"\n\n{_text(split.note)}" if split.note else ""
         given = {key: value for key, value in split.parameters.items() if value is not None}
         parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
-        rows = [
-            (
-                _text(part),
-                f"{entry.graphs:,}",
-                f"{entry.nodes:,}",
-                f"{entry.edges:,}",
-                _code(f"{entry.digest[:16]}…"),
-            )
-            for part in in_order(split.parts)
-            for entry in [split.parts[part]]
-        ]
+        rows = []
+        for part, entry in split.in_order():
+            counts = (f"{count:,}" for count in (entry.graphs, entry.nodes, entry.edges))
+            rows.append((_text(part), *counts, _code(f"{entry.digest[:16]}…")))
         table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
         parts.append(f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}")
     return "\n\n".join(parts)

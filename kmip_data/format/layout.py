@@ -19,7 +19,7 @@ STORED_DTYPES: Final = frozenset(
 )
 MAX_ROW_BYTES: Final = 2**31
 
-_RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
+RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _check(schema: Schema) -> None:
 
 def _check_column(column: Column) -> None:
     what = f"column {column.key!r}"
-    _require(column.key not in _RESERVED, what, "a name that the format does not use itself", column.key)
+    _require(column.key not in RESERVED, what, "a name that the format does not use itself", column.key)
     _require(column.attribute.isidentifier(), f"attribute of {what}", "an identifier", column.attribute)
     for name, dtype, allowed in (
         ("stored dtype", column.stored, STORED_DTYPES),

@@ -13,23 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.format import schema as names
 from kmip_data.format.hdf5.chunks import read_chunked
 from kmip_data.format.hdf5.mapping import map_file
 from kmip_data.format.layout import Expected, parse_schema
-from kmip_data.format.refusals import check_resources, check_version, refuse
-from kmip_data.format.schema import (
-    ATTR_BUILD,
-    ATTR_COUNTS,
-    ATTR_DATASET,
-    ATTR_FORMAT,
-    ATTR_SCHEMA,
-    ATTR_VERSION,
-    EDGE_PTR,
-    FORMAT,
-    FORMAT_VERSION,
-    KEY,
-    NODE_PTR,
-)
+from kmip_data.format.refusals import check_version, refuse
 
 if TYPE_CHECKING:
     import h5py
@@ -53,11 +41,6 @@ class Shard:
     written by a newer version of this package; ``OutOfResources`` where memory or file descriptors of this
     process ran out.
 
-    Parameters
-    ----------
-    path
-        The shard file.
-
     Attributes
     ----------
     node_ptr, edge_ptr
@@ -80,20 +63,27 @@ class Shard:
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
-        found = _attribute(self.path, file, ATTR_FORMAT, str)
-        if found != FORMAT:
-            wanted = f"the attribute format = {FORMAT!r}"
+        found = _attribute(self.path, file, names.ATTR_FORMAT, str)
+        if found != names.FORMAT:
+            wanted = f"the attribute format = {names.FORMAT!r}"
             refuse(self.path, "is HDF5, but not a shard", wanted, repr(found)[:40])
-        check_version(self.path, _attribute(self.path, file, ATTR_VERSION, int), FORMAT_VERSION)
-        self.dataset = _attribute(self.path, file, ATTR_DATASET, str)
-        self.build_key = _attribute(self.path, file, ATTR_BUILD, str)
+        check_version(self.path, _attribute(self.path, file, names.ATTR_VERSION, int), names.FORMAT_VERSION)
+        self.dataset = _attribute(self.path, file, names.ATTR_DATASET, str)
+        self.build_key = _attribute(self.path, file, names.ATTR_BUILD, str)
         try:
-            self.schema, self.layout = parse_schema(_attribute(self.path, file, ATTR_SCHEMA, str))
+            self.schema, self.layout = parse_schema(_attribute(self.path, file, names.ATTR_SCHEMA, str))
         except ValueError as error:
             refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
-        self.graphs, self.nodes, self.edges = _counts(
-            self.path, _attribute(self.path, file, ATTR_COUNTS, str)
-        )
+        text = _attribute(self.path, file, names.ATTR_COUNTS, str)
+        try:
+            counts = json.loads(text)
+            values: list[int] = [counts[name] for name in ("graphs", "nodes", "edges")]
+        except (TypeError, KeyError, ValueError, RecursionError):
+            values = []
+        if not values or any(type(value) is not int or value < 0 for value in values):
+            expected = "graphs, nodes and edges as JSON"
+            refuse(self.path, "has counts that are not valid", expected, repr(text[:80]))
+        self.graphs, self.nodes, self.edges = values
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Hold what is stored against the schema and the counts; remember where data lie."""
@@ -109,14 +99,14 @@ class Shard:
             if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
                 refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
             self._offsets[key] = stored[key].offset
-        self.node_ptr = self._pointers(file, NODE_PTR, self.nodes)
+        self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
                 expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} per node)"
                 refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
         elif self.schema.edges == "index":
-            self.edge_ptr = self._pointers(file, EDGE_PTR, self.edges)
+            self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
         largest = int(np.diff(self.node_ptr).max(initial=0))
@@ -150,7 +140,7 @@ class Shard:
     def keys(self) -> list[str]:
         """Upstream identity of each graph."""
         try:
-            return [key.decode("ascii") for key in self.read(KEY, 0, self.graphs).tolist()]
+            return [key.decode("ascii") for key in self.read(names.KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
             refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
 
@@ -188,7 +178,6 @@ class Shard:
         try:
             return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
-            check_resources(self.path, error)
             refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
 
     def _entry(self, key: str) -> Expected:
@@ -213,7 +202,6 @@ class Shard:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            check_resources(self.path, error)
             refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
 
     def _file(self) -> h5py.File:
@@ -230,19 +218,7 @@ class Shard:
         return handle[1]
 
 
-def _counts(path: Path, text: str) -> tuple[int, int, int]:
-    try:
-        counts = json.loads(text)
-        values = [counts[name] for name in ("graphs", "nodes", "edges")]
-    except (TypeError, KeyError, ValueError, RecursionError):
-        values = []
-    if not values or any(type(value) is not int or value < 0 for value in values):
-        refuse(path, "has counts that are not valid", "graphs, nodes and edges as JSON", repr(text[:80]))
-    return values[0], values[1], values[2]
-
-
 def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
-    """Return an attribute that a shard must have."""
     from kmip_data.format.hdf5.safety import read_scalar
 
     what = f"has an attribute {name!r} that is not valid"

@@ -9,15 +9,22 @@ from typing import NoReturn
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 
 
-def refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
-    """Raise DamagedInput for a file in ``shards/`` or ``splits/`` of a build."""
+def refuse(
+    path: Path, what: str, expected: str, found: str, error: BaseException | None = None, *, then: str = ""
+) -> NoReturn:
+    """Raise DamagedInput, or OutOfResources where ``error`` says so; ``then`` leads on from other files.
+
+    Those in ``shards/`` and ``splits/`` of a build are repaired.
+    """
+    if error is not None:
+        check_resources(path, error)
     if isinstance(error, KmipDataError) and error.parts["found"]:
         found = f"{error.what} ({error.parts['found']})"
     raise DamagedInput(
         f"{path} {what}.",
         expected=expected,
         found=found,
-        next=f"kmip-data verify {path.parent.parent} --repair",
+        next=then or f"kmip-data verify {path.parent.parent} --repair",
     ) from error
 
 

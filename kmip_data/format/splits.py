@@ -75,14 +75,7 @@ def encode_split(
     of range or twice is DamagedInput.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
-    fault = parts_fault(arrays, len(keys))
-    if fault is not None:
-        raise DamagedInput(
-            f"The split {rule!r} cannot be written.",
-            expected=f"each of {len(keys):,} records in one part at most",
-            found=fault,
-            left="no split was written",
-        )
+    _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", parts_fault(arrays, len(keys)))
     digests = {name: keys_digest([keys[position] for position in part]) for name, part in arrays.items()}
     datasets = {f"split/{name}": part for name, part in arrays.items()}
     return _encode(datasets, rule, parameters, digests), digests
@@ -94,15 +87,15 @@ def encode_node_split(code: U8, *, rule: str, parameters: Mapping[str, Any]) -> 
     ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is DamagedInput.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
-    if (fault := _code_fault(code)) is not None:
-        raise DamagedInput(
-            f"The split {rule!r} cannot be written.",
-            expected="codes 0, 1, 2 and 255",
-            found=fault,
-            left="no split was written",
-        )
+    _refuse_fault(rule, "codes 0, 1, 2 and 255", _code_fault(code))
     digests = node_digests(code)
     return _encode({NODE_CODE: code}, rule, parameters, digests), digests
+
+
+def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
+    if fault is not None:
+        what, left = f"The split {rule!r} cannot be written.", "no split was written"
+        raise DamagedInput(what, expected=expected, found=fault, left=left)
 
 
 def node_digests(code: U8) -> dict[str, str]:

@@ -14,24 +14,11 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.digests import canonical_json
+from kmip_data.format import schema as names
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
 from kmip_data.format.layout import Expected, bytes_per, expected_datasets
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import (
-    ATTR_BUILD,
-    ATTR_COUNTS,
-    ATTR_DATASET,
-    ATTR_FORMAT,
-    ATTR_SCHEMA,
-    ATTR_VERSION,
-    EDGE_INDEX,
-    FORMAT,
-    FORMAT_VERSION,
-    KEY,
-    NEIGHBOR,
-    NODE_PTR,
-    Schema,
-)
+from kmip_data.format.schema import Schema
 
 if TYPE_CHECKING:
     import h5py
@@ -71,17 +58,13 @@ def encode_shard(
 ) -> EncodedShard:
     """Check ``records`` against ``schema`` and lay them out as one shard (``docs/format.md``).
 
+    All records are held in memory, in the order of the shard. Node and edge data are stored contiguous, so
+    that readers map them, or by ``compression`` in shuffled chunks.
+
     The same records, schema, names and compression give the same bytes, whatever the machine,
     process or time (compressed ones: with the same versions of the compression libraries). Raises
     ``DamagedInput``, which names its key, where a record does not follow the schema; ``UsageError`` where the
     schema cannot be stored, or the compression is unknown.
-
-    Parameters
-    ----------
-    records
-        In the order of the shard; all are held in memory.
-    compression
-        ``None`` stores node and edge data contiguous, so that readers map them; else in shuffled chunks.
     """
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
@@ -93,12 +76,12 @@ def encode_shard(
     edge_ptr = _pointers([record.num_edges for record in graphs])
     counts = {"graphs": len(graphs), "nodes": int(node_ptr[-1]), "edges": int(edge_ptr[-1])}
     with memory_file() as file:
-        put_text(file, ATTR_FORMAT, FORMAT)
-        file.attrs.create(ATTR_VERSION, np.array(FORMAT_VERSION, dtype="<i8"))
-        put_text(file, ATTR_DATASET, dataset)
-        put_text(file, ATTR_BUILD, build_key)
-        put_text(file, ATTR_COUNTS, canonical_json(counts))
-        put_text(file, ATTR_SCHEMA, schema.to_json())
+        put_text(file, names.ATTR_FORMAT, names.FORMAT)
+        file.attrs.create(names.ATTR_VERSION, np.array(names.FORMAT_VERSION, dtype="<i8"))
+        put_text(file, names.ATTR_DATASET, dataset)
+        put_text(file, names.ATTR_BUILD, build_key)
+        put_text(file, names.ATTR_COUNTS, canonical_json(counts))
+        put_text(file, names.ATTR_SCHEMA, schema.to_json())
         for entry in layout.values():
             array = _assemble(entry, graphs, node_ptr, edge_ptr, entry.shape(*counts.values()))
             _put(file, entry, array, compression)
@@ -115,37 +98,30 @@ def _pointers(counts: Sequence[int]) -> I64:
 def _assemble(
     entry: Expected, records: Sequence[GraphRecord], node_ptr: I64, edge_ptr: I64, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Join the parts of all records into the array of one dataset."""
+    """Join the parts of all records, which :func:`_check_record` has seen, into the array of one dataset."""
     if entry.per == "pointer":
-        return node_ptr if entry.key == NODE_PTR else edge_ptr
+        return node_ptr if entry.key == names.NODE_PTR else edge_ptr
     joined = np.empty(shape, dtype=entry.dtype)
-    if entry.key == KEY:
+    if entry.key == names.KEY:
         joined[:] = [record.key.encode("ascii") for record in records]
         return joined
     pointers = {"graph": np.arange(len(records) + 1), "node": node_ptr, "edge": edge_ptr}[entry.per]
     for record, start, stop in zip(records, pointers[:-1], pointers[1:], strict=True):
-        part = _part(record, entry)
-        if entry.key == EDGE_INDEX:
-            joined[:, start:stop] = part
+        if entry.key == names.EDGE_INDEX:
+            joined[:, start:stop] = record.edge_index
         else:
-            joined[start:stop] = part
+            joined[start:stop] = record.neighbor if entry.key == names.NEIGHBOR else record.columns[entry.key]
     return joined
-
-
-def _part(record: GraphRecord, entry: Expected) -> NDArray[Any]:
-    """Return what ``record`` brings to a dataset; :func:`_check_record` has seen that it is there."""
-    if entry.key == NEIGHBOR:
-        return np.asarray(record.neighbor)
-    if entry.key == EDGE_INDEX:
-        return np.asarray(record.edge_index)
-    return record.columns[entry.key]
 
 
 def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
-        options["chunks"] = _chunks(entry, array.shape)
-        options["shuffle"] = True
+        # Whole rows, about CHUNK_BYTES of them: as many as the schema says, capped by the size.
+        most = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
+        rows = min(1 << (most.bit_length() - 1), array.shape[entry.axis])
+        chunks = (*entry.row, rows) if entry.axis else (rows, *entry.row)
+        options.update(chunks=chunks, shuffle=True)
         if compression == "gzip":
             options.update(compression="gzip", compression_opts=4)
         else:
@@ -153,13 +129,6 @@ def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Com
 
             options.update(hdf5plugin.Zstd(clevel=3))
     file.create_dataset(entry.key, data=array, dtype=entry.dtype, track_times=False, **options)
-
-
-def _chunks(entry: Expected, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole rows, about CHUNK_BYTES of them; depends on the schema, capped by the size."""
-    rows = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
-    rows = min(1 << (rows.bit_length() - 1), shape[entry.axis])
-    return (*entry.row, rows) if entry.axis else (rows, *entry.row)
 
 
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:

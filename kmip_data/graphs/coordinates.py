@@ -15,8 +15,7 @@ AXES: Final = ("longitude", "latitude")
 
 def coordinate_range(lon_lat: F32) -> F32:
     """Return least and largest longitude (row 0) and latitude (row 1), (2, 2), of train nodes (M ≥ 1, 2)."""
-    bounds: F32 = np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
-    return bounds
+    return np.stack([lon_lat.min(axis=0), lon_lat.max(axis=0)], axis=1)
 
 
 def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:

@@ -32,7 +32,9 @@ def local_eccentricity(
     The ball of a node holds every node that at most ``hops`` edges lead to; paths use edges between
     nodes of the ball only. What ``networkx.eccentricity(ball, node, weight="length")`` gives for each
     ball, cut out by ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added
-    in float64 from the node outwards, and the result is rounded to float32 once.
+    in float64 from the node outwards, and the result is rounded to float32 once. Raises ``UsageError`` where
+    shapes or ``hops`` are wrong; ``DamagedInput`` where an edge leads nowhere, or a length is negative or not
+    finite.
 
     Parameters
     ----------
@@ -50,19 +52,10 @@ def local_eccentricity(
         The ball of a node holds the nodes from which at most ``hops`` edges, in their direction, lead
         *to* it; paths inside the ball still use edges both ways. City-Networks' first files were made
         so, of directed graphs.
-    quiet
-        No progress on stderr.
 
     Returns
     -------
     (N,) float32, in the unit of the lengths; 0 for a node without neighbours.
-
-    Raises
-    ------
-    UsageError
-        Shapes or ``hops`` are wrong.
-    DamagedInput
-        An edge leads nowhere, or a length is negative or not finite.
 
     Examples
     --------

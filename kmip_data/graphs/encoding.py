@@ -43,6 +43,7 @@ class Encoding(ABC):
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
     stem: ClassVar[str]  #: of its name, before the parameter; and of its flag of ``kmip-data encode``
     help: ClassVar[str]  #: of that flag
+    about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` where that belongs
     metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
     choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is not a number, the usual one first
     seeded: ClassVar[bool] = False  #: whether ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
@@ -64,25 +65,18 @@ class Encoding(ABC):
         return f"{self.stem}{self.parameter}"
 
     @property
-    @abstractmethod
     def definition(self) -> str:
-        """One sentence for the card."""
+        """One sentence for the card: :attr:`about` with the parameter filled in."""
+        return self.about.format(**vars(self))
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
         """The arrays it fills."""
 
     def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
-        """Describe float32 values, ``width`` of each node or graph."""
-        return Column(
-            key=f"{level}/{attribute}",
-            attribute=attribute,
-            stored="float32",
-            presented="float32",
-            shape=(width,),
-            doc=self.definition,
-            **more,
-        )
+        """Describe values, ``width`` of each node or graph; float32 unless ``more`` says so."""
+        more = {"stored": "float32", "presented": "float32", "doc": self.definition, **more}
+        return Column(key=f"{level}/{attribute}", attribute=attribute, shape=(width,), **more)
 
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:

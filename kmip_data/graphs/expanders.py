@@ -13,23 +13,15 @@ from kmip_data.errors import UsageError
 COMPLETE: Final = 10  #: graphs of at most so many nodes are complete instead
 DRAWS: Final = 100  #: at most; the best is kept where none is good enough
 _TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
-_NONE: Final = -1
 
 
 def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw a 2d-regular multigraph on N nodes: d permutations, whose edges count in both directions.
+    """Draw a 2d-regular multigraph on N nodes: d = ``degree`` permutations, edges in both directions.
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least
     2d - 2√(2d - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as
     in upstream ``graphgps/transform/expander_edges.py`` of Exphormer, which filters its loops and then
-    returns what it had before.
-
-    Parameters
-    ----------
-    degree
-        d.
-    rng
-        What permutations are drawn from.
+    returns what it had before. Raises ``UsageError`` where ``degree`` is less than 1.
 
     Returns
     -------
@@ -37,15 +29,10 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
         int32 (N, d): node i has edges to and from each of row i. All are −1 where the graph has at most
         :data:`COMPLETE` nodes: it is then complete, without loops. From column N - 1 on they are −1 where
         d is not below N.
-
-    Raises
-    ------
-    UsageError
-        ``degree`` is less than 1.
     """
     if degree < 1:
         raise UsageError("There is no such degree.", expected="1 or more", found=str(degree))
-    targets = np.full((num_nodes, degree), _NONE, np.int32)
+    targets = np.full((num_nodes, degree), -1, np.int32)
     if num_nodes <= COMPLETE:
         return targets
     bound = max(0.0, 2 * degree - 2 * math.sqrt(2 * degree - 1) - 0.1)

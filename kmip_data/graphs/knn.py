@@ -25,6 +25,8 @@ GRAIN = 64  #: fewest leaves worth a thread
 def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     """Return the k nearest other points of every point, nearest first.
 
+    Raises ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` where a position is NaN or infinite.
+
     Parameters
     ----------
     pos
@@ -35,18 +37,8 @@ def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     Returns
     -------
     (N, k) int32; row i holds the neighbours of point i by (float32 squared distance, index).
-
-    Raises
-    ------
-    UsageError
-        Wrong shape, dtype or k.
-    DamagedInput
-        A position is NaN or infinite.
     """
-    points = _checked(pos, k)
-    table = np.empty((len(points), k), np.int32)
-    _fill(points, table)
-    return table
+    return _searched(_checked(pos, k), k)
 
 
 def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> NDArray[np.int64]:
@@ -73,26 +65,20 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
         raise UsageError("k must be at least 1.", found=f"k = {k}")
     n = len(points)
     wanted = k if rule == "exact" else k + 1
-    table = np.empty((n, min(wanted, max(n - 1, 0))), np.int32)
-    _fill(points, table)
+    table = _searched(points, min(wanted, max(n - 1, 0)))
     targets = np.arange(n, dtype=np.int64)
     if rule == "exact" or table.shape[1] <= k:
         return np.stack([table.astype(np.int64).ravel(), np.repeat(targets, table.shape[1])])
     # The point itself is (0, i) in the order, so it falls outside the first k + 1 exactly when all
     # k + 1 others at distance 0 have lower indices; the last of them tells.
     last = table[:, k]
-    crowded = (_squared_distances(points, points[last]) == 0) & (last < targets)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.square(points - points[last])
+        distance = (squares[:, 0] + squares[:, 1]) + squares[:, 2]  # in the arithmetic of the order
+    crowded = (distance == 0) & (last < targets)
     keep = np.ones(table.shape, bool)
     keep[:, k] = crowded
     return np.stack([table[keep].astype(np.int64), np.repeat(targets, k + crowded)])
-
-
-def _squared_distances(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the float32 squared distance of each pair of rows, in the arithmetic of the order."""
-    with np.errstate(over="ignore", under="ignore"):
-        squares = np.square(a - b)
-        total: NDArray[np.float32] = (squares[:, 0] + squares[:, 1]) + squares[:, 2]
-    return total
 
 
 def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32]:
@@ -116,13 +102,14 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
     return points
 
 
-def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
+def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     from kmip_data.graphs.kernels.knn_search import search
     from kmip_data.graphs.kernels.knn_tree import Tree, build_tree
 
     n, leaves = len(points), 1
+    table = np.empty((n, k), np.int32)
     if table.size == 0:
-        return
+        return table
     while leaves * LEAF_SIZE < n:
         leaves *= 2
     tree = Tree(
@@ -135,3 +122,4 @@ def _fill(points: NDArray[np.float32], table: NDArray[np.int32]) -> None:
     )
     build_tree(tree)
     for_ranges(lambda a, b: search(tree, table, a, b), leaves, grain=GRAIN)
+    return table

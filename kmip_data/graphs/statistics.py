@@ -69,8 +69,7 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
     flat = np.asarray(values).reshape(-1)
     if flat.dtype.kind != "u":
         flat = flat[(flat >= 0) & (flat < classes)].astype(np.int64)
-    counts: NDArray[np.int64] = np.bincount(flat, minlength=classes)[:classes].astype(np.int64)
-    return counts
+    return np.bincount(flat, minlength=classes)[:classes].astype(np.int64)
 
 
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

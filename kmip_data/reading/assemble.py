@@ -81,28 +81,15 @@ class Assembler:
         pin: bool = False,
         helpers: HelperThreads | None = None,
     ) -> tuple[dict[str, torch.Tensor], I64]:
-        """Copy the rows of some graphs, one graph after the other.
+        """Copy the rows of some graphs, (B,) numbers in source order, one graph after the other.
 
-        Parameters
-        ----------
-        graphs
-            (B,) numbers of graphs in source order.
-        compact
-            Copy the neighbour table, (ΣN, k) as it is stored, instead of ``edge_index``.
-        numbers
-            Also make ``batch``, int64 (ΣN,), the number of its graph for each node.
-        pin
-            Copy straight into page-locked memory.
-        helpers
-            Threads to share the work with, where it is worth it.
+        ``compact`` takes the neighbour table, (ΣN, k) as it is stored, instead of ``edge_index``; ``numbers``
+        adds ``batch``, int64 (ΣN,), the number of its graph for each node; ``pin`` copies straight into
+        page-locked memory; ``helpers`` share the work where it is worth it.
 
-        Returns
-        -------
-        values
-            Attribute to tensor. Graph columns are (B, …). In ``edge_index`` nodes are numbered over all
-            graphs, in ``neighbor`` inside each.
-        pointers
-            int64 (3, B + 1), rows before each graph on the graph, node and edge level.
+        Gives a tensor for each attribute, where graph columns are (B, …) and nodes are numbered over all
+        graphs in ``edge_index``, inside each in ``neighbor``; and int64 (3, B + 1), rows before each graph on
+        the graph, node and edge level.
         """
         address, counts, held = self.store.sources(self._rows, graphs)
         pointers = np.zeros((3, len(graphs) + 1), np.int64)

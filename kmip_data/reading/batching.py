@@ -35,8 +35,9 @@ def make_data(assembler: Assembler, graph: int) -> Data:
     values: dict[str, Any]
     values, nodes = assembler.gather_one(graph)
     for field in assembler.fields:
-        if field.level == "graph":
-            values[field.attribute] = _of_one(field, values[field.attribute])
+        if field.level == "graph" and field.form != "axis":
+            rows = values[field.attribute]
+            values[field.attribute] = (rows if field.form == "row" else _as_python(field, rows))[0]
     data, mapping = _blank()
     for name in assembler.names:
         mapping[name] = values[name]
@@ -132,6 +133,8 @@ def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
+    Raises ``UsageError`` where the batch has no neighbour table, or its ``batch`` is not sorted.
+
     Parameters
     ----------
     batch
@@ -143,11 +146,6 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     -------
     int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
     ``x[batch_neighbors(batch)]`` is (N, k, d).
-
-    Raises
-    ------
-    UsageError
-        The batch has no neighbour table, or its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError(
@@ -174,15 +172,8 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
 def expand_edges(batch: Batch) -> Batch:
     """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
-    Returns
-    -------
-    A copy of the batch (other attributes are shared) that equals the batch of
-    ``GraphLoader(…, compact=False)``.
-
-    Raises
-    ------
-    UsageError
-        The batch has no neighbour table.
+    Returns a copy of the batch (other attributes are shared) that equals the batch of
+    ``GraphLoader(…, compact=False)``. Raises ``UsageError`` where the batch has no neighbour table.
     """
     table = batch_neighbors(batch)
     nodes, k = table.shape
@@ -224,13 +215,6 @@ def _template(kind: type[Any]) -> Any:
 def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
     store._num_nodes = np.diff(pointers[gather.NODE]).tolist()  # noqa: SLF001
     store.num_nodes = sum(store._num_nodes)  # noqa: SLF001
-
-
-def _of_one(field: Field, rows: torch.Tensor) -> Any:
-    """Give the form of ``field`` to the one row of a graph column."""
-    if field.form == "axis":
-        return rows
-    return rows[0] if field.form == "row" else _as_python(field, rows)[0]
 
 
 def _of_many(

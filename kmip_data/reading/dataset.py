@@ -1,4 +1,4 @@
-"""A PyTorch Geometric dataset over one build folder and split."""
+"""A PyTorch Geometric dataset over one build folder and split, by its folder or its name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch_geometric.data import Data, Dataset
 from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data.builds.columns import divide_names
-from kmip_data.builds.home import Build
+from kmip_data.builds.find import find
+from kmip_data.builds.home import Build, Home
 from kmip_data.errors import PartialBuildWarning, UsageError
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
@@ -49,7 +51,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
     sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
     nearest source first. An instance holds no open file, can be pickled and used after a fork.
-    Nothing is ever downloaded or processed.
+    Nothing is ever downloaded or processed. Raises ``UsageError`` where there is no such split, part or
+    column; ``DamagedInput`` where the card, a shard or the split file is missing or damaged.
 
     Parameters
     ----------
@@ -70,13 +73,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         Further attributes that are slices of stored columns.
     edge_lengths
         Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
-
-    Raises
-    ------
-    UsageError
-        There is no such split, part or column.
-    DamagedInput
-        The card, a shard or the split file is missing or damaged.
 
     Examples
     --------
@@ -147,8 +143,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
                 warnings.warn(without_controls(text), stacklevel=4)
 
-    # -- what it is -------------------------------------------------------------------------------
-
     @property
     def card(self) -> Card:
         """The card of the build: license, citation, parameters, counts, statistics."""
@@ -214,8 +208,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             parts.append(f"k={self.card.parameters['k']}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    # -- PyTorch Geometric ------------------------------------------------------------------------
-
     def len(self) -> int:
         """Return the number of records in the part."""
         return len(self._store) if self._records is None else int(self._records.size)
@@ -258,12 +250,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         """Statistics of the sizes; read from the row pointers where no transform may change them."""
         if self.transform is not None:
             return Summary.from_dataset(self)
-        return Summary(
-            name=type(self).__name__,
-            num_graphs=len(self),
-            num_nodes=_stats(self.nodes),
-            num_edges=_stats(self.edges),
-        )
+        sizes = {"num_nodes": _stats(self.nodes), "num_edges": _stats(self.edges)}
+        return Summary(name=type(self).__name__, num_graphs=len(self), **sizes)
 
     def _field(self, attribute: str) -> Field | None:
         return next((f for f in self._assembler.fields if f.attribute == attribute), None)
@@ -278,3 +266,42 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 def _stats(sizes: NDArray[np.int64]) -> Stats:
     """Statistics of sizes; NaN of none, of which PyTorch Geometric's function makes an error."""
     return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
+
+
+def open(  # noqa: A001 -- its public name
+    path_or_name: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    home: str | os.PathLike[str] | Home | None = None,
+    sample: bool = False,
+    split_name: str | None = None,
+    columns: Sequence[str] | None = None,
+    transform: Callable[[Data], Data] | None = None,
+    **parameters: Any,
+) -> ShardedDataset:
+    """Open a finished build; nothing is ever built or downloaded.
+
+    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, a name is
+    unknown, or the folder holds a build with other values; ``DamagedInput`` where the build is damaged.
+
+    Parameters
+    ----------
+    path_or_name
+        A build folder, or the name of a dataset with one finished build that matches.
+    home
+        Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
+    sample
+        Look for a sample.
+    split, split_name, columns, transform
+        See :class:`ShardedDataset`.
+    **parameters
+        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
+        with a name, defaults of the dataset for the others.
+
+    Examples
+    --------
+    >>> import kmip_data
+    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
+    """
+    build = find(path_or_name, parameters, home=home, sample=sample)
+    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -12,8 +12,8 @@ from lightning.pytorch import LightningDataModule
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.dataset import open as open_build
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.reading.open import open as open_build
 from kmip_data.wording import counted
 
 
@@ -102,14 +102,8 @@ class GraphDataModule(LightningDataModule):
 
     def train_dataloader(self) -> GraphLoader:
         """Batches of the train part, in a new order every epoch."""
-        loader = GraphLoader(
-            self._part("train"),
-            self.batch_size,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            even=True,
-            **self.loader_options,
-        )
+        order: dict[str, Any] = {"shuffle": self.shuffle, "seed": self.seed, "even": True}
+        loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
         if self._train_state is not None:
             loader.load_state_dict(self._train_state)
             self._train_state = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,15 +16,10 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
 from kmip_data.errors import UsageError
+from kmip_data.reading import loader_arguments as arguments
 from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.loader_arguments import (
-    check_numbers,
-    refuse_contradictions,
-    refuse_others,
-    sharded_dataset,
-)
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 from kmip_data.reading.prefetch import ahead
 from kmip_data.runtime.helpers import HelperThreads
@@ -47,7 +42,8 @@ class GraphLoader:
     bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; single graphs
     are never built on the way. Their order is a function of ``seed`` and the epoch alone, whatever
     the number of threads. A dataset with a ``transform`` takes the slow path, graph by graph in
-    Python (still in background threads).
+    Python (still in background threads). Raises ``UsageError`` where an argument is not valid, contradicts
+    another, or belongs to loaders with worker processes.
 
     Parameters
     ----------
@@ -97,11 +93,6 @@ class GraphLoader:
     follow_batch, exclude_keys
         As in PyTorch Geometric.
 
-    Raises
-    ------
-    UsageError
-        An argument is not valid, contradicts another, or belongs to loaders with worker processes.
-
     Examples
     --------
     >>> from kmip_data import S3DIS, GraphLoader
@@ -132,8 +123,8 @@ class GraphLoader:
         exclude_keys: Sequence[str] | None = None,
         **refused: Any,
     ) -> None:
-        refuse_others(refused)
-        self.dataset = sharded_dataset(dataset)
+        arguments.refuse_others(refused)
+        self.dataset = arguments.sharded_dataset(dataset)
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
         self.exclude_keys = tuple(exclude_keys or ())
@@ -151,9 +142,9 @@ class GraphLoader:
         self._share = (rank, world_size)
         sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}
         given = {name: size for name, size in sizes.items() if size is not None}
-        check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
-        check_numbers(0, prefetch=prefetch, seed=seed, rank=0 if rank is None else rank)
-        refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
+        arguments.check_numbers(1, batch_size=batch_size, num_threads=num_threads, **given)
+        arguments.check_numbers(0, prefetch=prefetch, seed=seed, rank=0 if rank is None else rank)
+        arguments.refuse_contradictions(self.rule, sampler, batch_sampler, rank, world_size)
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
             warnings.warn("pin_memory=True has no effect: there is no GPU", stacklevel=2)
@@ -217,9 +208,8 @@ class GraphLoader:
         self._position = position if found == wanted or not position else sys.maxsize
 
     def _fingerprint(self) -> dict[str, Any]:
-        rule = {name: getattr(self.rule, name) for name in self.rule.__dataclass_fields__}
-        digest = self.dataset.split_digest
-        return {**rule, "graphs": len(self.dataset), "split_digest": digest, "world_size": self.ranks()[1]}
+        data = {"graphs": len(self.dataset), "split_digest": self.dataset.split_digest}
+        return {**asdict(self.rule), **data, "world_size": self.ranks()[1]}
 
     def ranks(self) -> tuple[int, int]:
         """Rank of this process, and how many there are."""

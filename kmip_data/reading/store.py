@@ -106,15 +106,11 @@ class ShardStore:
     def _index(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
-        pointers = [
-            [np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr] for shard in self.shards
-        ] or [[np.zeros(1, np.int64)] * 3]
-        self.start: I64 = np.concatenate(
-            [np.stack([pointer[:-1] for pointer in levels]) for levels in pointers], axis=1
-        )
-        self.count: I64 = np.concatenate(
-            [np.stack([np.diff(pointer) for pointer in levels]) for levels in pointers], axis=1
-        )
+        levels = [
+            np.stack([np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr]) for shard in self.shards
+        ]
+        self.start: I64 = np.concatenate([pointers[:, :-1] for pointers in levels], axis=1)
+        self.count: I64 = np.concatenate([np.diff(pointers) for pointers in levels], axis=1)
         # Addresses hold in this process and its forks; a pickled copy maps anew.
         self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
 
@@ -171,55 +167,35 @@ class ShardStore:
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
-        counts = self.count.take(graphs, axis=1)
         held: list[NDArray[Any]] = []
-        if not mapped:
-            self._read(wanted, graphs, address, held)
-        return address, counts, held
+        for f, b in [] if mapped else np.argwhere(address == 0).tolist():
+            key, _, level, plane = wanted[f]
+            start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
+            shard = self._beside.get(key, self.shards)[self.shard[graphs[b]]]
+            rows = shard.read(key, int(start), int(start + count))
+            held.append(np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows))
+            address[f, b] = held[-1].__array_interface__["data"][0]
+        return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
         """Address of the rows of every graph, int64 (F, G), 0 where not mapped; and whether all are."""
-        found = self._tables.get(wanted)
-        if found is None:
-            table = self._table(wanted)
-            found = self._tables[wanted] = table, bool(table.all())
-        return found
+        if wanted not in self._tables:
+            table = np.zeros((len(wanted), len(self)), np.int64)
+            for f, (key, row_bytes, level, _) in enumerate(wanted):
+                files = self._beside.get(key, self.shards)
+                mapped = np.array([_address(wanted[f], file) for file in files], np.int64)[self.shard]
+                table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
+            self._tables[wanted] = table, bool(table.all())
+        return self._tables[wanted]
 
-    def _table(self, wanted: tuple[Rows, ...]) -> I64:
-        table = np.zeros((len(wanted), len(self)), np.int64)
-        for f, (key, row_bytes, level, plane) in enumerate(wanted):
-            base = np.array(
-                [self._base(key, row_bytes, level, plane, shard) for shard in self._holding(key)], np.int64
-            )
-            mapped = base[self.shard]
-            table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
-        return table
 
-    def _holding(self, key: str) -> list[Shard]:
-        """Files that hold the rows of a dataset, one per shard."""
-        return self._beside.get(key, self.shards)
-
-    @staticmethod
-    def _base(key: str, row_bytes: int, level: int, plane: int, shard: Shard) -> int:
-        if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
-            return 1  # any address will do: nothing is copied from it
-        view = shard.mapped(key)
-        if view is None:
-            return 0
-        return int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
-
-    def _read(self, wanted: Sequence[Rows], graphs: I64, address: I64, held: list[NDArray[Any]]) -> None:
-        """Read what is not mapped, and put the addresses of the copies into ``address``."""
-        for f, b in np.argwhere(address == 0).tolist():
-            key, _, level, plane = wanted[f]
-            graph = graphs[b]
-            start = int(self.start[level, graph])
-            rows = self._holding(key)[self.shard[graph]].read(
-                key, start, start + int(self.count[level, graph])
-            )
-            rows = np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows)
-            held.append(rows)
-            address[f, b] = rows.__array_interface__["data"][0]
+def _address(rows: Rows, shard: Shard) -> int:
+    """Address of the first row in the map of a file; 0 where it is not mapped."""
+    key, row_bytes, level, plane = rows
+    if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
+        return 1  # any address will do: nothing is copied from it
+    view = shard.mapped(key)
+    return 0 if view is None else int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
 
 
 _open_stores: weakref.WeakValueDictionary[tuple[object, ...], ShardStore] = weakref.WeakValueDictionary()

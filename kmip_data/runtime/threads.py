@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -71,20 +72,12 @@ def num_threads() -> int:
 def for_ranges(
     function: Callable[[int, int], object], total: int, *, grain: int = 1, most: int | None = None
 ) -> None:
-    """Call ``function(start, stop)`` for ranges that cover ``0 … total``, on all threads.
+    """Call ``function(start, stop)`` for ranges that cover the rows ``0 … total``, on all threads.
 
-    Parameters
-    ----------
-    function
-        Works on rows ``start`` to ``stop`` and writes its results in place; must release the GIL
-        to gain anything. The first exception it raises is raised here, after all ranges ended.
-    total
-        Number of rows.
-    grain
-        Fewest rows worth a range of their own; below it everything runs in the caller's thread, and
-        so does a call from inside ``function``.
-    most
-        Most rows of one range. An interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
+    ``function`` writes its results in place, and must release the GIL to gain anything. The first exception
+    it raises is raised here, after all ranges ended. ``grain`` is the fewest rows worth a range of their own;
+    below it everything runs in the caller's thread, and so does a call from inside ``function``. ``most`` is
+    the most rows of one range: an interrupt (Ctrl-C) takes effect between ranges; what has begun ends.
     """
     # A range that waits for further ranges may hold the last thread they could run in.
     busy = getattr(_here, "busy", False)
@@ -119,14 +112,12 @@ def _get_pool() -> ThreadPoolExecutor:
     with _lock:
         if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
             _pool = ThreadPoolExecutor(
-                max_workers=num_threads(), thread_name_prefix="kmip-data", initializer=_mark_busy
+                max_workers=num_threads(),
+                thread_name_prefix="kmip-data",
+                initializer=partial(setattr, _here, "busy", True),
             )
             _pool_pid = os.getpid()
         return _pool
-
-
-def _mark_busy() -> None:
-    _here.busy = True
 
 
 def _after_fork() -> None:

@@ -114,7 +114,10 @@ class Spool:
         self._heads: list[tuple[str, int, dict[str, Kind]]] = []
         try:
             with path.open("xb") as file:
-                self._fill(file, graphs)
+                for graph in graphs:
+                    self._heads.append((graph.name, graph.num_nodes, dict(graph.kinds)))
+                    for value in graph.values.values():
+                        np.lib.format.write_array(file, np.ascontiguousarray(value).reshape(value.shape))
         except OSError as error:
             raise OutOfResources(
                 f"The disk did not take {path}, which keeps the graphs until all are known.",
@@ -124,12 +127,6 @@ class Spool:
                 next="free some space, or save a dataset that can be read twice: a list or a PyG dataset "
                 "without transform",
             ) from error
-
-    def _fill(self, file: Any, graphs: Iterable[PlainGraph]) -> None:
-        for graph in graphs:
-            self._heads.append((graph.name, graph.num_nodes, dict(graph.kinds)))
-            for value in graph.values.values():
-                np.lib.format.write_array(file, np.ascontiguousarray(value).reshape(value.shape))
 
     def __iter__(self) -> Iterator[PlainGraph]:
         with self._path.open("rb") as file:

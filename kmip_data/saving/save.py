@@ -43,7 +43,11 @@ def save(  # noqa: PLR0913 -- options, by keyword
     that holds them all. Graphs whose columns of ``edge_index`` are the k sources of node 0, then
     those of node 1 and so on (k-NN graphs) get a neighbour table, a quarter of the bytes, and can be
     loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The folder
-    appears when all is written.
+    appears when all is written; nothing is left of what was written before an error.
+
+    Raises ``UsageError`` where a graph is not homogeneous, does not go with those before it, or has an
+    attribute that has no place in the format (the graph is named), the folder is not new, or the split does
+    not fit; ``OutOfResources`` where the disk is full.
 
     Parameters
     ----------
@@ -62,14 +66,6 @@ def save(  # noqa: PLR0913 -- options, by keyword
         For the card.
     compression
         ``None`` (mapped, fastest), ``"gzip"`` or ``"zstd"``.
-
-    Raises
-    ------
-    UsageError
-        A graph is not homogeneous, does not go with those before it, or has an attribute that has no
-        place in the format (the graph is named); the folder is not new; the split does not fit.
-    OutOfResources
-        The disk is full. Nothing is left of what was written.
 
     Examples
     --------
@@ -93,7 +89,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
         card = write_build(
             partial,
             graphs,
-            _survey(graphs),
+            Survey(graphs),
             split,
             compression,
             dataset=name,
@@ -146,12 +142,3 @@ class _Named:
     def __iter__(self) -> Iterator[PlainGraph]:
         for number, data in enumerate(self._dataset):
             yield plain_graph(data, f"{number:08d}" if self._names is None else self._names[number])
-
-
-def _survey(graphs: Iterable[PlainGraph]) -> Survey:
-    survey = Survey()
-    for graph in graphs:
-        survey.add(graph)
-    if not survey.graphs:
-        raise UsageError("There is nothing to save.", expected="at least one graph", found="none")
-    return survey

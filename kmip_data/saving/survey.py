@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
+from kmip_data.format.layout import RESERVED
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import EDGE_INDEX, EDGE_PTR, KEY, NEIGHBOR, NODE_PTR, Column, ItemForm, Schema
+from kmip_data.format.schema import Column, ItemForm, Schema
 from kmip_data.saving.plain import Kind, PlainGraph
 
 _SMALL_GRAPH: Final = 65_536  #: nodes up to which indices take two bytes
 _LARGE_GRAPH: Final = 2**32
 _INTEGERS: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
-_TAKEN: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
 @dataclass
@@ -72,15 +73,14 @@ class _Attribute:
     def column(self) -> Column:
         level = self._level()
         key = f"{level}/{self.name}"
-        if key in _TAKEN:
+        if key in RESERVED:
             key = f"{level}/column_{self.name}"
         form, shape = self._form(level)
-        stored = self.stored
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
         return Column(
             key=key,
             attribute=self.name,
-            stored=stored,
+            stored=self.stored,
             presented=self.dtype.name if self.kind != "text" else "uint8",
             shape=shape,
             low=self.low if self.dtype.kind in "iub" else None,
@@ -116,18 +116,21 @@ class _Attribute:
 
 
 class Survey:
-    """Look at every graph once, then say how to store them."""
+    """Look at every graph once, then say how to store them; UsageError where they do not go together."""
 
-    def __init__(self) -> None:
+    def __init__(self, graphs: Iterable[PlainGraph]) -> None:
         self.graphs = 0
         self.largest = 0
         self.longest_key = 1
         self._attributes: dict[str, _Attribute] = {}
         self._degree: int | None = None  # of every node, while there is one
         self._digest = hashlib.sha256()
+        for graph in graphs:
+            self._add(graph)
+        if not self.graphs:
+            raise UsageError("There is nothing to save.", expected="at least one graph", found="none")
 
-    def add(self, graph: PlainGraph) -> None:
-        """Take one graph into account; UsageError if its attributes, dtypes or shapes are others."""
+    def _add(self, graph: PlainGraph) -> None:
         first = self.graphs == 0
         if first:
             for name, value in graph.values.items():

@@ -41,7 +41,7 @@ def command_that(monkeypatch):
         def x(as_json):
             body()
 
-        monkeypatch.setitem(main.COMMANDS, "x", ("x", "Fails."))
+        monkeypatch.setitem(main.COMMANDS, "x", "Fails.")
         monkeypatch.setattr(main.root, "get_command", lambda ctx, name: x)
 
     return make

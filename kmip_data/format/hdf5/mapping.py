@@ -35,13 +35,7 @@ def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
 def _library() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
-    library.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,  # off_t
-    ]
+    off_t = ctypes.c_long
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, off_t]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return library

@@ -19,9 +19,9 @@ import h5py
 import numpy as np
 from h5py import h5a, h5f, h5g, h5p, h5t
 
-from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.errors import KmipDataError
 from kmip_data.format.hdf5.objects import TYPE_NAMES, Inspection, Refused, StoredDataset
-from kmip_data.format.refusals import check_resources
+from kmip_data.format.refusals import refuse
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
@@ -36,6 +36,7 @@ _OTHER_MAGIC: Final = (
     (b"{", "JSON text"),
     (b"<", "an HTML or XML page"),
 )
+_AGAIN: Final = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
 # What h5py raises while data of a damaged file are read.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
@@ -46,21 +47,11 @@ def open_untrusted(
 ) -> Iterator[h5py.File]:
     """Open an HDF5 file for reading after every object in it has been found harmless.
 
-    Parameters
-    ----------
-    max_declared_bytes
-        Most bytes that all datasets together may declare, uncompressed.
-    filters
-        Filters that datasets may use, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``.
-
-    Raises
-    ------
-    DamagedInput
-        The file is not HDF5, is truncated or damaged, or holds a link, external or virtual data,
-        a type other than numbers and fixed-length text, another filter, or absurd sizes. Errors
-        that HDF5 raises while the caller reads become this error too.
-    OutOfResources
-        Memory or file descriptors of this process ran out: the file may be whole.
+    All datasets together may declare ``max_declared_bytes``, uncompressed, and use no ``filters`` but those
+    given, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``. Raises ``DamagedInput`` where the file
+    is not HDF5, is truncated or damaged, or holds a link, external or virtual data, a type other than numbers
+    and fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
+    ``OutOfResources`` where memory or file descriptors of this process ran out: the file may be whole.
     """
     with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
         yield file
@@ -81,7 +72,7 @@ def open_inspected(
             if inspection.needs_zstd:
                 enable_zstd()
         except Refused as refused:
-            _refuse(path, *refused.args)
+            refuse(path, *refused.args, then=_AGAIN)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
         try:
@@ -122,18 +113,18 @@ def _check_file(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
     except OSError as error:
-        _refuse(path, "cannot be opened", "a readable file", error.strerror or str(error), error)
+        refuse(path, "cannot be opened", "a readable file", error.strerror or str(error), error, then=_AGAIN)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            _refuse(path, "is not a file", "an HDF5 file", stat.filemode(status.st_mode))
+            refuse(path, "is not a file", "an HDF5 file", stat.filemode(status.st_mode), then=_AGAIN)
         head = os.read(descriptor, 16)
     finally:
         os.close(descriptor)
     if not head.startswith(_MAGIC):
         names = (name for magic, name in _OTHER_MAGIC if head.lstrip().startswith(magic))
         found = "an empty file" if not head else next(names, f"a file that starts with {head[:8]!r}")
-        _refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found)
+        refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
     return status.st_size
 
 
@@ -145,17 +136,6 @@ def _open(path: Path) -> h5py.File:
     return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access))
 
 
-def _refuse(path: Path, what: str, expected: str, found: str, error: BaseException | None = None) -> NoReturn:
-    if error is not None:
-        check_resources(path, error)
-    raise DamagedInput(
-        f"{path} {what}.",
-        expected=expected,
-        found=found,
-        next="get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)",
-    ) from error
-
-
 def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     found = " ".join(str(error).split())[:200] or type(error).__name__
-    _refuse(path, "is damaged", "a complete HDF5 file", found, error)
+    refuse(path, "is damaged", "a complete HDF5 file", found, error, then=_AGAIN)

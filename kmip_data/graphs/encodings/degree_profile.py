@@ -29,11 +29,7 @@ class Profile(Encoding):
     stem = "degree-profile-"
     choices = get_args(DegreeProfile)
     help = "Local degree profile, by the rule of that PyTorch Geometric.  [default rule: 2.0]"
-
-    @property
-    def definition(self) -> str:
-        """For the card."""
-        return f"local degree profile as PyTorch Geometric {self.parameter} has it"
+    about = "local degree profile as PyTorch Geometric {parameter} has it"
 
     def columns(self) -> tuple[Column, ...]:
         """``degree_profile`` (N, 5)."""
@@ -52,7 +48,8 @@ def local_degree_profile(
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
-    edge. Without any, the four values are 0.
+    edge. Without any, the four values are 0. Raises ``UsageError`` where there is no such rule;
+    ``DamagedInput`` where an edge leads to a node that is not there.
 
     Parameters
     ----------
@@ -67,13 +64,6 @@ def local_degree_profile(
     Returns
     -------
     float32 (N, 5), :data:`FIELDS`.
-
-    Raises
-    ------
-    UsageError
-        There is no such rule.
-    DamagedInput
-        An edge leads to a node that is not there.
     """
     if rule not in get_args(DegreeProfile):
         raise UsageError(

@@ -25,6 +25,10 @@ class Expander(Encoding):
     help = "Edges of a random 2D-regular expander, as D permutations of the nodes."
     seeded = True
     names_nodes = True
+    about = (
+        "{parameter} random permutations, seed {seed}: numbers of nodes in the same graph, each an edge in"
+        f" both directions; -1: none; graphs of at most {COMPLETE} nodes are complete instead"
+    )
 
     seed: int = 0
 
@@ -40,28 +44,10 @@ class Expander(Encoding):
         """``expander3-seed0``."""
         return f"{super().name}-seed{self.seed}"
 
-    @property
-    def definition(self) -> str:
-        """For the card."""
-        return (
-            f"{self.parameter} random permutations, seed {self.seed}: numbers of nodes in the same graph,"
-            " each an edge in both directions; -1: none;"
-            f" graphs of at most {COMPLETE} nodes are complete instead"
-        )
-
     def columns(self) -> tuple[Column, ...]:
         """``expander`` (N, D)."""
-        return (
-            Column(
-                key="node/expander",
-                attribute="expander",
-                stored="int32",
-                presented="int64",
-                shape=(self.parameter,),
-                low=-1,
-                doc=self.definition,
-            ),
-        )
+        kind = {"stored": "int32", "presented": "int64", "low": -1}
+        return (self.column("node", "expander", self.parameter, **kind),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Graph by graph, each with a generator of its own."""

@@ -29,14 +29,10 @@ class Laplacian(Encoding):
     stem = "lappe"
     metavar = "K"
     help = "The K smallest eigenpairs of the Laplacian."
-
-    @property
-    def definition(self) -> str:
-        """For the card."""
-        return (
-            f"{self.parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
-            "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
-        )
+    about = (
+        "{parameter} smallest eigenpairs of D - A of the simple, undirected graph, "
+        "the trivial one among them; NaN where there are fewer; the largest entry of a vector is positive"
+    )
 
     def columns(self) -> tuple[Column, ...]:
         """``lappe_vectors`` (N, K), and ``lappe_values`` (K) per graph."""
@@ -66,7 +62,9 @@ def laplacian_encoding(
     A is the graph as a simple, undirected one: directions, loops and repeated edges do not count. The
     trivial pair (0, constant) is the first, as upstream has it. Eigenvectors are of Euclidean length 1.
     Each connected component is solved by itself, so an eigenvector is 0 outside one of them, and
-    components come in the order of their lowest nodes where eigenvalues are equal.
+    components come in the order of their lowest nodes where eigenvalues are equal. Raises ``DamagedInput``
+    where an edge leads to a node that is not there; ``OutOfResources`` where the sparse solver did not
+    converge.
 
     The sign of an eigenvector means nothing. On disk its largest entry is positive; of several largest
     (within 10⁻⁶ of it) the first. Training flips signs at random (the encoder's part, not here). Inside a
@@ -88,13 +86,6 @@ def laplacian_encoding(
         float32 (K,), ascending; NaN where the graph has fewer nodes.
     vectors
         float32 (N, K), NaN in the same columns.
-
-    Raises
-    ------
-    DamagedInput
-        An edge leads to a node that is not there.
-    OutOfResources
-        The sparse solver did not converge.
     """
     check_edges(edge_index, num_nodes)
     values = np.full(count, np.nan, np.float32)

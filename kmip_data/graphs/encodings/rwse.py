@@ -24,11 +24,7 @@ class RandomWalk(Encoding):
     stem = "rwse"
     metavar = "T"
     help = "Return probabilities of T steps of a random walk."
-
-    @property
-    def definition(self) -> str:
-        """For the card."""
-        return f"diagonals of P, P², … to the power {self.parameter}; P = D⁻¹A of the stored edges"
+    about = "diagonals of P, P², … to the power {parameter}; P = D⁻¹A of the stored edges"
 
     def columns(self) -> tuple[Column, ...]:
         """``rwse`` (N, T)."""
@@ -50,7 +46,8 @@ def random_walk_encoding(
     loops too. From a node without any there is no way back, so its row is 0. This is upstream's
     ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and PyTorch Geometric's
     ``AddRandomWalkPE``, which multiply dense and sparse matrices; here each walk is followed over
-    the nodes that it reaches, in float64, and rounded once.
+    the nodes that it reaches, in float64, and rounded once. Raises ``DamagedInput`` where an edge leads to a
+    node that is not there.
 
     Parameters
     ----------
@@ -65,11 +62,6 @@ def random_walk_encoding(
     Returns
     -------
     float32 (N, T). The bytes depend on nothing but the arguments.
-
-    Raises
-    ------
-    DamagedInput
-        An edge leads to a node that is not there.
     """
     from kmip_data.graphs.kernels.random_walk import walk
 
