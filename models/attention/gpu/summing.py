@@ -22,9 +22,8 @@ class Transposed(NamedTuple):
 
     order: Tensor  #: (P,) pairs by key, int32 where that many are; those without a key last
     key: Tensor  #: (P,) the key of each, row of all heads; H · M: none
-    start: (
-        Tensor  #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
-    )
+    #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
+    start: Tensor
 
 
 def transpose(indices: Tensor, keys: int) -> Transposed:
