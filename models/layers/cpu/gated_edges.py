@@ -74,16 +74,9 @@ def gated_edges(
 class _GatedEdges(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        at_target: Tensor,
-        at_source: Tensor,
-        message: Tensor,
-        old: Tensor,
-        weight: Tensor | None,
-        _scale: Tensor | None,
-        _shift: Tensor | None,
-        options: _Options,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+        _scale: Tensor | None, _shift: Tensor | None, options: _Options,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         table, norm = options.edges.neighbor, options.norm
         (nodes, k), d = table.shape, at_target.shape[1]
