@@ -64,8 +64,7 @@ def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
         section, _, key = OLD_NAMES[old].partition(".")
         value, place = found.pop(old), found.get(section, {})
         if not isinstance(place, Mapping) or place.get(key, value) != value:
-            msg = f"{old} is the old name of {OLD_NAMES[old]}, and both are given"
-            raise ValueError(msg)
+            raise ValueError(f"{old} is the old name of {OLD_NAMES[old]}, and both are given")
         found[section] = {**place, key: value}
     return found
 

@@ -153,8 +153,7 @@ class MultiHead(Part):
     def check(self, layers: int, dim: int | None) -> None:
         """The heads fill the channels."""
         if dim is not None and dim % self.heads:
-            msg = f"hidden_dim = {dim} is not a multiple of heads = {self.heads}"
-            raise ValueError(msg)
+            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
 
 
 class MessagePassing(Part):
@@ -187,6 +186,7 @@ class Positional:
     encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
     width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
     distances: bool = False  #: whether it gives the edges the squared distance of their ends
+    module: str = ""  #: its class in :mod:`kmip_data.models.positional`; empty: it needs none
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -198,4 +198,7 @@ class Positional:
 
         It gives (N, ``width``), or where that is 0 the :class:`~kmip_data.models.layers.batch.GraphBatch`.
         """
-        return None
+        from kmip_data.models import positional
+
+        made: nn.Module | None = getattr(positional, self.module)(self, dim) if self.module else None
+        return made

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.kinds import Positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
+
+if TYPE_CHECKING:
+    from kmip_data.models.kinds import Positional
 
 
 class LapPE(nn.Module):
@@ -25,10 +28,10 @@ class LapPE(nn.Module):
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """
 
-    def __init__(self, position: Positional) -> None:
+    def __init__(self, position: Positional, _dim: int) -> None:
         super().__init__()
-        dim, self.position = position.width, position
-        self.each = nn.Sequential(nn.Linear(2, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim), nn.ReLU())
+        width, self.position = position.width, position
+        self.each = nn.Sequential(nn.Linear(2, 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU())
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 16)."""
@@ -47,9 +50,10 @@ class LapPE(nn.Module):
 class RandomWalkSE(nn.Module):
     """Return probabilities of random walks: batch norm, then a linear map (upstream ``RWSE``, ``Linear``)."""
 
-    def __init__(self, position: Positional, steps: int) -> None:
+    def __init__(self, position: Positional, _dim: int) -> None:
         super().__init__()
-        self.position = position
+        assert position.encoding is not None
+        steps, self.position = position.encoding.parameter, position
         self.norm = BatchNorm(steps)
         self.linear = nn.Linear(steps, position.width)
 
@@ -62,7 +66,7 @@ class RandomWalkSE(nn.Module):
 class StablePosition(nn.Module):
     """Positions whose distances scale the gates of message passing (upstream ``EquivStableLapPE``).
 
-    The first ``frequencies`` eigenvectors, 0 where a graph has fewer, through one linear map. Positions are
+    The eigenvectors of the encoding, 0 where a graph has fewer, through one linear map. Positions are
     never added to node features: of them message passing sees the squared distance of the two ends of each
     edge, which is the same when all eigenvectors change their sign, and by an orthogonal map also when they
     are rotated.
@@ -70,10 +74,11 @@ class StablePosition(nn.Module):
     Source: Wang et al., ICLR 2022; ``graphgps/encoder/equivstable_laplace_pos_encoder.py`` of GraphGPS.
     """
 
-    def __init__(self, position: Positional, frequencies: int, dim: int) -> None:
+    def __init__(self, position: Positional, dim: int) -> None:
         super().__init__()
+        assert position.encoding is not None
         self.position = position
-        self.linear = nn.Linear(frequencies, dim)
+        self.linear = nn.Linear(position.encoding.parameter, dim)
 
     def forward(self, batch: GraphBatch) -> GraphBatch:
         """The batch, its edges with their distances."""

@@ -34,10 +34,8 @@ def class_accuracy(
 ) -> ClassAccuracy:
     """Measure the best weights of ``runs`` on each class of ``part``.
 
-    Raises
-    ------
-    UsageError
-        The runs do not predict one class of each node or graph, or learned from different builds or splits.
+    Raises ``UsageError`` where the runs do not predict one class of each node or graph, or learned from
+    different builds or splits.
     """
     found: dict[str, list[NDArray[np.int64]]] = {}
     first, rows = None, np.zeros(0, np.int64)

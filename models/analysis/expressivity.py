@@ -27,9 +27,8 @@ class Check(NamedTuple):
     positional: str
     gap: float  #: the largest difference of outputs of two graphs that S-SEG-WL does not separate
     relabelled: float  #: the largest difference of a graph from itself, its nodes in another order
-    by_encoding: dict[
-        str, float
-    ]  #: the difference of each pair that the test separates by the encoding alone
+    #: the difference of each pair that the test separates by the encoding alone
+    by_encoding: dict[str, float]
 
     @property
     def verdict(self) -> str:

@@ -17,8 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.search.problem import check_ptr
+from kmip_data.models.attention.ragged import pointers
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
@@ -39,7 +38,7 @@ class ProjectionRecorder:
         """Take the rows of graphs of the right size from the input of a layer; layer 0 counts them."""
         given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
         x, ptr = given["x"], given.get("ptr")
-        starts = check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, len(x))
+        starts = pointers(ptr, len(x))
         most = len(x) if self._most is None else self._most
         graphs = [(start, stop) for start, stop in pairwise(starts) if self._least <= stop - start <= most]
         if graphs:

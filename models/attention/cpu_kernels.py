@@ -89,16 +89,9 @@ def backward(
 
 @_compiled
 def _forward(
-    values: Array,
-    scores: Array,
-    indices: Array,
-    keep: Array,
-    scale: Any,
-    start: int,
-    stop: int,
-    weights: Array,
-    out: Array,
-) -> None:
+    values: Array, scores: Array, indices: Array, keep: Array, scale: Any, start: int, stop: int,
+    weights: Array, out: Array,
+) -> None:  # fmt: skip
     _, rows, k = indices.shape
     nothing = scale * 0
     for flat in range(start, stop):
@@ -128,18 +121,9 @@ def _forward(
 
 @_compiled
 def _backward_queries(
-    grad: Array,
-    keys: Array,
-    values: Array,
-    indices: Array,
-    weights: Array,
-    keep: Array,
-    scale: Any,
-    start: int,
-    stop: int,
-    grad_scores: Array,
-    grad_queries: Array,
-) -> None:
+    grad: Array, keys: Array, values: Array, indices: Array, weights: Array, keep: Array, scale: Any,
+    start: int, stop: int, grad_scores: Array, grad_queries: Array,
+) -> None:  # fmt: skip
     _, rows, k = indices.shape
     nothing = scale * 0
     for flat in range(start, stop):
@@ -166,17 +150,9 @@ def _backward_queries(
 
 @_compiled
 def _backward_keys(
-    grad: Array,
-    queries: Array,
-    indices: Array,
-    weights: Array,
-    keep: Array,
-    start: int,
-    stop: int,
-    grad_scores: Array,
-    grad_keys: Array,
-    grad_values: Array,
-) -> None:
+    grad: Array, queries: Array, indices: Array, weights: Array, keep: Array, start: int, stop: int,
+    grad_scores: Array, grad_keys: Array, grad_values: Array,
+) -> None:  # fmt: skip
     _, rows, k = indices.shape
     many = grad_keys.shape[1]
     for head in range(start // many, (stop - 1) // many + 1):

@@ -178,8 +178,6 @@ class KMIPAttention(nn.Module):
 
     Attributes
     ----------
-    k
-        As given.
     training_k
         Keys a query attends to in training instead of ``k``; None: ``k``. For a schedule
         (:func:`set_training_k`).

@@ -64,12 +64,7 @@ def attend(
     """
     work = _working(values.dtype)
     inputs = values.to(work), scores.to(work), indices, keep, scale
-    if _compiled(values):
-        from kmip_data.models.attention import cpu_kernels
-
-        out, weights = map(torch.from_numpy, cpu_kernels.forward(*map(_array, inputs)))
-    else:
-        out, weights = kernels_for(values).forward(*inputs)
+    out, weights = _run("forward", values, inputs)
     if keep is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
@@ -98,15 +93,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    inputs: tuple[Any, ...] = (*rows, indices, weights, keep, scale)
-    grads: Any
-    if _compiled(values):
-        from kmip_data.models.attention import cpu_kernels
-
-        grads = map(torch.from_numpy, cpu_kernels.backward(*map(_array, inputs)))
-    else:
-        grads = kernels_for(values).backward(*inputs)
-    of_queries, of_keys, of_values = grads
+    of_queries, of_keys, of_values = _run("backward", values, (*rows, indices, weights, keep, scale))
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
 
@@ -154,6 +141,15 @@ def _refuse_vmap(*_: Any) -> Any:
 
 for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
+
+
+def _run(name: str, values: Tensor, inputs: tuple[Any, ...]) -> Any:
+    """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
+    if not _compiled(values):
+        return getattr(kernels_for(values), name)(*inputs)
+    from kmip_data.models.attention import cpu_kernels
+
+    return map(torch.from_numpy, getattr(cpu_kernels, name)(*map(_array, inputs)))
 
 
 def kernels_for(values: Tensor) -> Any:

@@ -124,9 +124,7 @@ class PerformerAttention(nn.Module):
         inner = heads * head_dim
         self.heads, self.legacy_mask = heads, legacy_mask
         self.fast_attention = RandomFeatures(head_dim, features or usual_features(head_dim), redraw)
-        self.to_q = nn.Linear(dim, inner, bias=False)
-        self.to_k = nn.Linear(dim, inner, bias=False)
-        self.to_v = nn.Linear(dim, inner, bias=False)
+        self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
         self.to_out = nn.Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
 

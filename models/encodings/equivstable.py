@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.models.kinds import Positional
-
-if TYPE_CHECKING:
-    from torch import nn
-
-FREQUENCIES = 8  #: eigenvectors that make a position
 
 
 class StableDistance(Positional):
@@ -21,11 +14,5 @@ class StableDistance(Positional):
         """Eigenvectors alone."""
         return ("lappe_vectors",)
 
-    def build(self, dim: int) -> nn.Module:
-        """Make a :class:`~kmip_data.models.positional.StablePosition`."""
-        from kmip_data.models.positional import StablePosition
 
-        return StablePosition(self, FREQUENCIES, dim)
-
-
-POSITIONAL = StableDistance("equivstable", Laplacian(FREQUENCIES), distances=True)
+POSITIONAL = StableDistance("equivstable", Laplacian(8), distances=True, module="StablePosition")

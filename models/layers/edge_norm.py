@@ -5,17 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kmip_data.models.layers.norms import BatchNorm
 
-def constants_of(
-    weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
+
+def constants_of(norm: BatchNorm, own: tuple[Tensor, Tensor] | None, rows: int) -> tuple[Tensor, Tensor]:
     """Make of weights and statistics (d,) (3, d) factors, shifts and means, and 1 / deviations in float64.
 
-    The norm of a value z is factor · z + shift.
+    The norm of a value z is factor · z + shift. ``own`` are mean and variance of these ``rows`` values, which
+    ``norm`` takes up; None: its running ones.
     """
-    deviation = (variance.double() + eps).rsqrt()
-    factor = weight * deviation
-    return torch.stack([factor, bias - mean * factor, mean]).float(), deviation
+    if own is not None:
+        norm.note(*own, rows)
+    mean, variance = own or (norm.running_mean, norm.running_var)
+    assert mean is not None
+    assert variance is not None
+    deviation = (variance.double() + norm.eps).rsqrt()
+    factor = norm.weight * deviation
+    return torch.stack([factor, norm.bias - mean * factor, mean]).float(), deviation
 
 
 def gradients_of(

@@ -86,6 +86,7 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
     if (
         part.closeness is not None
         or part.activation != "relu"
+        or x.device.type not in {"cpu", "cuda"}
         or torch.compiler.is_compiling()
         or type(part.norm) is not BatchNorm
         or part.norm.together

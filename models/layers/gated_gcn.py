@@ -48,11 +48,7 @@ class GatedGCN(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        self.A = nn.Linear(dim, dim)
-        self.B = nn.Linear(dim, dim)
-        self.C = nn.Linear(dim, dim)
-        self.D = nn.Linear(dim, dim)
-        self.E = nn.Linear(dim, dim)
+        self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
         self.closeness = (
             nn.Sequential(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid())
             if by_distance

@@ -41,10 +41,7 @@ class GPSLayer(nn.Module):
     add_local_input
         Add x to what ``conv`` gives before its norm.
 
-    Raises
-    ------
-    UsageError
-        There is neither.
+    Raises ``UsageError`` where there is neither ``conv`` nor ``attention``.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ class StackPart(MessagePassing):
     """A convolution that reads no edge features, with what a stack puts after it."""
 
     reads_edges = False
+    convolution: ClassVar[str]  #: class in :mod:`kmip_data.models.layers.convolutions`
 
     stack: Literal["lrgb", "graphgym"] = Field(
         default="lrgb",
@@ -44,9 +45,12 @@ class StackPart(MessagePassing):
                 nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
                 nn.init.zeros_(layer.bias)
 
-    def options(self, place: Place) -> dict[str, Any]:
-        """Arguments of a :class:`~kmip_data.models.layers.convolutions.Convolution` but for its width."""
-        return {"dropout": place.dropout, "stack": self.stack, "activation": self.activation}
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
+        from kmip_data.models.layers import convolutions
+
+        kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
+        return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """No tensor has a row for each edge; the sorted edges serve all layers."""

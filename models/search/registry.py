@@ -58,20 +58,18 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     """Every backend on every kind of device at hand, with the reason why it is usable or not."""
     if device_types is None:
         device_types = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    rows = []
-    for device in device_types:
-        for name, module in sorted(all_backends().items()):
-            why_not = module.unusable(device)
-            rows.append(
-                BackendStatus(
-                    name=name,
-                    summary=module.SUMMARY,
-                    device=device,
-                    usable=why_not is None,
-                    reason=why_not or module.AUTO,
-                )
-            )
-    return rows
+    return [
+        BackendStatus(
+            name=name,
+            summary=module.SUMMARY,
+            device=device,
+            usable=why_not is None,
+            reason=why_not or module.AUTO,
+        )
+        for device in device_types
+        for name, module in sorted(all_backends().items())
+        for why_not in (module.unusable(device),)
+    ]
 
 
 def get_backend(name: str) -> Any:

@@ -39,24 +39,11 @@ def _gather(
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def attend_rows(
-    scores: tl.tensor,
-    indices: tl.tensor,
-    keep: tl.tensor,
-    values: tl.tensor,
-    value_head: tl.tensor,
-    value_row: tl.tensor,
-    weights: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    width: tl.tensor,
-    scale: tl.tensor,
-    BQ: tl.constexpr,
-    BK: tl.constexpr,
-    BC: tl.constexpr,
-    DROP: tl.constexpr,
-    WEIGHTS: tl.constexpr,
-) -> None:
+    scores: tl.tensor, indices: tl.tensor, keep: tl.tensor, values: tl.tensor, value_head: tl.tensor,
+    value_row: tl.tensor, weights: tl.tensor, out: tl.tensor, rows: tl.tensor, k: tl.tensor,
+    width: tl.tensor, scale: tl.tensor,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr, WEIGHTS: tl.constexpr,
+) -> None:  # fmt: skip
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
     Parameters
@@ -94,30 +81,12 @@ def attend_rows(
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def slope_rows(
-    grad: tl.tensor,
-    grad_head: tl.tensor,
-    grad_row: tl.tensor,
-    keys: tl.tensor,
-    key_head: tl.tensor,
-    key_row: tl.tensor,
-    values: tl.tensor,
-    value_head: tl.tensor,
-    value_row: tl.tensor,
-    indices: tl.tensor,
-    weights: tl.tensor,
-    keep: tl.tensor,
-    slopes: tl.tensor,
-    grad_queries: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    dim: tl.tensor,
-    width: tl.tensor,
-    scale: tl.tensor,
-    BQ: tl.constexpr,
-    BK: tl.constexpr,
-    BC: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:
+    grad: tl.tensor, grad_head: tl.tensor, grad_row: tl.tensor, keys: tl.tensor, key_head: tl.tensor,
+    key_row: tl.tensor, values: tl.tensor, value_head: tl.tensor, value_row: tl.tensor, indices: tl.tensor,
+    weights: tl.tensor, keep: tl.tensor, slopes: tl.tensor, grad_queries: tl.tensor, rows: tl.tensor,
+    k: tl.tensor, dim: tl.tensor, width: tl.tensor, scale: tl.tensor,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
     Parameters

@@ -22,9 +22,8 @@ class Transposed(NamedTuple):
 
     order: Tensor  #: (P,) pairs by key, int32 where that many are; those without a key last
     key: Tensor  #: (P,) the key of each, row of all heads; H · M: none
-    start: (
-        Tensor  #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
-    )
+    #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
+    start: Tensor
 
 
 def transpose(indices: Tensor, keys: int) -> Transposed:
@@ -54,31 +53,12 @@ def _rows(
 
 @triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
 def sum_segments(
-    order: tl.tensor,
-    sorted_key: tl.tensor,
-    start: tl.tensor,
-    slopes: tl.tensor,
-    queries: tl.tensor,
-    query_head: tl.tensor,
-    query_row: tl.tensor,
-    weights: tl.tensor,
-    keep: tl.tensor,
-    grad: tl.tensor,
-    grad_head: tl.tensor,
-    grad_row: tl.tensor,
-    grad_keys: tl.tensor,
-    grad_values: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    keys: tl.tensor,
-    all_keys: tl.tensor,
-    dim: tl.tensor,
-    width: tl.tensor,
-    SEGMENT: tl.constexpr,
-    BP: tl.constexpr,
-    BC: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:
+    order: tl.tensor, sorted_key: tl.tensor, start: tl.tensor, slopes: tl.tensor, queries: tl.tensor,
+    query_head: tl.tensor, query_row: tl.tensor, weights: tl.tensor, keep: tl.tensor, grad: tl.tensor,
+    grad_head: tl.tensor, grad_row: tl.tensor, grad_keys: tl.tensor, grad_values: tl.tensor,
+    rows: tl.tensor, k: tl.tensor, keys: tl.tensor, all_keys: tl.tensor, dim: tl.tensor, width: tl.tensor,
+    SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
 
     Parameters

@@ -70,25 +70,15 @@ class ExphormerPart(MultiHead):
         """Make the :class:`~kmip_data.models.attention.exphormer_edges.ExphormerEdges` of a network."""
         from kmip_data.models.attention.exphormer_edges import ExphormerEdges
 
-        return ExphormerEdges(
-            dim,
-            virtual_nodes=self.virtual_nodes,
-            expander=self.expander > 0,
-            self_loops=self.self_loops,
-            real_edges=self.real_edges,
-        )
+        options = self.model_dump(include={"virtual_nodes", "self_loops", "real_edges"})
+        return ExphormerEdges(dim, expander=self.expander > 0, **options)
 
     def build(self, place: Place) -> nn.Module:
         """Make an :class:`~kmip_data.models.attention.exphormer.ExphormerAttention`."""
         from kmip_data.models.attention.exphormer import ExphormerAttention
 
-        return ExphormerAttention(
-            place.dim,
-            heads=self.heads,
-            clamp=self.clamp,
-            output_projection=self.output_projection,
-            dropout=self.dropout,
-        )
+        options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
+        return ExphormerAttention(place.dim, **options)
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """The largest set of edges rules while it goes back; several graphs gather their virtual nodes."""

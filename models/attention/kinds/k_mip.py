@@ -87,18 +87,8 @@ class KMIPPart(Part):
 
         if self.search != "auto":
             get_backend(self.search)  # an unknown name is told now, not at the first batch
-        return KMIPAttention(
-            place.dim,
-            heads=self.heads,
-            key_dim=self.key_dim,
-            k=self.k_of(place.layer),
-            value_dim=self.value_dim,
-            output_projection=self.output_projection,
-            dropout=self.dropout,
-            backend=self.search,
-            legacy_padding=self.legacy_padding,
-            warm_start=self.warm_start,
-        )
+        options = self.model_dump(exclude={"kind", "k", "search"})
+        return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """A recomputed layer keeps the pairs that its search chose."""

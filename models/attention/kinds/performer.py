@@ -40,8 +40,7 @@ class PerformerPart(MultiHead):
         """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
         from kmip_data.models.attention.performer import PerformerAttention
 
-        options = self.model_dump(exclude={"kind"})
-        return PerformerAttention(place.dim, **options)
+        return PerformerAttention(place.dim, **self.model_dump(exclude={"kind"}))
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Queries, keys and values are wider than the layer; features are there for some rows at a time."""

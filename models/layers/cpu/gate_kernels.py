@@ -34,16 +34,9 @@ Dropout = tuple[int, int, float]  #: seed, chance of 2³² (0: none), factor of 
 
 @njit_nogil()
 def gate(
-    start: int,
-    stop: int,
-    d: int,
-    neighbor: Table,
-    nodes: Several,
-    pre: F32,
-    add: bool,
-    statistics: bool,
+    start: int, stop: int, d: int, neighbor: Table, nodes: Several, pre: F32, add: bool, statistics: bool,
     results: Several,
-) -> None:
+) -> None:  # fmt: skip
     """Gate each edge, and sum messages and gates at the target.
 
     Of ``nodes`` = (at_target, at_source, message), ``pre`` becomes z = at_target of the target +
@@ -141,19 +134,9 @@ def sum_gradients(
 
 @njit_nogil()
 def differentiate(
-    start: int,
-    stop: int,
-    d: int,
-    neighbor: Table,
-    edges: Several,
-    message: F32,
-    grad_sums: Several,
-    norm: F32,
-    dropout: Dropout,
-    results: Several,
-    first: int,
-    at_sources: Several,
-) -> None:
+    start: int, stop: int, d: int, neighbor: Table, edges: Several, message: F32, grad_sums: Several,
+    norm: F32, dropout: Dropout, results: Several, first: int, at_sources: Several,
+) -> None:  # fmt: skip
     """Gradient of z for each edge, and its sums at targets and at sources.
 
     ``edges`` are (pre, grad), ``grad_sums`` the gradients of the messages and gates that :func:`gate`

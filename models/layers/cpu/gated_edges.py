@@ -74,16 +74,9 @@ def gated_edges(
 class _GatedEdges(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        at_target: Tensor,
-        at_source: Tensor,
-        message: Tensor,
-        old: Tensor,
-        weight: Tensor | None,
-        scale: Tensor | None,
-        shift: Tensor | None,
-        options: _Options,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+        _scale: Tensor | None, _shift: Tensor | None, options: _Options,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         table, norm = options.edges.neighbor, options.norm
         (nodes, k), d = table.shape, at_target.shape[1]
@@ -107,14 +100,8 @@ class _GatedEdges(torch.autograd.Function):
         if norm is None:
             ctx.save_for_backward(message, old, weight, pre)
             return messages, gates, None
-        assert scale is not None
-        assert shift is not None
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        mean, variance = _statistics(sums, squares, k) if own else (norm.running_mean, norm.running_var)
-        if own:
-            norm.note(mean, variance, nodes * k)
-        constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
+        statistics = _statistics(sums, squares, k) if own else None
+        constants, deviation = constants_of(norm, statistics, nodes * k)
         new = _new_edges(nodes * k, d) if options.keep else pre
         arrays = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
         for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *arrays), nodes, grain=GRAIN)

@@ -110,7 +110,7 @@ class _GatedEdges(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
-        scale: Tensor | None, shift: Tensor | None, options: _Options,
+        _scale: Tensor | None, _shift: Tensor | None, options: _Options,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         norm, d = options.norm, at_target.shape[1]
@@ -134,14 +134,7 @@ class _GatedEdges(torch.autograd.Function):
             if norm is None:
                 ctx.save_for_backward(message, old, weight, pre, quotient, inverse)
                 return quotient, None
-            assert scale is not None
-            assert shift is not None
-            assert norm.running_mean is not None
-            assert norm.running_var is not None
-            mean, variance = _statistics(parts, count) if own else (norm.running_mean, norm.running_var)
-            if own:
-                norm.note(mean, variance, count)
-            constants, deviation = constants_of(scale, shift, mean, variance, norm.eps)
+            constants, deviation = constants_of(norm, _statistics(parts, count) if own else None, count)
             new = torch.empty_like(pre) if options.keep else pre
             gate_kernels.update[(cdiv(pre.numel(), BLOCK),)](
                 old, pre, constants, new, *launch.drop, pre.numel(),

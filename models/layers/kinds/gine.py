@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import EDGE_WORK, Footprint, Place, Size
+from kmip_data.models.kinds import EDGE_WORK, Footprint, Size
 from kmip_data.models.layers.stack import StackPart
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class GINEPart(StackPart):
     """Sum over the neighbours with the features of the edges between, then a perceptron."""
 
     reads_edges = True
+    convolution = "GINE"
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
     stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
@@ -25,12 +23,6 @@ class GINEPart(StackPart):
         " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
         " length 1)",
     )
-
-    def build(self, place: Place) -> nn.Module:
-        """Make a :class:`~kmip_data.models.layers.convolutions.GINE`."""
-        from kmip_data.models.layers.convolutions import GINE
-
-        return GINE(place.dim, **self.options(place))
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Messages have a row for each edge, unless these share their features; layers share those."""

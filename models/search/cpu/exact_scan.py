@@ -208,17 +208,9 @@ def _finish(
 
 @njit_nogil(error_model="numpy")
 def search_rows(
-    queries: F32,
-    keys: F32,
-    query_ptr: I64,
-    key_ptr: I64,
-    row_graph: I64,
-    k: int,
-    start: int,
-    stop: int,
-    scores: F32,
-    indices: I64,
-) -> None:
+    queries: F32, keys: F32, query_ptr: I64, key_ptr: I64, row_graph: I64, k: int, start: int, stop: int,
+    scores: F32, indices: I64,
+) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop`` of the H · R queries of some graphs, head after head.
 
     Queries are (H, N, d), keys (H, M, d); of ``query_ptr`` and ``key_ptr`` (G, 2), where each graph begins

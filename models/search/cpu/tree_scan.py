@@ -103,17 +103,9 @@ def _tile(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) ->
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _visit_together(
-    points: Any,
-    cones: Any,
-    dim: int,
-    twig: int,
-    lane: int,
-    block: Block,
-    count: int,
-    masks: Any,
-    pick: Any,
-    picked: Any,
-) -> int:
+    points: Any, cones: Any, dim: int, twig: int, lane: int, block: Block, count: int, masks: Any,
+    pick: Any, picked: Any,
+) -> int:  # fmt: skip
     """Search one twig for all queries whose mask asks for it; returns how many leaves were."""
     for leaf in range(16):
         picked[leaf] = 0

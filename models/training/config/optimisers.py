@@ -66,8 +66,7 @@ class OptimiserConfig(Section):
         for key in FURTHER:
             if getattr(self, key) is not None and key not in TAKES[self.name]:
                 takers = ", ".join(name for name, keys in TAKES.items() if key in keys)
-                msg = f"{self.name} takes no {key}; {takers} do"
-                raise ValueError(msg)
+                raise ValueError(f"{self.name} takes no {key}; {takers} do")
         return self
 
 

@@ -34,8 +34,7 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _can_move_then(self) -> Self:
         if self.kind == "reduce_on_plateau" and self.per == "step":
-            msg = "reduce_on_plateau moves per epoch: the validation loss is known once an epoch"
-            raise ValueError(msg)
+            raise ValueError("reduce_on_plateau moves per epoch: the validation loss is known once an epoch")
         return self
 
 

@@ -126,14 +126,9 @@ def write_predictions(path: str | os.PathLike[str], predictions: Predictions) ->
 def read_predictions(path: str | os.PathLike[str]) -> Predictions:
     """Read such a file, or any ``.npz`` with ``logits`` or ``pred``; nothing in it is executed.
 
-    Raises
-    ------
-    DamagedInput
-        It is not such a file, or its ``about`` is not what :func:`write_predictions` writes.
-    OutOfResources
-        It unpacks to more than the memory holds.
-    UsageError
-        The name ends otherwise, or pyarrow is missing.
+    Raises ``DamagedInput`` where it is not such a file, or its ``about`` is not what
+    :func:`write_predictions` writes; ``OutOfResources`` where it unpacks to more than the memory holds;
+    ``UsageError`` where the name ends otherwise, or pyarrow is missing.
     """
     path = Path(path)
     check_name(path)

@@ -70,16 +70,8 @@ def predict(
 ) -> Predictions:
     """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
 
-    The other arguments are those of :func:`kmip_data.models.training.run.evaluate.evaluate`.
-
-    Raises
-    ------
-    UsageError
-        There is no such run, finished build or part, or the data do not fit the weights.
-    DamagedInput
-        The run is unfinished, or one of its files is damaged.
-    OutOfResources
-        A batch does not fit.
+    The other arguments are those of :func:`kmip_data.models.training.run.evaluate.evaluate`, which raises the
+    same; ``UsageError`` also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, opened.device.kind

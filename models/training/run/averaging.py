@@ -42,8 +42,7 @@ class Average:
         """Go on from saved weights; raise ``ValueError`` where they are of another network."""
         own = {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
         if weights and {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != own:
-            msg = "its average is of another model"
-            raise ValueError(msg)
+            raise ValueError("its average is of another model")
         self.weights = dict(weights)
 
     @contextlib.contextmanager

@@ -128,11 +128,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Load a safetensors file; raise DamagedInput where it is absent or of another model."""
-    put_weights(module, read_weights(path), path)
-
-
 def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give ``module`` weights that ``path`` had; raise DamagedInput where they are another model's."""
     try:

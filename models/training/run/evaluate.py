@@ -28,7 +28,7 @@ from kmip_data.models.training.memory.machine import (
     out_of_memory,
 )
 from kmip_data.models.training.objective.tasks import is_class
-from kmip_data.models.training.run.checkpoint import WEIGHTS, load_weights
+from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
@@ -128,12 +128,8 @@ def predict_nodes(
 ) -> tuple[NDArray[np.int64], RunResult, Path]:
     """Return the class of each node by the best weights of ``run``, (N,) int64, its result and its folder.
 
-    ``build`` is of one graph with the run's features and classes: its own, or another city's.
-
-    Raises
-    ------
-    UsageError
-        As :func:`evaluate`, or the run predicts no classes of nodes.
+    ``build`` is of one graph with the run's features and classes: its own, or another city's. Raises as
+    :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
     """
     opened = open_run(run, target=str(build.path), home=home)
     data, config = opened.data, opened.config
@@ -168,7 +164,8 @@ class OpenedRun:
         """Give the network with the run's best weights on its device; explain where a batch does not fit."""
         with quiet_lightning():
             module = TrainingModule(self.config, self.data)
-            load_weights(module.model, self.folder / WEIGHTS)
+            path = self.folder / WEIGHTS
+            put_weights(module.model, read_weights(path), path)
             try:
                 yield module.to(self.device.kind)
             except Exception as error:

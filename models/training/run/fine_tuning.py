@@ -39,14 +39,8 @@ def with_source(config: RunConfig, home: Home) -> RunConfig:
 def fitting_weights(config: RunConfig, data: RunData, tell: Callable[[str], None]) -> dict[str, Tensor]:
     """Return what the network of ``config`` can take of its source's weights; say what is drawn anew.
 
-    Nothing of the source is executed: it is read as safetensors.
-
-    Raises
-    ------
-    DamagedInput
-        The source is not a safetensors file.
-    UsageError
-        No matrix of it fits.
+    Nothing of the source is executed: it is read as safetensors. Raises ``DamagedInput`` where it is not
+    such a file; ``UsageError`` where no matrix of it fits.
     """
     if not config.training.init_from:
         return {}

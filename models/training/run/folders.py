@@ -48,14 +48,8 @@ def check_name(name: str) -> None:
 def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is not a run: what a killed process left of one is taken over.
-
-    Raises
-    ------
-    UsageError
-        The name is ``exact`` and taken.
-    OutOfResources
-        There is no room for a folder.
+    A folder without a configuration is not a run: what a killed process left of one is taken over. Raises
+    ``UsageError`` where the name is ``exact`` and taken; ``OutOfResources`` without room for a folder.
     """
     parent = home.runs / dataset / model
     folder, number = parent / name, 1
@@ -91,10 +85,7 @@ def _refuse_taken(folder: Path) -> None:
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
 
-    Raises
-    ------
-    UsageError
-        No run is meant, or several are.
+    Raises ``UsageError`` where no run is meant, or several are.
     """
     text = os.fspath(run)
     path = Path(text).expanduser()
@@ -131,12 +122,8 @@ def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str
     """Return the configuration of a run without what only its owner may choose.
 
     A run below ``home.runs`` is the user's own. Of any other, no logger and no further process is
-    started, and no build is opened but those beside it and those of the home.
-
-    Raises
-    ------
-    UsageError
-        The run names another folder as its data.
+    started, and no build is opened but those beside it and those of the home. Raises ``UsageError`` where the
+    run names another folder as its data.
     """
     folder = folder.resolve()
     if folder.is_relative_to(home.runs.resolve()):

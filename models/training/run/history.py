@@ -21,8 +21,7 @@ def check_history(history: list[Row], best_epoch: int | None, metric: str) -> No
         for epoch, row in enumerate(history)
     )
     if not rows or (best_epoch is not None and not (best_epoch >= 0 and metric in history[best_epoch])):
-        msg = "its history is not that of a run"
-        raise ValueError(msg)
+        raise ValueError("its history is not that of a run")
 
 
 def history_csv(history: list[Row]) -> bytes:
@@ -33,12 +32,10 @@ def history_csv(history: list[Row]) -> bytes:
 
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:
     """Draw loss and the chosen metric of every part over the epochs into a PNG; mark the best epoch."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     if best_epoch is not None:
         best = history[best_epoch]
         values = [

@@ -67,10 +67,7 @@ class TrainingModule(LightningModule):
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
-        Raises
-        ------
-        CheckFailed
-            The weights, or what the network makes of the batch, are infinite or NaN.
+        Raises ``CheckFailed`` where the weights, or what the network makes of the batch, are infinite or NaN.
         """
         self.size = Size.of(batch)
         try:
@@ -212,12 +209,7 @@ def evaluate_parts(
     """Measure ``parts`` in eval mode: part -> loss and metrics.
 
     Parts that share a graph are read from one pass over it. Nothing random runs in eval mode, so the
-    generators are as they were afterwards.
-
-    Raises
-    ------
-    CheckFailed
-        A loss is not finite.
+    generators are as they were afterwards. Raises ``CheckFailed`` where a loss is not finite.
     """
     measured = measure_parts(module, data, parts, device)
     found = {part: measured[part].compute() for part in parts}

@@ -119,8 +119,7 @@ class Recorder(Checkpoint):
         shapes = [{name: tensor.shape for name, tensor in weights.items()} for weights in kept.values()]
         own = {name: tensor.shape for name, tensor in self.module.model.state_dict().items()}
         if any(found != own for found in shapes):
-            msg = "its best weights are of another model"
-            raise ValueError(msg)
+            raise ValueError("its best weights are of another model")
         self.history, self.kept = state_dict["history"], kept
         if (steps := state_dict.get("steps")) is not None:  # runs of before have none
             self.steps = steps.view(-1, len(STEP)).tolist()

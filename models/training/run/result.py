@@ -93,8 +93,7 @@ class RunResult(Section):
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
         if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
-            msg = "its metrics are not those of a run"
-            raise ValueError(msg)
+            raise ValueError("its metrics are not those of a run")
         return self
 
     def to_json(self) -> str:
@@ -105,10 +104,7 @@ class RunResult(Section):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises
-    ------
-    DamagedInput
-        There is none (the run is unfinished), or it is not a result of version 1.
+    Raises ``DamagedInput`` where there is none (the run is unfinished), or it is not a result of version 1.
     """
     try:
         return read_model(

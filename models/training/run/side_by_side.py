@@ -36,12 +36,8 @@ def run_side_by_side(
 ) -> list[RunResult]:
     """Train runs that have a configuration and no more, ``at_once`` of them at a time, on ``devices`` each.
 
-    Raises
-    ------
-    CheckFailed
-        Some did not finish; the others did.
-    KeyboardInterrupt
-        Ctrl-C; every process has ended, and how to resume each run was said.
+    Raises ``CheckFailed`` where some did not finish, when the others did; ``KeyboardInterrupt`` on Ctrl-C,
+    when every process has ended and how to resume each run was said.
     """
     waiting, faults = list(runs), {}
     running: dict[int, tuple[Path, subprocess.Popen[bytes], IO[bytes]]] = {}
