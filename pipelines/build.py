@@ -278,7 +278,6 @@ def _add_split(
 
 def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
     """Return the split whose parameters are those asked for."""
-    for name, entry in card.splits.items():
-        if all(key in entry.parameters and entry.parameters[key] == value for key, value in asked.items()):
-            return name
-    return None
+    return next(
+        (name for name, entry in card.splits.items() if asked.items() <= entry.parameters.items()), None
+    )

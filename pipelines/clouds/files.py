@@ -153,10 +153,6 @@ def _h5(path: Path, _: str) -> Columns:
     return columns
 
 
-def _ply(path: Path, _: str) -> Columns:
-    return read_ply(path)
-
-
 READERS: Final[Mapping[str, Callable[[Path, str], Columns]]] = {
     ".csv": _text,
     ".h5": _h5,
@@ -164,7 +160,7 @@ READERS: Final[Mapping[str, Callable[[Path, str], Columns]]] = {
     ".las": _las,
     ".laz": _las,
     ".npy": _npy,
-    ".ply": _ply,
+    ".ply": lambda path, _: read_ply(path),
     ".pts": _text,
     ".txt": _text,
     ".xyz": _text,

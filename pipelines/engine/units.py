@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,7 +58,7 @@ def run_units(
             progress.message(f"going on: {len(results)} of {total} shards are there already")
 
         def done(result: UnitResult) -> None:
-            journal.append({"unit": result.to_json()})
+            journal.append({"unit": asdict(result)})
             results[result.index] = result
             progress.update(1)
 

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """A shard that is complete on disk."""
+    """A shard that is complete on disk; ``UnitResult(**entry)`` reads its line in the journal."""
 
     index: int
     name: str
@@ -90,10 +90,6 @@ class UnitResult:
     def facts(self) -> dict[str, Any]:
         """What a card says of the file, but for its name."""
         return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
-
-    def to_json(self) -> dict[str, Any]:
-        """For the journal; ``UnitResult(**entry)`` reads it."""
-        return asdict(self)
 
 
 SHARD_FILE: Final = re.compile(r"\d{5,}\.h5")
