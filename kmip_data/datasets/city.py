@@ -22,7 +22,7 @@ class CityNetwork(BuiltDataset):
     The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
     edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both directions,
     ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is made of ``eccentricity``: no
-    model may see it. Raises ``UsageError`` where there is no such city, or the build found is not a city.
+    model may see it.
 
     Parameters
     ----------
@@ -53,6 +53,11 @@ class CityNetwork(BuiltDataset):
         Columns that ``kmip-data encode`` added (``["rwse20"]``), beside the others.
     root, home, transform, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
+
+    Raises
+    ------
+    UsageError
+        There is no such city, or the build found is not a city.
 
     Examples
     --------

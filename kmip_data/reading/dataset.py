@@ -51,8 +51,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
     sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
     nearest source first. An instance holds no open file, can be pickled and used after a fork.
-    Nothing is ever downloaded or processed. Raises ``UsageError`` where there is no such split, part or
-    column; ``DamagedInput`` where the card, a shard or the split file is missing or damaged.
+    Nothing is ever downloaded or processed.
 
     Parameters
     ----------
@@ -73,6 +72,13 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         Further attributes that are slices of stored columns.
     edge_lengths
         Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
+
+    Raises
+    ------
+    UsageError
+        There is no such split, part or column.
+    DamagedInput
+        The card, a shard or the split file is missing or damaged.
 
     Examples
     --------
@@ -281,9 +287,6 @@ def open(  # noqa: A001 -- its public name
 ) -> ShardedDataset:
     """Open a finished build; nothing is ever built or downloaded.
 
-    Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, a name is
-    unknown, or the folder holds a build with other values; ``DamagedInput`` where the build is damaged.
-
     Parameters
     ----------
     path_or_name
@@ -297,6 +300,14 @@ def open(  # noqa: A001 -- its public name
     **parameters
         Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
         with a name, defaults of the dataset for the others.
+
+    Raises
+    ------
+    UsageError
+        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
+        folder holds a build with other values.
+    DamagedInput
+        The build is damaged.
 
     Examples
     --------

@@ -42,8 +42,7 @@ class GraphLoader:
     bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; single graphs
     are never built on the way. Their order is a function of ``seed`` and the epoch alone, whatever
     the number of threads. A dataset with a ``transform`` takes the slow path, graph by graph in
-    Python (still in background threads). Raises ``UsageError`` where an argument is not valid, contradicts
-    another, or belongs to loaders with worker processes.
+    Python (still in background threads).
 
     Parameters
     ----------
@@ -92,6 +91,11 @@ class GraphLoader:
         both on the batch's device. Needs a build with a stored neighbour table, and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric.
+
+    Raises
+    ------
+    UsageError
+        An argument is not valid, contradicts another, or belongs to loaders with worker processes.
 
     Examples
     --------

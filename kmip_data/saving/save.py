@@ -45,10 +45,6 @@ def save(  # noqa: PLR0913 -- options, by keyword
     loaded with ``compact=True``. Memory holds one shard (at most about 64 MiB) at a time. The folder
     appears when all is written; nothing is left of what was written before an error.
 
-    Raises ``UsageError`` where a graph is not homogeneous, does not go with those before it, or has an
-    attribute that has no place in the format (the graph is named), the folder is not new, or the split does
-    not fit; ``OutOfResources`` where the disk is full.
-
     Parameters
     ----------
     dataset
@@ -66,6 +62,14 @@ def save(  # noqa: PLR0913 -- options, by keyword
         For the card.
     compression
         ``None`` (mapped, fastest), ``"gzip"`` or ``"zstd"``.
+
+    Raises
+    ------
+    UsageError
+        A graph is not homogeneous, does not go with those before it, or has an attribute that has no
+        place in the format (the graph is named); the folder is not new; the split does not fit.
+    OutOfResources
+        The disk is full.
 
     Examples
     --------
