@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import UserList
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -101,7 +102,9 @@ class OneGraph(RunData):
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """All parts in one pass."""
-        return [(tuple(parts), [self.graph])] if parts else []
+        # To move it to a GPU changes the object: what is sampled from stays where it is.
+        graph = copy.copy(self.graph) if self.config.training.neighbors else self.graph
+        return [(tuple(parts), [graph])] if parts else []
 
     @property
     def evaluated(self) -> tuple[str, ...]:

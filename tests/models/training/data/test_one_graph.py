@@ -181,6 +181,15 @@ def test_sampled_neighbourhoods(build, tmp_path):
     assert len(reached) == everything.num_nodes
 
 
+def test_an_evaluation_elsewhere_leaves_what_is_sampled_from_where_it_is(build, tmp_path):
+    data = open_data(config_of(build, training={"neighbors": [2, 1]}), home=Home(tmp_path))
+    batches = data.batches(lambda: 0)
+    before = [batch.edge_index.tolist() for batch in batches]
+    [(_, [whole])] = data.passes(["val"])
+    assert whole.to("meta").x.is_meta
+    assert [batch.edge_index.tolist() for batch in batches] == before
+
+
 @pytest.mark.parametrize("positional", ["rwse", "lappe"])
 def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, positional):
     """Whatever has a row for each node is cut with the nodes, and the network reads it."""
