@@ -98,6 +98,12 @@ def _refused(name: str, expected: str, why_not: str) -> UsageError:
     )
 
 
+@functools.cache
+def _warn(name: str, reasons: str) -> None:
+    """Say once that a GPU has to do with a slower search, and why."""
+    log.warning("search backend %s on cuda%s", name, reasons)
+
+
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
     """The backend for this problem: the one asked for, else the best that can take it.
 
@@ -116,6 +122,8 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         why_not = module.unusable(device) or module.refuses(problem)
         if why_not is None:
             log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))
+            if reasons and device == "cuda":
+                _warn(module.NAME, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {why_not}")
     raise UsageError(

@@ -82,7 +82,7 @@ def compiled(program: Program, target: str) -> bytes:
         return kept.read_bytes()
     except OSError:
         started = time.perf_counter()
-        log.info("compiling the search kernels for %s, d = %d (once for each size) …", target, program.dim)
+        log.warning("compiling the search kernels for %s, d = %d (once for each size) …", target, program.dim)
         code = compile_program(program, target)
         log.info("compiled in %.1f s", time.perf_counter() - started)
     try:

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -139,3 +140,16 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
 
 def test_keops_is_taken_by_name_only() -> None:
     assert not keops.RANK
+
+
+def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
+    fast = SimpleNamespace(NAME="fast", RANK={"cuda": 2}, unusable=lambda _: "it is not installed")
+    slow = SimpleNamespace(NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None)
+    monkeypatch.setattr(registry, "all_backends", lambda: {"fast": fast, "slow": slow})
+    problem = SimpleNamespace(device=torch.device("cuda"))
+    registry._warn.cache_clear()
+    with caplog.at_level("WARNING"):
+        assert registry.choose(problem) is registry.choose(problem) is slow
+    assert [record.getMessage() for record in caplog.records] == [
+        "search backend slow on cuda; not fast: it is not installed"
+    ]
