@@ -6,7 +6,6 @@ import ctypes
 import functools
 import hashlib
 import logging
-import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +13,8 @@ from typing import IO, Any
 import platformdirs
 import torch
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files.changes import write_file
 from kmip_data.models.search.gpu.plan import NUMBERS, POINTERS, Launch, Program
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,8 @@ def compiled(program: Program, target: str) -> bytes:
         log.info("compiled in %.1f s", time.perf_counter() - started)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(code)
-        Path(file.name).replace(kept)  # whole or not at all: others compile the same at the same time
-    except OSError as error:
+        write_file(kept, code)  # whole or not at all: others compile the same at the same time
+    except (OSError, KmipDataError) as error:
         log.debug("compiled kernels are not kept: %s", error)
     return code
 
