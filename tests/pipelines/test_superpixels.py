@@ -118,7 +118,13 @@ def voc(name: str) -> tuple[np.ndarray, np.ndarray]:
     return picture, reading.read_mask(path, name, classes=21, void=255, palette=reading.voc_palette())
 
 
-@pytest.mark.parametrize(("name", "rule"), [*zip(VOC, ("rag-boundary", "rag", "knn"), strict=True)])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        *zip(VOC[:2], ("rag-boundary", "rag"), strict=True),
+        pytest.param(VOC[2], "knn", marks=pytest.mark.torture),  # the slow construction is slowest there
+    ],
+)
 def test_real_pictures_equal_the_slow_construction(name, rule):
     picture, mask = voc(name)
     x, y, edges = slow(picture, mask, 500, 30.0, rule)

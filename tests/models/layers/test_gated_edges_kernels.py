@@ -71,18 +71,17 @@ def test_kernels_on_a_gpu() -> None:
 COMPILE = """
 import json
 from support.edge_resources import edge_resources
-found = {target: edge_resources(target) for target in (80, 90)}
-print(json.dumps(found))
+print(json.dumps(edge_resources(TARGET)))
 """
 
 
 @needs_triton
 @pytest.mark.slow
-def test_kernels_compile_without_a_gpu_and_spill_nothing() -> None:
-    found: dict[str, dict[str, Any]] = json.loads(child("-c", COMPILE))
-    assert set(found) == {"80", "90"}
-    for target, kernels in found.items():
-        for name, taken in kernels.items():
-            assert taken["spilled"] == 0, (target, name)
-            assert 16 < taken["registers"] <= 128, (target, name)  # 4 programs of 128 threads at a time
-            assert taken["shared"] <= 48 * 1024, (target, name)
+@pytest.mark.parametrize("target", [90, pytest.param(80, marks=pytest.mark.torture)])
+def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int) -> None:
+    kernels: dict[str, Any] = json.loads(child("-c", COMPILE.replace("TARGET", str(target))))
+    assert kernels
+    for name, taken in kernels.items():
+        assert taken["spilled"] == 0, name
+        assert 16 < taken["registers"] <= 128, name  # 4 programs of 128 threads at a time
+        assert taken["shared"] <= 48 * 1024, name

@@ -229,7 +229,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_interrupted_at_random_moments(tmp_path: Path) -> None:
-    _random_interrupts(tmp_path, 6, seed=0)
+    _random_interrupts(tmp_path, 3, seed=0)
 
 
 @pytest.mark.torture

@@ -43,7 +43,7 @@ def _find(operations: list[Operation], name: str, file: str, which: int = 0) -> 
     ]
 
 
-@pytest.mark.slow  # a process imports PyTorch, twice
+@pytest.mark.torture  # a process imports PyTorch, twice
 def test_a_run_that_is_killed_is_gone_on_with_by_the_command_it_names(
     place: Path, operations: list[Operation]
 ) -> None:

@@ -205,7 +205,7 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_seeds_at_once_are_those_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
