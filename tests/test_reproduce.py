@@ -47,7 +47,7 @@ def test_a_snippet_runs(snippet, printed, tmp_path) -> None:
     assert re.search(printed, run(snippet, tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_a_sweep_of_ones_own_runs(tmp_path) -> None:
     *_, first, second = run(SWEEP, tmp_path).splitlines()
     for line, k in ((first, 5), (second, 50)):

@@ -293,7 +293,10 @@ HEAVY = [
 ]
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.torture] * name.startswith("tar.gz pax")) for name in HEAVY],
+)
 def test_bombs_are_refused_in_little_memory(tmp_path, name):
     ATTACKS[name][0](tmp_path / "archive.dat")
     tests = Path(__file__).resolve().parents[2]
