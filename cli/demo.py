@@ -64,7 +64,7 @@ DEMOS = {
         models=("gps-kmip", "gcn", "mlp"),
         seeds=3,
         settings=("--as", "small-city"),
-        after="Nine models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
+        after="Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
         " kmip-data train --dataset helsinki",
         map=True,
     ),
