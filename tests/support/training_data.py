@@ -22,6 +22,9 @@ OF_THE_MACHINE = {
     *("graphs_per_second", "nodes_per_second", "peak_memory"),
 }
 
+#: Options of `kmip-data train` for a network that is trained in seconds.
+TINY_RUN = ["--device", "cpu", "-q", "--json", "--set", "model.layers=2", "--set", "model.hidden_dim=8"]
+
 
 def read_history(run: Path, name: str = "metrics.csv") -> list[dict[str, float]]:
     """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""

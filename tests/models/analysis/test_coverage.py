@@ -9,24 +9,13 @@ import numpy as np
 import pytest
 import torch
 from support.cli import kmip
-from support.training_data import learnable_build
+from support.training_data import TINY_RUN, learnable_build
 
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis import coverage as module
 from kmip_data.models.analysis.coverage import coverage, key_use
 
-TRAIN = [
-    "--epochs",
-    4,
-    "--device",
-    "cpu",
-    "-q",
-    "--json",
-    "--set",
-    "model.layers=2",
-    "--set",
-    "model.hidden_dim=8",
-]
+TRAIN = ["--epochs", 4, *TINY_RUN]
 KEEP = ["--set", "training.keep_best=3", "--set", "schedule.warmup_epochs=0"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.city_data import streets, streets_build
 from support.cli import kmip
-from support.training_data import learnable_build
+from support.training_data import TINY_RUN, learnable_build
 from torch import nn
 from torch_geometric.data import Data
 
@@ -15,18 +15,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.influence import by_distance, hop_distances, influence, node_influence
 
-TRAIN = [
-    "--epochs",
-    1,
-    "--device",
-    "cpu",
-    "-q",
-    "--json",
-    "--set",
-    "model.layers=2",
-    "--set",
-    "model.hidden_dim=8",
-]
+TRAIN = ["--epochs", 1, *TINY_RUN]
 
 
 def network(name: str) -> nn.Module:

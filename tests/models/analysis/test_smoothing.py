@@ -8,24 +8,13 @@ import numpy as np
 import pytest
 import torch
 from support.cli import kmip
-from support.training_data import learnable_build
+from support.training_data import TINY_RUN, learnable_build
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.analysis.smoothing import smoothing, smoothness
 from kmip_data.models.layers.batch import read_batch
 
-TRAIN = [
-    "--epochs",
-    1,
-    "--device",
-    "cpu",
-    "-q",
-    "--json",
-    "--set",
-    "model.layers=2",
-    "--set",
-    "model.hidden_dim=8",
-]
+TRAIN = ["--epochs", 1, *TINY_RUN]
 
 
 def slow_smoothness(x, edges, nodes):

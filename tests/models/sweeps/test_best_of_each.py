@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from support.stand_in_train import result
 from support.sweeps import write_plan
-from support.training_data import learnable_build
 
-from kmip_data.builds.home import Home
 from kmip_data.models.sweeps.best_of_each import best_of_each
 from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import Plan, read_plan
@@ -21,13 +19,6 @@ CHANGES = [
     {"name": "fast", "set": ["optimiser.lr=0.1"]},
     {"name": "k5", "set": ["model.attention.k=5"], "models": ["gps-kmip"]},
 ]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    found = Home.locate(tmp_path / "home")
-    learnable_build(found.built / "clouds")
-    return found
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from support import sweeps
 from support.sweeps import environment, events, kill_runs, start, write_plan
-from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
 from kmip_data.files.locking import build_lock
@@ -23,14 +22,6 @@ from kmip_data.models.sweeps.plan import read_plan
 from kmip_data.models.sweeps.state import log_of, state_of
 from kmip_data.models.sweeps.table import rows_of
 from kmip_data.runtime import processes
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    """A home with the data of the plans."""
-    found = Home.locate(tmp_path / "home")
-    learnable_build(found.built / "clouds")
-    return found
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import psutil
 import pytest
 from support.cli import kmip
 from support.sweeps import StandInTask, environment, events, write_plan
-from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
@@ -20,15 +19,6 @@ from kmip_data.models.sweeps.plan import read_plan
 from kmip_data.models.sweeps.state import job_of, job_path, state_of
 
 submitit = pytest.importorskip("submitit", reason="the extra slurm is not installed")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home with the data of the plans."""
-    found = Home.locate(tmp_path / "home")
-    monkeypatch.setenv("KMIP_DATA_HOME", str(found.root))
-    learnable_build(found.built / "clouds")
-    return found
 
 
 @pytest.fixture

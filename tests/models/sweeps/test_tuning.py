@@ -14,7 +14,6 @@ import pytest
 from support import sweeps
 from support.cli import kmip
 from support.sweeps import ROOT, environment, events, write_plan
-from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
@@ -31,14 +30,6 @@ SPACE = {
     "model.layers": {"low": 1, "high": 9},
     "model.feed_forward": {"choices": [True, False]},
 }
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home.locate(tmp_path / "home")
-    monkeypatch.setenv("KMIP_DATA_HOME", str(found.root))
-    learnable_build(found.built / "clouds")
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""What tests of sweeps share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.training_data import learnable_build
+
+from kmip_data.builds.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home with the data of the plans, which commands find, too."""
+    found = Home.locate(tmp_path / "home")
+    monkeypatch.setenv("KMIP_DATA_HOME", str(found.root))
+    learnable_build(found.built / "clouds")
+    return found
