@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges
-from kmip_data.models.layers.gated_edges import Activation, EdgePart, activated, gated_edges
+from kmip_data.models.layers.gated_edges import Activation, EdgePart, gated_edges
+from kmip_data.models.layers.normed import normed
 from kmip_data.models.layers.norms import BatchNorm
 
 
@@ -72,8 +73,9 @@ class GatedGCN(nn.Module):
             *linear, self.norm_e, self.update_edges, self.activation, dropout, closeness=self.closeness
         )
         gathered, e_new = gated_edges(edges, x, e, part)
-        x_new = activated(self.norm_x(self.A(x) + gathered), self.activation, dropout)
-        return (x_new + x if self.residual else x_new), e_new
+        residual, act = x if self.residual else None, self.activation
+        x_new = normed(self.norm_x, self.A(x), gathered, activation=act, after=dropout, residual=residual)
+        return x_new, e_new
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch, read_batch
+from kmip_data.models.layers.normed import normed, relu_dropout
 from kmip_data.models.layers.norms import NORMS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
@@ -76,20 +77,23 @@ class GPSLayer(nn.Module):
         """
         batch = batch if isinstance(batch, GraphBatch) else read_batch(batch)
         graphs = batch.graph, batch.num_graphs
+        dropout = self.dropout.p if self.dropout.training else 0.0
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             local, e = self.local(x, e, batch)
-            if self.add_local_input:
-                local = local + x
-            h = self.norm_local(local, *graphs)
+            h = normed(self.norm_local, local, x if self.add_local_input else None, graphs)
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
             if carried:
                 attended, *carried = attended
-            attended = self.norm_global(x + self.dropout(attended), *graphs)
-            h = attended if h is None else h + attended
+            h = normed(self.norm_global, x, attended, graphs, before=dropout, residual=h)
         assert h is not None
         if self.norm_out is None or self.linear_in is None or self.linear_out is None:
             return h, e, *carried
-        feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
-        return self.norm_out(h + self.dropout(feed), *graphs), e, *carried
+        feed = self.linear_in(h)
+        if self.activation is nn.functional.relu:
+            feed = relu_dropout(feed, dropout)
+        else:
+            feed = self.dropout(self.activation(feed))
+        feed = self.linear_out(feed)
+        return normed(self.norm_out, h, feed, graphs, before=dropout), e, *carried

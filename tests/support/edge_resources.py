@@ -1,4 +1,4 @@
-"""What GatedGCN's kernels take of a GPU that is not there: ``python tests/support/edge_resources.py``."""
+"""What a layer's kernels take of a GPU that is not there: ``python tests/support/edge_resources.py``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import Any
 
 from support.triton_compiled import compile_for
 
-from kmip_data.models.layers.gpu import gate_kernels as kernels
-from kmip_data.models.layers.gpu import products
-from kmip_data.models.layers.gpu.gated_edges import (
-    BLOCK,
-    DIFFERENTIATE,
-    GATE,
-    ROWS,
-    SOURCES,
-    STEPS,
-    by_node,
-)
+from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
+from kmip_data.models.layers.gpu.gated_edges import DIFFERENTIATE, GATE, SOURCES, by_node
+from kmip_data.models.layers.gpu.norms import BLOCK, FINISH, ROWS, STEPS
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
 
 #: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
 SIZES = ((56, 32), (64, 16), (76, 16), (76, 0))
 _FLOATS = (
     "quotient inverse parts norm grad_quotient of_message at_target at_source message grad_target grad_source"
-    " grad_message"
+    " grad_message scale shift running_mean running_variance constants"
 )
+_STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
 _TYPES = {
-    **dict.fromkeys(["start", "end", "edge", "seed"], "*i64"),
+    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches"], "*i64"),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
-    "dropped": "i64",
-    "kept_scale": "fp32",
+    "deviation": "*fp64",
+    **dict.fromkeys(["dropped", "after_dropped"], "i64"),
+    **dict.fromkeys(["kept_scale", "after_scale", "share"], "fp32"),
 }
 
 
@@ -41,16 +35,27 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
+        rows = {"BE": ROWS // block, **sizes}
+        norm = {"SHARED": False, "ADD": True, "NORM": True, "RELU": True, "DROP": True}
         launches = {
             "gate": {"ADD": True, "STATISTICS": True, **gate},
-            "update": {"D": d, "BLOCK": BLOCK, "SHARED": False, "DROP": True, **OPTIONS},
-            "sum_gradients": {"STEPS": STEPS, "BE": ROWS // block, "DROP": True, **sizes},
             "differentiate": {"UPDATE": True, "DROP": True, **back},
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
+            "add_and_count": {"STEPS": STEPS, "MORE": True, "DROP": True, **rows},
+            "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
+            "update": {"D": d, "BLOCK": BLOCK, **norm, **OPTIONS},
+            "sum_gradients": {"STEPS": STEPS, "RELU": True, "DROP": True, **rows},
+            "finish_gradients": {"D": d, **FINISH},
+            "spread_gradients": {"RELU": True, "DROP_AFTER": True, "MORE": True, "DROP": True, **rows},
+            "through_relu": {"BLOCK": BLOCK, **OPTIONS},
         }
-        types = {**_TYPES, **dict.fromkeys(("pre", "old", "new", "grad", "grad_pre"), f"*{edges}")}
+        types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
-            taken = compile_for(getattr(kernels, name), capability, options, types)
+            own = {"rows": "i32"} if name == "spread_gradients" else {}
+            if name == "finish_gradients":
+                own = {"out": "*fp32"}
+            kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
+            taken = compile_for(kernel, capability, options, types | own)
             found[f"{name}, d = {d}, k = {k}, {edges}"] = vars(taken)
     for d in sorted({d for d, _ in SIZES}):
         options = {"D": d, "BR": products.ROWS, **products.widths(d), "ADD": True, "PRECISION": "bf16x3"}

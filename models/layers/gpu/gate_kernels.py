@@ -13,7 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.tiles import kept, tile_of
+from kmip_data.models.layers.gpu.norm_kernels import join, through_norm
+from kmip_data.models.layers.gpu.tiles import tile_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -41,24 +42,6 @@ def _looked_up(
     if K == 0:
         entry = tl.load(edge + entry, mask=alive, other=0)
     return other, entry
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _join(
-    out: tl.tensor, there: tl.tensor, count: tl.tensor, pivot: tl.tensor, total: tl.tensor,
-    square: tl.tensor,
-    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
-    """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each node's z."""
-    count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
-    share = total / tl.maximum(count, 1.0)
-    edges = tl.sum(count, 0)
-    mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
-    away = pivot + share - mean[None, :]
-    squares = tl.maximum(square - total * share, 0.0) + count * away * away
-    tl.store(out, edges, mask=there)
-    tl.store(out + D, mean, mask=there)
-    tl.store(out + 2 * D, tl.sum(squares, 0), mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -111,79 +94,7 @@ def gate(
     tl.store(quotient + place, messages * of_gates, mask=here)
     if STATISTICS:
         row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
-        _join(row, there, last - first, pivot, total, square, D, BN, BC)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def update(
-    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, size: tl.tensor,
-    D: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
-    """New edge features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements.
-
-    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row per edge, or one for all if
-    ``SHARED``. ``new`` may be ``pre`` itself.
-    """
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    within = tl.arange(0, BLOCK)
-    channel = ((first % D).to(tl.int32) + within) % D
-    number = first + within
-    there = number < size
-    z = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
-    y = z * tl.load(norm + channel) + tl.load(norm + D + channel)
-    y = tl.where(y > 0, y, 0.0)
-    if DROP:
-        y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
-    if SHARED:
-        y += tl.load(old + channel).to(tl.float32)
-    else:
-        y += tl.load(old + number, mask=there, other=0.0).to(tl.float32)
-    tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _through_norm(
-    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
-    D: tl.constexpr, DROP: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """Z of the elements ``at``, z − mean, and the gradient of what the norm gives."""
-    there = channel < D
-    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
-    shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
-    z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
-    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-    g = tl.where(z * factor + shift > 0, g, 0.0)
-    if DROP:
-        g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
-    return z, z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def sum_gradients(
-    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, edges: tl.tensor,
-    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
-    """Σ g and Σ g · (z − mean) over BE · STEPS edges, g the gradient of what the norm gives: (tiles, 2, D).
-
-    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
-    """
-    row, _live, channel, there = tile_of(edges, D, BE * STEPS, BC)
-    first = tl.min(row, 0)
-    total = tl.zeros((BE, BC), tl.float32)
-    product = tl.zeros((BE, BC), tl.float32)
-    for step in range(STEPS):
-        number = first + step * BE + tl.arange(0, BE)
-        mask = (number < edges)[:, None] & there[None, :]
-        at = number[:, None] * D + channel[None, :]
-        _z, away, g = _through_norm(pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP)
-        total += g
-        product += g * away
-    out = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 2 * D + channel
-    tl.store(out, tl.sum(total, 0), mask=there)
-    tl.store(out + D, tl.sum(product, 0), mask=there)
+        join(row, there, last - first, pivot, total, square, D, BN, BC)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -198,8 +109,8 @@ def differentiate(
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. With ``UPDATE``, g is as in
-    :func:`sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets and slopes, and z takes
-    factor · g − offset − slope · (z − mean) besides.
+    :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets and slopes, and
+    z takes factor · g − offset − slope · (z − mean) besides.
     """
     node, live, channel, there = tile_of(nodes, D, BN, BC)
     here = live[:, None] & there[None, :]
@@ -218,7 +129,9 @@ def differentiate(
         looked_up = source[:, None] * D + channel[None, :]
         value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
         if UPDATE:
-            z, away, g = _through_norm(pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, DROP)
+            z, away, g = through_norm(
+                pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, True, DROP
+            )
             factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
             offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
             slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]

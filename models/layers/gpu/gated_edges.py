@@ -17,15 +17,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.edge_norm import constants_of, gradients_of
+from kmip_data.models.layers.edge_norm import constants_of
 from kmip_data.models.layers.edges import Edges, NeighborTable
-from kmip_data.models.layers.gpu import gate_kernels, products
-from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
+from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
+from kmip_data.models.layers.gpu.norms import (
+    BLOCK,
+    Dropout,
+    constants_by_tiles,
+    dropout_of,
+    gradients_by_tiles,
+)
+from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.precision import splits
 
-BLOCK = 1024  #: elements of a program of ``update``
-STEPS, ROWS = 8, 1024  #: steps of a program of ``sum_gradients``, and elements of each
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
 GATE, DIFFERENTIATE = (256, 2), (512, 4)
 SOURCES = 256  #: elements of a tile of ``sum_at_sources``
@@ -37,9 +42,7 @@ class _Options:
 
     edges: Edges
     norm: BatchNorm | None
-    seed: Tensor  #: (1,) int64
-    dropped: int  #: chance of dropout, of 2³²; 0: none
-    kept_scale: float  #: factor of what is kept
+    drop: Dropout
     dtype: torch.dtype  #: of z and of the new edges
     keep: bool  #: for a backward pass
     split: bool  #: products in bf16x3
@@ -63,13 +66,10 @@ def gated_edges(
         old, weight = old.to(dtype), weight.to(dtype)
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     tensors = (*(rows.contiguous() for rows in (at_target, at_source, message, old)), weight, *of_norm)
-    dropped = round(dropout * 2**32) if norm is not None else 0
-    seed = torch.empty(1, dtype=torch.int64, device=device)
-    if dropped:
-        seed.random_()
+    drop = dropout_of(dropout if norm is not None else 0.0, device)
     split = splits() and dtype == torch.float32 and at_target.shape[1] <= products.MOST
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    options = _Options(edges, norm, seed, dropped, 1 / (1 - dropout), dtype, keep, split)
+    options = _Options(edges, norm, drop, dtype, keep, split)
     found: tuple[Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     return found
 
@@ -81,15 +81,10 @@ def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
     return {"D": d, "K": k, "BC": block, "BN": nodes, "UNROLL": unroll, **OPTIONS}
 
 
-class _Launch:
-    """Kernels over the edges of one batch: whose entries they are, and how many programs take them."""
+class _Entries:
+    """The edges of one batch as entries of their targets."""
 
-    def __init__(self, options: _Options, d: int) -> None:
-        edges = options.edges
-        self.d, self.block, self.edges = d, channels_of_a_tile(d), edges
-        self.sizes = {"D": d, "BC": self.block, **OPTIONS}
-        self.drop = (options.seed, options.dropped, options.kept_scale)
-        self.dropping = {"DROP": options.dropped > 0}
+    def __init__(self, edges: Edges) -> None:
         if isinstance(edges, NeighborTable):
             self.nodes, self.k = edges.neighbor.shape
             self.count = self.nodes * self.k
@@ -100,13 +95,8 @@ class _Launch:
             self.nodes, self.k, self.count = edges.num_nodes, 0, len(edges.source)
             self.incoming = (bags.start, bags.node, bags.edge)
 
-    def programs(self, rows: int, a_tile: int) -> tuple[int]:
-        """As many as tiles of that many rows and ``block`` channels."""
-        return (cdiv(rows, a_tile) * cdiv(self.d, self.block),)
-
 
 class _GatedEdges(torch.autograd.Function):
-    # Long: one launch after the other.
     @staticmethod
     def forward(
         ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
@@ -114,8 +104,8 @@ class _GatedEdges(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         norm, d = options.norm, at_target.shape[1]
-        launch = _Launch(options, d)
-        nodes, count = launch.nodes, launch.count
+        entries = _Entries(options.edges)
+        nodes, count = entries.nodes, entries.count
         own = norm is not None and norm.uses_batch(count)
         ctx.options, ctx.own = options, own
         if weight is None:
@@ -124,26 +114,26 @@ class _GatedEdges(torch.autograd.Function):
             rows = old.view(-1, d)
             pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
         quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
-        shape = by_node(GATE, d, launch.k)
+        shape = by_node(GATE, d, entries.k)
         parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=old.device)
         with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
-            gate_kernels.gate[launch.programs(nodes, shape["BN"])](
-                at_target, at_source, message, *launch.incoming, pre, quotient, inverse, parts, nodes,
+            gate_kernels.gate[programs(nodes, shape["BN"], d)](
+                at_target, at_source, message, *entries.incoming, pre, quotient, inverse, parts, nodes,
                 ADD=weight is not None, STATISTICS=own, **shape,
             )  # fmt: skip
             if norm is None:
                 ctx.save_for_backward(message, old, weight, pre, quotient, inverse)
                 return quotient, None
-            constants, deviation = constants_of(norm, _statistics(parts, count) if own else None, count)
+            constants, deviation = constants_by_tiles(norm, parts) if own else constants_of(norm, None, count)
             new = torch.empty_like(pre) if options.keep else pre
-            gate_kernels.update[(cdiv(pre.numel(), BLOCK),)](
-                old, pre, constants, new, *launch.drop, pre.numel(),
-                D=d, SHARED=weight is None, BLOCK=BLOCK, **launch.dropping, **OPTIONS,
+            norm_kernels.update[(cdiv(pre.numel(), BLOCK),)](
+                old, pre, constants, new, *options.drop, pre.numel(),
+                D=d, BLOCK=BLOCK, ADD=True, SHARED=weight is None, NORM=True, RELU=True,
+                DROP=options.drop[1] > 0, **OPTIONS,
             )  # fmt: skip
         ctx.save_for_backward(message, old, weight, pre, quotient, inverse, constants, deviation)
-        return quotient, new.view(nodes, launch.k, d) if launch.k else new
+        return quotient, new.view(nodes, entries.k, d) if entries.k else new
 
-    # Long: one launch after the other.
     @staticmethod
     @once_differentiable
     def backward(
@@ -151,36 +141,30 @@ class _GatedEdges(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         message, old, weight, pre, quotient, inverse, *of_norm = ctx.saved_tensors
         options: _Options = ctx.options
-        (count, d), nodes = pre.shape, len(quotient)
-        launch = _Launch(options, d)
+        d, nodes = pre.shape[1], len(quotient)
+        entries = _Entries(options.edges)
         grad_scale = grad_shift = grad_weight = grad_old = None
         grad = norm = pre  # not read where the new edges are not used
         with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
             if grad_new is not None:
-                grad, rows = grad_new.contiguous().view(-1, d), ROWS // launch.block
-                constants, deviation = of_norm
-                parts = torch.empty(cdiv(count, rows * STEPS), 2, d, device=pre.device)
-                gate_kernels.sum_gradients[launch.programs(count, rows * STEPS)](
-                    pre, grad, constants, parts, *launch.drop, count,
-                    STEPS=STEPS, BE=rows, **launch.sizes, **launch.dropping,
-                )  # fmt: skip
-                total, product = parts.sum(0, dtype=torch.float64)
-                share = float(ctx.own) / count
-                grad_scale, grad_shift, norm = gradients_of(constants, deviation, total, product, share)
+                grad, (constants, deviation) = grad_new.contiguous().view(-1, d), of_norm
+                grad_scale, grad_shift, norm = gradients_by_tiles(
+                    pre, grad, constants, deviation, options.drop, relu=True, own=ctx.own
+                )
             if grad_quotient is None:
                 grad_quotient = torch.zeros_like(quotient)
             grad_pre = torch.empty_like(pre)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=pre.device)
-            shape = by_node(DIFFERENTIATE, d, launch.k)
-            gate_kernels.differentiate[launch.programs(nodes, shape["BN"])](
-                grad_quotient.contiguous(), quotient, inverse, message, *launch.incoming, pre, grad, norm,
-                grad_pre, of_target, of_sum, *launch.drop, nodes,
-                UPDATE=grad_new is not None, **shape, **launch.dropping,
+            shape = by_node(DIFFERENTIATE, d, entries.k)
+            gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
+                grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, pre, grad, norm,
+                grad_pre, of_target, of_sum, *options.drop, nodes,
+                UPDATE=grad_new is not None, DROP=options.drop[1] > 0, **shape,
             )  # fmt: skip
-            out, rows = launch.edges.adjacency.outgoing, SOURCES // launch.block
-            gate_kernels.sum_at_sources[launch.programs(nodes, rows)](
+            out, block = options.edges.adjacency.outgoing, channels_of_a_tile(d)
+            gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](
                 pre, grad_pre, of_sum, out.start, out.node, out.edge, of_source, of_message, nodes,
-                BN=rows, **launch.sizes,
+                D=d, BN=SOURCES // block, BC=block, **OPTIONS,
             )  # fmt: skip
         if weight is not None:
             grad_weight = grad_pre.t() @ old.view(-1, d)
@@ -197,10 +181,3 @@ def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split:
     if split:
         return products.split_product(grad_pre, weight.t(), grad_new)
     return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
-
-
-def _statistics(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all edges, float64, from the number, mean and squares of each tile's."""
-    edges, means, squares = parts.double().unbind(1)
-    mean = (edges * means).sum(0) / count
-    return mean, (squares + edges * (means - mean).square()).sum(0) / count

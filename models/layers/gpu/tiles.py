@@ -20,6 +20,11 @@ def channels_of_a_tile(d: int) -> int:
     return min(64, padded & -padded)
 
 
+def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
+    """As many as there are tiles of so many rows and of :func:`channels_of_a_tile`."""
+    return (triton.cdiv(rows, a_tile) * triton.cdiv(d, channels_of_a_tile(d)),)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr) -> tuple[tl.tensor, ...]:
     """Rows (BR,) int64 and channels (BC,) of this program, and which of them are there.

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 
-import numba
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
+from support.layer_kernels import DEVICE, draw, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_edges as layers
-from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
 from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
@@ -33,25 +31,9 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.precision import products
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.network import build_model
-from kmip_data.models.search.cpu.lanes import splat
 
-DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
 N, SEED = 13, 6
 NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight", "scale", "shift")
-
-
-@numba.njit
-def draw(seed, start, dropped, y) -> None:
-    for i in range(0, len(y), 16):
-        store(y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1))))
-
-
-def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
-    """(E, d) of 1 where the CPU's kernels keep an element, else 0."""
-    rows = np.empty((edges, d), np.float32)
-    for number, row in enumerate(rows):
-        draw(seed, number * d, round(p * 2**32), row)
-    return torch.from_numpy(rows)
 
 
 def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
@@ -67,16 +49,6 @@ def edge_list(count: int = 40, nodes: int = N, hub: str = "") -> EdgeList:
     if hub:
         (source if hub == "source" else target)[: count - 3] = 3
     return EdgeList(source.to(DEVICE), target.to(DEVICE), nodes)
-
-
-def norm_of(d: int, dtype: torch.dtype, *, training: bool) -> BatchNorm:
-    norm = BatchNorm(d)
-    generator = torch.Generator().manual_seed(8)
-    with torch.no_grad():
-        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
-            tensor.copy_(torch.rand(d, generator=generator) + 0.3)
-        norm.bias -= 0.8
-    return norm.to(DEVICE, dtype).train(training)
 
 
 def inputs(edges: Edges, d: int, *, shared: bool, far: float = 0.0) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""GatedGCN's kernels for a GPU: interpreted in one process, compiled for absent cards in another."""
+"""Kernels of a layer for a GPU: interpreted in one process, compiled for absent cards in another."""
 
 from __future__ import annotations
 
@@ -41,31 +41,27 @@ def child(*command: str, **variables: str) -> str:
     return done.stdout
 
 
-def assert_passed(output: str) -> None:
-    (passed,) = re.findall(r"(\d+) passed", output)
-    assert int(passed) >= 60
+FILES = {"gated_edges_kernels.py": 60, "normed_kernels.py": 20}  #: and how many tests pass at least
+
+
+def run_all(file: str, **variables: str) -> None:
+    options = ["-o", "addopts=--import-mode=importlib", str(HERE / file)]
+    (passed,) = re.findall(r"(\d+) passed", child(*PYTEST, *options, **variables))
+    assert int(passed) >= FILES[file]
 
 
 @needs_triton
 @pytest.mark.slow
-def test_kernels_in_the_interpreter() -> None:
-    assert_passed(
-        child(
-            *PYTEST,
-            "-o",
-            "addopts=--import-mode=importlib",
-            str(HERE / "gated_edges_kernels.py"),
-            TRITON_INTERPRET="1",
-        )
-    )
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_in_the_interpreter(file: str) -> None:
+    run_all(file, TRITON_INTERPRET="1")
 
 
 @needs_triton
 @needs_card
-def test_kernels_on_a_gpu() -> None:
-    assert_passed(
-        child(*PYTEST, "-o", "addopts=--import-mode=importlib", str(HERE / "gated_edges_kernels.py"))
-    )
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_on_a_gpu(file: str) -> None:
+    run_all(file)
 
 
 COMPILE = """

@@ -1,0 +1,274 @@
+"""Batch norms in Triton, of edges or of nodes, with what stands before and after them.
+
+Rows are (E, D), row by row, of any floating dtype; sums are float32 within a tile, whose size is fixed, and
+float64 over tiles: each sum has one order, and results do not depend on the number of processors. A norm's
+``constants`` (3, D) are factors, shifts and means: it makes of z factor · z + shift.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kmip_data.models.layers.gpu.tiles import kept, tile_of
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def join(
+    out: tl.tensor, there: tl.tensor, count: tl.tensor, pivot: tl.tensor, total: tl.tensor,
+    square: tl.tensor,
+    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
+    """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each of BN lanes."""
+    count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
+    share = total / tl.maximum(count, 1.0)
+    edges = tl.sum(count, 0)
+    mean = tl.sum(count * (pivot + share), 0) / tl.maximum(edges, 1.0)
+    away = pivot + share - mean[None, :]
+    squares = tl.maximum(square - total * share, 0.0) + count * away * away
+    tl.store(out, edges, mask=there)
+    tl.store(out + D, mean, mask=there)
+    tl.store(out + 2 * D, tl.sum(squares, 0), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def add_and_count(
+    rows: tl.tensor, more: tl.tensor, out: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, count: tl.tensor,
+    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, MORE: tl.constexpr,
+    DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; without ``MORE`` z is ``rows``.
+
+    ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows.
+    """
+    row, _live, channel, there = tile_of(count, D, BE * STEPS, BC)
+    first = tl.min(row, 0)
+    pivot = tl.zeros((BE, BC), tl.float32)
+    total = tl.zeros((BE, BC), tl.float32)
+    square = tl.zeros((BE, BC), tl.float32)
+    for step in range(STEPS):
+        number = first + step * BE + tl.arange(0, BE)
+        mask = (number < count)[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        z = tl.load(rows + at, mask=mask, other=0.0).to(tl.float32)
+        if MORE:
+            added = tl.load(more + at, mask=mask, other=0.0).to(tl.float32)
+            if DROP:
+                added = tl.where(kept(seed, at, channel[None, :], dropped), added * kept_scale, 0.0)
+            stored = (z + added).to(out.dtype.element_ty)
+            tl.store(out + at, stored, mask=mask)
+            z = stored.to(tl.float32)  # what the norm will read
+        # About each lane's first row, so that a mean far from zero costs no accuracy.
+        pivot = tl.where(step == 0, z, pivot)
+        away = tl.where(mask, z - pivot, 0.0)
+        total += away
+        square += away * away
+    lane = tl.arange(0, BE)
+    numbers = tl.minimum(tl.maximum(count - first - lane + BE - 1, 0) // BE, STEPS)
+    out_row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
+    join(out_row, there, numbers, pivot, total, square, D, BE, BC)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def finish(
+    parts: tl.tensor, tiles: tl.tensor, scale: tl.tensor, shift: tl.tensor, running_mean: tl.tensor,
+    running_variance: tl.tensor, batches: tl.tensor, constants: tl.tensor, deviation: tl.tensor,
+    D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, EPS: tl.constexpr, MOMENTUM: tl.constexpr,
+    NOTE: tl.constexpr,
+) -> None:  # fmt: skip
+    """``constants`` and 1 / ``deviation`` (D,) float64 of a norm by the statistics of tiles (tiles, 3, D).
+
+    With ``NOTE`` the running statistics take them up, as torch's batch norm does.
+    """
+    channel = tl.program_id(0) * BC + tl.arange(0, BC)
+    there = channel < D
+    # Sums about the first tile's mean; in float64 any number near would do.
+    pivot = tl.load(parts + D + channel, mask=there, other=0.0).to(tl.float64)
+    count = tl.zeros((BP, BC), tl.float64)
+    total = tl.zeros((BP, BC), tl.float64)
+    square = tl.zeros((BP, BC), tl.float64)
+    for first in range(0, tiles, BP):
+        tile = first + tl.arange(0, BP)
+        mask = (tile < tiles)[:, None] & there[None, :]
+        at = tile.to(tl.int64)[:, None] * 3 * D + channel[None, :]
+        number = tl.load(parts + at, mask=mask, other=0.0).to(tl.float64)
+        away = tl.load(parts + at + D, mask=mask, other=0.0).to(tl.float64) - pivot[None, :]
+        count += number
+        total += number * away
+        square += tl.load(parts + at + 2 * D, mask=mask, other=0.0).to(tl.float64) + number * away * away
+    rows = tl.maximum(tl.sum(count, 0), 1.0)
+    away = tl.sum(total, 0) / rows
+    mean = pivot + away
+    variance = tl.maximum(tl.sum(square, 0) / rows - away * away, 0.0)
+    inverse = 1.0 / tl.sqrt(variance + EPS)
+    factor = tl.load(scale + channel, mask=there, other=0.0).to(tl.float64) * inverse
+    shifted = tl.load(shift + channel, mask=there, other=0.0).to(tl.float64) - mean * factor
+    tl.store(constants + channel, factor.to(tl.float32), mask=there)
+    tl.store(constants + D + channel, shifted.to(tl.float32), mask=there)
+    tl.store(constants + 2 * D + channel, mean.to(tl.float32), mask=there)
+    tl.store(deviation + channel, inverse, mask=there)
+    if NOTE:
+        unbiased = variance * (rows / tl.maximum(rows - 1.0, 1.0))
+        old = tl.load(running_mean + channel, mask=there, other=0.0).to(tl.float64)
+        tl.store(running_mean + channel, (old + MOMENTUM * (mean - old)).to(tl.float32), mask=there)
+        old = tl.load(running_variance + channel, mask=there, other=0.0).to(tl.float64)
+        tl.store(running_variance + channel, (old + MOMENTUM * (unbiased - old)).to(tl.float32), mask=there)
+        if tl.program_id(0) == 0:
+            tl.store(batches, tl.load(batches) + 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def update(
+    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, size: tl.tensor,
+    D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, SHARED: tl.constexpr, NORM: tl.constexpr,
+    RELU: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """New features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements, z being ``pre``.
+
+    ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for all if
+    ``SHARED``. What ADD, NORM, RELU and DROP do not say is left out. ``new`` may be ``pre`` itself.
+    """
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    within = tl.arange(0, BLOCK)
+    channel = ((first % D).to(tl.int32) + within) % D
+    number = first + within
+    there = number < size
+    y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
+    if NORM:
+        y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
+    if RELU:
+        y = tl.where(y > 0, y, 0.0)
+    if DROP:
+        y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
+    if ADD and SHARED:
+        y += tl.load(old + channel).to(tl.float32)
+    elif ADD:
+        y += tl.load(old + number, mask=there, other=0.0).to(tl.float32)
+    tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def through_norm(
+    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
+    D: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """Z of the elements ``at``, z − mean, and the gradient of what the norm gives."""
+    there = channel < D
+    z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+    if RELU:
+        factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+        shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
+        g = tl.where(z * factor + shift > 0, g, 0.0)
+    if DROP:
+        g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
+    return z, z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_gradients(
+    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, edges: tl.tensor,
+    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr,
+    DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of what the norm gives: (tiles, 2, D).
+
+    ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
+    """
+    row, _live, channel, there = tile_of(edges, D, BE * STEPS, BC)
+    first = tl.min(row, 0)
+    total = tl.zeros((BE, BC), tl.float32)
+    product = tl.zeros((BE, BC), tl.float32)
+    for step in range(STEPS):
+        number = first + step * BE + tl.arange(0, BE)
+        mask = (number < edges)[:, None] & there[None, :]
+        at = number[:, None] * D + channel[None, :]
+        _z, away, g = through_norm(
+            pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, RELU, DROP
+        )
+        total += g
+        product += g * away
+    out = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 2 * D + channel
+    tl.store(out, tl.sum(total, 0), mask=there)
+    tl.store(out + D, tl.sum(product, 0), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def finish_gradients(
+    parts: tl.tensor, tiles: tl.tensor, constants: tl.tensor, deviation: tl.tensor, out: tl.tensor,
+    share: tl.tensor,
+    D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
+    """What :func:`.edge_norm.gradients_of` gives, of the sums of tiles (tiles, 2, D).
+
+    ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
+    ``share`` is 1 / the number of rows, or 0 where running statistics were taken.
+    """
+    channel = tl.program_id(0) * BC + tl.arange(0, BC)
+    there = channel < D
+    total = tl.zeros((BP, BC), tl.float64)
+    product = tl.zeros((BP, BC), tl.float64)
+    for first in range(0, tiles, BP):
+        tile = first + tl.arange(0, BP)
+        mask = (tile < tiles)[:, None] & there[None, :]
+        at = tile.to(tl.int64)[:, None] * 2 * D + channel[None, :]
+        total += tl.load(parts + at, mask=mask, other=0.0).to(tl.float64)
+        product += tl.load(parts + at + D, mask=mask, other=0.0).to(tl.float64)
+    of_shift = tl.sum(total, 0)
+    inverse = tl.load(deviation + channel, mask=there, other=0.0)
+    of_scale = tl.sum(product, 0) * inverse
+    for row in tl.static_range(3):
+        constant = tl.load(constants + row * D + channel, mask=there, other=0.0)
+        tl.store(out + row * D + channel, constant, mask=there)
+    factor = tl.load(constants + channel, mask=there, other=0.0).to(tl.float64) * share
+    tl.store(out + 3 * D + channel, (factor * of_shift).to(tl.float32), mask=there)
+    tl.store(out + 4 * D + channel, (factor * of_scale * inverse).to(tl.float32), mask=there)
+    tl.store(out + 5 * D + channel, of_scale.to(tl.float32), mask=there)
+    tl.store(out + 6 * D + channel, of_shift.to(tl.float32), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def spread_gradients(
+    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, of_rows: tl.tensor, of_more: tl.tensor,
+    after: tl.tensor, after_dropped: tl.tensor, after_scale: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor, rows: tl.tensor,
+    D: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr, DROP_AFTER: tl.constexpr,
+    MORE: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Gradients of what :func:`add_and_count` added up, from that of :func:`update`'s ``new``.
+
+    ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the norm.
+    Without ``MORE`` only the gradient of the rows is written.
+    """
+    number, live, channel, there = tile_of(rows, D, BE, BC)
+    mask = live[:, None] & there[None, :]
+    at = number[:, None] * D + channel[None, :]
+    _z, away, g = through_norm(
+        pre, grad, norm, after, after_dropped, after_scale, at, channel, mask, D, RELU, DROP_AFTER
+    )
+    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+    offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
+    slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
+    g = factor * g - offset - slope * away
+    tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
+    if MORE:
+        if DROP:
+            g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
+        tl.store(of_more + at, g.to(of_more.dtype.element_ty), mask=mask)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def through_relu(
+    out: tl.tensor, grad: tl.tensor, given: tl.tensor, kept_scale: tl.tensor, size: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """Gradient of what ReLU and dropout were given, from that of what they gave: 0 where ``out`` is 0."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = number < size
+    g = tl.load(grad + number, mask=there, other=0.0).to(tl.float32) * kept_scale
+    passed = tl.load(out + number, mask=there, other=0.0) > 0
+    tl.store(given + number, tl.where(passed, g, 0.0).to(given.dtype.element_ty), mask=there)

@@ -1,0 +1,181 @@
+"""Batch norms on a GPU: statistics and gradients from sums of tiles, and the norm of nodes as one function.
+
+Of a norm of n rows with what stands around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), one
+(n, d) tensor lives until the backward pass: what went into the norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from triton import cdiv
+
+from kmip_data.models.layers.gpu import norm_kernels
+from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
+from kmip_data.models.layers.norms import BatchNorm, repeats
+
+BLOCK = 1024  #: elements of a program that takes them one by one
+STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
+#: Tiles and channels that a program takes at a time, to add up tiles.
+FINISH: dict[str, Any] = {**OPTIONS, "BP": 512, "BC": 4, "num_warps": 8}
+
+Dropout = tuple[
+    Tensor, int, float
+]  #: seed (1,) int64 on the device, chance of 2³² (0: none), factor of what is kept
+
+
+def dropout_of(probability: float, device: torch.device) -> Dropout:
+    """Draw a seed, which stays on the device; nothing waits for it."""
+    seed = torch.empty(1, dtype=torch.int64, device=device)
+    if dropped := round(probability * 2**32):
+        seed.random_()
+    return seed, dropped, 1 / (1 - probability)
+
+
+def constants_by_tiles(norm: BatchNorm, parts: Tensor) -> tuple[Tensor, Tensor]:
+    """What :func:`.edge_norm.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
+    tiles, _, d = parts.shape
+    constants = torch.empty(3, d, device=parts.device)
+    deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
+    norm_kernels.finish[(cdiv(d, FINISH["BC"]),)](
+        parts, tiles, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked,
+        constants, deviation, D=d, EPS=norm.eps, MOMENTUM=norm.momentum, NOTE=not repeats(), **FINISH,
+    )  # fmt: skip
+    return constants, deviation
+
+
+def gradients_by_tiles(
+    z: Tensor, grad: Tensor, constants: Tensor, deviation: Tensor, drop: Dropout, *, relu: bool, own: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`.edge_norm.gradients_of` gives, of values z (E, d) and of the gradient behind the norm.
+
+    That is what dropout(relu(norm(z))) gave; ``relu`` False: without it. ``own``: the statistics were z's.
+    """
+    count, d = z.shape
+    block = channels_of_a_tile(d)
+    rows = ROWS // block
+    parts = torch.empty(cdiv(count, rows * STEPS), 2, d, device=z.device)
+    norm_kernels.sum_gradients[programs(count, rows * STEPS, d)](
+        z, grad, constants, parts, *drop, count,
+        D=d, STEPS=STEPS, BE=rows, BC=block, RELU=relu, DROP=drop[1] > 0, **OPTIONS,
+    )  # fmt: skip
+    out = torch.empty(7, d, device=z.device)
+    norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
+        parts, len(parts), constants, deviation, out, float(own) / count, D=d, **FINISH
+    )
+    return out[5], out[6], out[:5]
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The arguments of a call that are not tensors."""
+
+    norm: BatchNorm
+    relu: bool
+    before: Dropout
+    after: Dropout
+
+
+def normed(
+    norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool,
+    before: float, after: float,
+) -> Tensor:  # fmt: skip
+    """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each; N > 1, in training.
+
+    What is None or False is left out; ``before`` and ``after`` are the probabilities of dropout. Any of the
+    tensors may be float32 or bfloat16, what is added up has the wider type.
+    """
+    drops = (dropout_of(p, rows.device) for p in (before, after))
+    tensors = (None if each is None else each.contiguous() for each in (rows, more, residual))
+    around = _Around(norm, relu, *drops)
+    found: Tensor = _Normed.apply(*tensors, norm.weight, norm.bias, around)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, more: Tensor | None, residual: Tensor | None, _scale: Tensor, _shift: Tensor,
+        around: _Around,
+    ) -> Tensor:  # fmt: skip
+        (count, d), block = rows.shape, channels_of_a_tile(rows.shape[1])
+        z = (
+            rows
+            if more is None
+            else torch.empty_like(rows, dtype=torch.promote_types(rows.dtype, more.dtype))
+        )
+        wide = z.dtype if residual is None else torch.promote_types(z.dtype, residual.dtype)
+        out, tile = torch.empty_like(rows, dtype=wide), ROWS // block
+        parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
+        with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
+            norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
+                rows, more, z, parts, *around.before, count,
+                D=d, STEPS=STEPS, BE=tile, BC=block, MORE=more is not None, DROP=around.before[1] > 0,
+                **OPTIONS,
+            )  # fmt: skip
+            constants, deviation = constants_by_tiles(around.norm, parts)
+            norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
+                residual, z, constants, out, *around.after, z.numel(),
+                D=d, BLOCK=BLOCK, ADD=residual is not None, SHARED=False, NORM=True, RELU=around.relu,
+                DROP=around.after[1] > 0, **OPTIONS,
+            )  # fmt: skip
+        ctx.save_for_backward(z, constants, deviation)
+        ctx.around, ctx.types = around, (rows.dtype, None if more is None else more.dtype)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, constants, deviation = ctx.saved_tensors
+        around: _Around = ctx.around
+        (count, d), block, given = z.shape, channels_of_a_tile(z.shape[1]), grad.contiguous()
+        of_rows, of_more = (None if kind is None else torch.empty_like(z, dtype=kind) for kind in ctx.types)
+        if ctx.types[0] == ctx.types[1] and not around.before[1]:
+            of_more = of_rows
+        with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+            of_scale, of_shift, norm = gradients_by_tiles(
+                z, given, constants, deviation, around.after, relu=around.relu, own=True
+            )
+            norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
+                z, given, norm, of_rows, of_more, *around.after, *around.before, count,
+                D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,
+                MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0, **OPTIONS,
+            )  # fmt: skip
+        return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
+
+
+def relu_dropout(rows: Tensor, probability: float) -> Tensor:
+    """``dropout(relu(rows))``, any shape; its result is all that lives until the backward pass."""
+    drop = dropout_of(probability, rows.device)
+    found: Tensor = _ReLUDropout.apply(rows.contiguous(), drop)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _ReLUDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, drop: Dropout) -> Tensor:
+        out, size = torch.empty_like(rows), rows.numel()
+        with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
+            norm_kernels.update[(cdiv(size, BLOCK),)](
+                None, rows, None, out, *drop, size,
+                D=rows.shape[-1], BLOCK=BLOCK, ADD=False, SHARED=False, NORM=False, RELU=True,
+                DROP=drop[1] > 0, **OPTIONS,
+            )  # fmt: skip
+        ctx.save_for_backward(out)
+        ctx.scale = drop[2]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
+        given = torch.empty_like(out)
+        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+            norm_kernels.through_relu[(cdiv(out.numel(), BLOCK),)](
+                out, grad.contiguous(), given, ctx.scale, out.numel(), BLOCK=BLOCK, **OPTIONS
+            )
+        return given, None

@@ -1,0 +1,66 @@
+"""A norm of nodes with what stands before and after it: fused on a GPU, in torch operations elsewhere.
+
+Fused are batch norms in training, of float32 and bfloat16, whose statistics are of this process alone. Which
+it is depends on the device, the dtypes and the norm; the two draw other chances of dropout.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kmip_data.models.layers.gated_edges import Activation, activated
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.triton_cards import triton_runs
+
+
+def normed(
+    norm: nn.Module,
+    rows: Tensor,
+    more: Tensor | None = None,
+    graphs: tuple[Any, ...] = (),
+    *,
+    before: float = 0.0,
+    activation: Activation | None = None,
+    after: float = 0.0,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
+
+    What is None is left out. ``before`` and ``after`` are the probabilities of the two dropouts, 0 outside
+    training; ``graphs`` is what ``norm``, one of :data:`~.norms.NORMS`, takes besides rows.
+    """
+    if activation != "gelu" and type(norm) is BatchNorm and norm.uses_batch(len(rows)) and not norm.together:
+        kernels = _kernels(rows, more, residual)
+        if kernels is not None:
+            relu = activation is not None
+            fused: Tensor = kernels.normed(norm, rows, more, residual, relu=relu, before=before, after=after)
+            return fused
+    if more is not None:
+        rows = rows + nn.functional.dropout(more, before)
+    rows = norm(rows, *graphs)
+    if activation is not None:
+        rows = activated(rows, activation, after)
+    return rows if residual is None else residual + rows
+
+
+def relu_dropout(rows: Tensor, probability: float) -> Tensor:
+    """``dropout(relu(rows))``, any shape; the probability is 0 outside training."""
+    kernels = _kernels(rows) if probability else None
+    if kernels is None:
+        return nn.functional.dropout(nn.functional.relu(rows), probability)
+    fused: Tensor = kernels.relu_dropout(rows, probability)
+    return fused
+
+
+def _kernels(*tensors: Tensor | None) -> Any:
+    """The module of fused passes that take these, or None."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if torch.compiler.is_compiling() or not triton_runs(given[0].device):
+        return None
+    if any(tensor.dtype not in {torch.float32, torch.bfloat16} for tensor in given) or not given[0].numel():
+        return None
+    return importlib.import_module("kmip_data.models.layers.gpu.norms")

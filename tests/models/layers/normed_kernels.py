@@ -1,0 +1,201 @@
+"""Norms of nodes on a GPU against a formula in float64: interpreted, or on a card where there is one.
+
+``test_gated_edges_kernels.py`` runs it in a process of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from support.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
+from torch import Tensor
+from torch_geometric.data import Data
+
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.layers import normed as layers
+from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers.gpu.norms import normed, relu_dropout
+from kmip_data.models.layers.norms import BatchNorm, unchanged_statistics
+from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.network import build_model
+
+SEED = 6
+NAMES = ("out", "rows", "more", "residual", "scale", "shift", "mean", "variance", "batches")
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch) -> None:
+    """The interpreter's tensors are the CPU's, which the layers would not hand to a card's kernels."""
+    monkeypatch.setattr(layers, "triton_runs", lambda _: True)
+
+
+def dropped(rows: Tensor, p: float) -> Tensor:
+    """What the kernels' dropout makes of (N, d), by the next seed."""
+    if not p:
+        return rows
+    seed = int(torch.empty(1, dtype=torch.int64, device=DEVICE).random_())
+    mask = drawn_on_the_cpu(seed, *rows.shape, p).to(rows)
+    return rows * mask * (1 / (1 - round(p * 2**32) / 2**32))
+
+
+def formula(
+    norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool, before: float,
+    after: float,
+) -> Tensor:  # fmt: skip
+    """What the kernels compute, as it is defined; any dtype."""
+    rows = rows if more is None else rows + dropped(more, before)
+    out = torch.nn.functional.batch_norm(
+        rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, norm.momentum, norm.eps
+    )
+    norm.num_batches_tracked += 1
+    out = dropped(out.relu(), after) if relu else out
+    return out if residual is None else residual + out
+
+
+def step(function, n: int, d: int, dtype: torch.dtype, *, more: bool, residual: bool, far=0.0, **options):
+    """Output, all gradients and statistics, as float64."""
+    generator = torch.Generator().manual_seed(d)
+    tensors = [torch.randn(n, d, generator=generator) for _ in range(3)]
+    tensors[0][:, 0] += far
+    rows, *others = (each.to(DEVICE, dtype).requires_grad_() for each in tensors)
+    given = [each if wanted else None for each, wanted in zip(others, (more, residual), strict=True)]
+    norm = norm_of(d, dtype, training=True)
+    torch.manual_seed(SEED)
+    out = function(norm, rows, *given, **options)
+    slopes = torch.randn(n, d, generator=torch.Generator().manual_seed(1)).to(out)
+    weights = [rows, *others, norm.weight, norm.bias]
+    grads = torch.autograd.grad((out * slopes).sum(), weights, allow_unused=True, materialize_grads=True)
+    return [each.detach().double() for each in (out, *grads, *norm.buffers())]
+
+
+def check(n: int, d: int, **options) -> None:
+    """As near to the formula in float64 as the formula in float32 is, and a rounding."""
+    kinds = ((normed, torch.float32), (formula, torch.float32), (formula, torch.float64))
+    found, other, exact = (step(function, n, d, dtype, **options) for function, dtype in kinds)
+    for name, a, b, c in zip(NAMES, found, other, exact, strict=True):
+        scale = float(c.abs().max())
+        error, of_formula = (float((each - c).abs().max()) for each in (a, b))
+        assert error <= 4 * of_formula + 3e-6 * scale + 1e-6, (name, error, of_formula, scale)
+
+
+#: Those of a layer: of message passing, of its output, of attention's beside it, of the feed-forward part.
+PLACES = {
+    "norm_x": {"more": True, "residual": True, "relu": True, "before": 0.0, "after": 0.3},
+    "norm_local": {"more": False, "residual": False, "relu": False, "before": 0.0, "after": 0.0},
+    "norm_global": {"more": True, "residual": True, "relu": False, "before": 0.3, "after": 0.0},
+    "norm_out": {"more": True, "residual": False, "relu": False, "before": 0.0, "after": 0.0},
+}
+
+
+@pytest.mark.parametrize("d", [5, 14, 19, 76])
+@pytest.mark.parametrize("place", PLACES)
+def test_equals_the_formula(place: str, d: int) -> None:
+    check(70, d, **PLACES[place])
+
+
+@pytest.mark.parametrize("n", [2, 64, 65, 1200])
+def test_a_few_rows_and_several_tiles(n: int) -> None:
+    check(n, 5, **PLACES["norm_x"])
+    check(n, 64, **PLACES["norm_global"])
+
+
+def test_channels_far_from_zero_keep_their_variance() -> None:
+    check(600, 14, far=1000.0, **PLACES["norm_x"])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_same_bits_twice(place: str) -> None:
+    first, second = (step(normed, 700, 19, torch.float32, **PLACES[place]) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("types", list(itertools.product((torch.float32, torch.bfloat16), repeat=2)), ids=str)
+def test_types_are_torchs(types: tuple[torch.dtype, torch.dtype]) -> None:
+    x, y = (torch.randn(40, 19, device=DEVICE).to(kind).requires_grad_() for kind in types)
+    results = []
+    for function in (normed, formula):
+        norm = norm_of(19, torch.float32, training=True)
+        out = function(norm, x, y, None, relu=True, before=0.0, after=0.0)
+        results.append([out.detach(), *torch.autograd.grad(out.float().sin().sum(), (x, y))])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert float((ours - theirs).norm()) <= 0.02 * float(theirs.norm())
+
+
+def test_statistics_stay_where_a_layer_runs_again() -> None:
+    norm = norm_of(5, torch.float32, training=True)
+    before = [each.clone() for each in norm.buffers()]
+    with unchanged_statistics():
+        normed(norm, torch.randn(9, 5, device=DEVICE), None, None, relu=False, before=0.0, after=0.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_relu_and_dropout(p: float) -> None:
+    x = torch.randn(90, 38, device=DEVICE, dtype=torch.float32).requires_grad_()
+    results = []
+    for function in (relu_dropout, lambda rows, p: dropped(rows.relu(), p)):
+        torch.manual_seed(SEED)
+        out = function(x, p)
+        results.append([out, *torch.autograd.grad(out.square().sum(), x)])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_one_tensor_of_the_rows_lives_from_forward_to_backward() -> None:
+    x, y = (torch.randn(40, 16, device=DEVICE).requires_grad_() for _ in range(2))
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        norm = norm_of(16, torch.float32, training=True)
+        relu_dropout(normed(norm, x, y, x, relu=True, before=0.2, after=0.2), 0.2)
+    assert sum(size >= x.nbytes for size in sizes.values()) == 2  # one of the norm, one of the ReLU
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x, *rest):
+        return (2 * x, *rest[:1]) if len(rest) > 1 else 2 * x
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_whole_layer(recompute: bool, monkeypatch) -> None:
+    results = []
+    for fused in (True, False):
+        torch.manual_seed(2)
+        layer = GPSLayer(Twice(), Twice(), dim=19, add_local_input=True).to(DEVICE)
+        monkeypatch.setattr(layers, "triton_runs", lambda _, fused=fused: fused)
+        batch = Data(x=torch.randn(30, 19), edge_index=torch.zeros(2, 1, dtype=torch.long)).to(DEVICE)
+        x = batch.x.requires_grad_()
+        out, _ = (recomputed if recompute else GPSLayer.__call__)(layer, x, None, batch)
+        grads = torch.autograd.grad(out.sin().sum(), [x, *layer.parameters()])
+        results.append([out, *grads, *layer.buffers()])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_network_learns(recompute: bool) -> None:
+    """With dropout, and the same when layers run again: seeds are drawn as torch's own."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(30, 6, generator=generator), torch.randint(0, 4, (30,), generator=generator)
+    data = Data(x=x, neighbor=torch.randint(0, 30, (30, 3), generator=generator)).to(DEVICE)
+    losses = []
+    for again in (recompute, False):
+        torch.manual_seed(SEED)
+        config = ModelConfig(layers=2, hidden_dim=20, dropout=0.2, checkpoint_layers=again)
+        model = build_model(config, in_channels=6, num_classes=4).train().to(DEVICE)
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(4):
+            loss = torch.nn.functional.cross_entropy(model(data), y.to(DEVICE))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+    assert losses[:4] == losses[4:]
+    assert losses[3] < losses[0]

@@ -1,0 +1,40 @@
+"""What tests of a layer's kernels share: where they run, what dropout keeps, and a norm in use."""
+
+from __future__ import annotations
+
+import os
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
+from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.search.cpu.lanes import splat
+
+DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+
+
+@numba.njit
+def draw(seed, start, dropped, y) -> None:
+    for i in range(0, len(y), 16):
+        store(y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1))))
+
+
+def drawn_on_the_cpu(seed: int, edges: int, d: int, p: float) -> Tensor:
+    """(E, d) of 1 where the CPU's kernels keep an element, else 0."""
+    rows = np.empty((edges, d), np.float32)
+    for number, row in enumerate(rows):
+        draw(seed, number * d, round(p * 2**32), row)
+    return torch.from_numpy(rows)
+
+
+def norm_of(d: int, dtype: torch.dtype, *, training: bool) -> BatchNorm:
+    norm = BatchNorm(d)
+    generator = torch.Generator().manual_seed(8)
+    with torch.no_grad():
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            tensor.copy_(torch.rand(d, generator=generator) + 0.3)
+        norm.bias -= 0.8
+    return norm.to(DEVICE, dtype).train(training)
