@@ -149,6 +149,12 @@ class TrainCommand(DatasetCommand):
 @click.option(
     "--profile", is_flag=True, help="Trace a few steps into trace.json, and print what took longest."
 )
+@click.option(
+    "--checkpoint-every",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Write a checkpoint within an epoch, too, to go on from there.  [default: after each epoch]",
+)
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
 @jobs_option
@@ -236,6 +242,7 @@ KEYS = {
     "scale": "training.scale",
     "compiled": "system.compile",
     "logger": "system.logger",
+    "checkpoint_every": "system.checkpoint_every",
 }
 
 

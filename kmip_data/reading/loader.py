@@ -190,7 +190,7 @@ class GraphLoader:
             batches = None
         return {
             "epoch": at.epoch,
-            "position": at.batches,
+            "position": at.batches if batches is None else min(at.batches, batches),
             "batches": batches,
             "depends_on": self._fingerprint(),
         }
@@ -199,8 +199,10 @@ class GraphLoader:
         """Continue after the last batch given out before :meth:`state_dict` was called.
 
         With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
-        A state from between two epochs fits a loader of any order, such as on more GPUs; one from the
-        middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
+        Batches made ahead and not given out are not counted; all ranks have the same state. One from
+        between two epochs fits a loader of any order, such as on more GPUs; one from the middle of an
+        epoch in another order (other data, batch size, seed, ranks …) is a UsageError: there, go on with
+        ``set_epoch(state["epoch"] + 1)``.
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
         epoch, position, batches = state["epoch"], state["position"], state["batches"]

@@ -96,5 +96,6 @@ def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
         "system": {"device": "cpu"},
     }
     for name, keys in sections.items():
-        values[name] = {**values.get(name, {}), **keys}
+        merged = {**values.get(name, {}), **keys}
+        values[name] = {key: value for key, value in merged.items() if value is not None}  # what another has
     return config_from_mapping(values, "the test")

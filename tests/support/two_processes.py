@@ -23,6 +23,7 @@ from torch import distributed
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.recorder import Recorder
 from kmip_data.models.training.run.train import resume, train
 
@@ -86,6 +87,16 @@ def stopping(recorder: Recorder, *arguments: Any) -> None:
     raise KeyboardInterrupt
 
 
+_step = TrainingModule.training_step
+
+
+def stopping_within(module: TrainingModule, batch: Any, batch_idx: int) -> torch.Tensor:
+    """End the run after the first step of its second epoch, as Ctrl-C does."""
+    if (module.current_epoch, batch_idx) == (1, 2):
+        raise KeyboardInterrupt
+    return _step(module, batch, batch_idx)
+
+
 def _main(home: Path) -> None:
     torch.set_num_threads(1)
     todo, rank = torch.load(home / "todo.pt"), int(os.environ["LOCAL_RANK"])
@@ -95,7 +106,10 @@ def _main(home: Path) -> None:
             train(config, home=Home(home), name=name, quiet=True)
             continue
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Recorder, "on_train_epoch_end", stopping)
+            if name == "stopped":
+                patch.setattr(Recorder, "on_train_epoch_end", stopping)
+            else:
+                patch.setattr(TrainingModule, "training_step", stopping_within)
             with pytest.raises(KeyboardInterrupt):
                 train(config, home=Home(home), name=name, quiet=True)
         resume(name, home=Home(home), quiet=True)

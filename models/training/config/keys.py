@@ -143,6 +143,11 @@ class SystemConfig(Section):
     logger: Literal["csv", "tensorboard", "wandb", "mlflow"] = Field(
         default="csv", description="where metrics go beside metrics.csv"
     )
+    checkpoint_every: float | None = Field(
+        default=None,
+        gt=0,
+        description="minutes from one checkpoint within an epoch to the next; none: after each epoch alone",
+    )
     log_every: int = Field(
         default=50, ge=0, description="steps from one row of steps.csv to the next; 0: no such file"
     )

@@ -22,17 +22,21 @@ class EpochBatches:
     """The train batches of the current epoch, in an order that depends on the seed and that epoch alone.
 
     Lightning counts the epochs of a loader by how often it was iterated, resumed or not, and would
-    keep its position too; here ``epoch()``, the number of finished ones, decides and nothing else.
+    keep its position too, which is ahead of the step; here ``epoch()``, the number of finished ones, and
+    ``done()``, the batches of this one that were trained on before, decide and nothing else.
     """
 
-    def __init__(self, loader: GraphLoader, epoch: Callable[[], int], *, of_nodes: bool) -> None:
-        self._loader, self._epoch, self._of_nodes = loader, epoch, of_nodes
+    def __init__(
+        self, loader: GraphLoader, epoch: Callable[[], int], done: Callable[[], int], *, of_nodes: bool
+    ) -> None:
+        self._loader, self._epoch, self._done, self._of_nodes = loader, epoch, done, of_nodes
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        self._loader.set_epoch(self._epoch())
+        at = {"epoch": self._epoch(), "position": self._done()}
+        self._loader.load_state_dict(self._loader.state_dict() | at)
         batches = iter(self._loader)
         batch = next(batches, None)
         while batch is not None:
@@ -87,9 +91,9 @@ class ManyGraphs(RunData):
         dataset = self._datasets["train"]
         return next(iter(_loader(dataset[:1], 1, prefetch=0, rank=0, world_size=1)))
 
-    def batches(self, epoch: Callable[[], int]) -> EpochBatches:
+    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
-        return EpochBatches(self._train_loader(), epoch, of_nodes=self.task.level == "node")
+        return EpochBatches(self._train_loader(), epoch, done, of_nodes=self.task.level == "node")
 
     def _train_loader(self, **ranks: int) -> GraphLoader:
         order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ class NeighborBatches:
     without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
     a resumed run goes on with the same batches. A batch has ``batch_size`` of the nodes to predict, which
     ``chosen``, (N,) bool, marks, and at most ``fanouts[hop]`` neighbours per node; ``epoch()`` gives the
-    number of finished epochs.
+    number of finished epochs, ``done()`` that of the batches to leave out, which are drawn all the same.
     """
 
     def __init__(
@@ -31,9 +32,11 @@ class NeighborBatches:
         shuffle: bool,
         seed: int,
         epoch: Callable[[], int],
+        done: Callable[[], int] = lambda: 0,
     ) -> None:
         self._graph, self._fanouts, self._size = graph, tuple(fanouts), batch_size
         self._shuffle, self._seed, self._epoch = shuffle, seed, epoch
+        self._done = done
         self._chosen = chosen.cpu().numpy().nonzero()[0]
         target = graph.edge_index[1].cpu().numpy()
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
@@ -45,6 +48,9 @@ class NeighborBatches:
         return (len(self._chosen) + self._size - 1) // self._size
 
     def __iter__(self) -> Iterator[Data]:
+        yield from islice(self._drawn(), self._done(), None)
+
+    def _drawn(self) -> Iterator[Data]:
         order, generator = self._order()
         for start in range(0, len(order), self._size):
             yield self.around(order[start : start + self._size], generator)

@@ -76,13 +76,13 @@ class OneGraph(RunData):
         """The graph."""
         return self.graph
 
-    def batches(self, epoch: Callable[[], int]) -> Iterable[Any]:
+    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
         if self.config.training.neighbors:
-            return self._sampled(epoch)
+            return self._sampled(epoch, done)
         return UserList([self.graph])  # Lightning takes a list for several loaders
 
-    def _sampled(self, epoch: Callable[[], int]) -> NeighborBatches:
+    def _sampled(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> NeighborBatches:
         training = self.config.training
         return NeighborBatches(
             self.graph,
@@ -92,6 +92,7 @@ class OneGraph(RunData):
             shuffle=training.shuffle,
             seed=training.seed,
             epoch=epoch,
+            done=done,
         )
 
     def names(self, epoch: int, batch: int) -> list[str]:

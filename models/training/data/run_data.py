@@ -92,8 +92,8 @@ class RunData(ABC):
         """A small batch of what the network reads."""
 
     @abstractmethod
-    def batches(self, epoch: Callable[[], int]) -> Iterable[Any]:
-        """Train batches of the epoch that ``epoch()`` gives."""
+    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
+        """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
 
     @abstractmethod
     def names(self, epoch: int, batch: int) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
@@ -245,6 +246,18 @@ class SplitMetrics(nn.Module):
         self.reset()
         loss = total / known.clamp_min(1)  # a part without a known target has loss 0, as a batch has
         return {name: float(value) for name, value in {"loss": loss, **found}.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return what was counted so far, on the CPU, for :meth:`load`."""
+        found = {name: metric.metric_state for name, metric in self.named_children()}
+        return move_data_to_device(found, "cpu")  # type: ignore[no-any-return]
+
+    def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on counting from what :meth:`state` gave."""
+        for name, values in state.items():
+            metric = self.get_submodule(name)
+            for key, value in values.items():
+                setattr(metric, key, move_data_to_device(value, metric.device))
 
     def reset(self) -> None:
         """Forget all batches."""

@@ -96,8 +96,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
         with sound, guarded, contextlib.closing(recorder), products(config.training.precision):
             device = trainer.strategy.root_device
-            batches = train_batches(data.batches(lambda: len(recorder.history)), device, tell)
-            trainer.fit(module, batches, ckpt_path=checkpoint)
+            own = data.batches(lambda: len(recorder.history), lambda: recorder.batches)
+            trainer.fit(module, train_batches(own, device, tell), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
             return _finish(job, recorder, device)
@@ -248,8 +248,10 @@ def _sound(checkpoint: Path | None, recorder: Recorder) -> Iterator[None]:
 
 
 def _kept(recorder: Recorder) -> str:
-    done = recorder.saved
-    return f"the checkpoint after epoch {done} is kept" if done else "no epoch was finished"
+    epochs, batches = recorder.saved
+    if batches:
+        return f"the checkpoint of epoch {epochs + 1}, after its batch {batches}, is kept"
+    return f"the checkpoint after epoch {epochs} is kept" if epochs else "no epoch was finished"
 
 
 def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:

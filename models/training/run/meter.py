@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -167,10 +167,38 @@ class Meter(Callback):
         """Number of the batch in work."""
         return max(0, len(self._batches) - 1)
 
+    @property
+    def stepped(self) -> bool:
+        """Whether the optimiser stepped after the batch in work."""
+        return self._batches[-1].steps
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured of the epoch so far, for :meth:`load`: tensors and a number."""
+        self._wait()
+        between = self._between
+        rows = [
+            [
+                *(done.size.graphs, done.size.nodes, done.steps, done.memory),
+                between(done.asked, done.begun),
+                sum(between(*times) for times in done.searches),
+                between(done.asked, done.ended),
+            ]
+            for done in self._batches
+        ]
+        batches = torch.tensor(rows, dtype=torch.float64)
+        return {"first_step": self._first_step, "values": self._values.cpu(), "batches": batches}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on with an epoch from what :meth:`state` gave; its batches have no times of their stages."""
+        self._first_step = state["first_step"]
+        self._values.copy_(state["values"])
+        for graphs, nodes, steps, memory, waited, search, whole in state["batches"].tolist():
+            size, ended = Size(int(graphs), int(nodes), 0), (whole, whole, whole)
+            self._batches.append(_Batch(size, 0.0, waited, [(0.0, search)], *ended, bool(steps), memory))
+
     def stages(self) -> list[dict[str, float]]:
         """Return seconds of :data:`STAGES` for each batch of the epoch, the ``whole`` and its ``graphs``."""
-        if self._device.type == "cuda" and self._batches:
-            self._asked.synchronize()
+        self._wait()
         found, between = [], self._between
         for done in self._batches:
             search = sum(between(*times) for times in done.searches)
@@ -183,8 +211,7 @@ class Meter(Callback):
 
     def read(self) -> tuple[dict[str, float], list[list[float]]]:
         """Return the columns of the epoch in ``metrics.csv``, and its rows of ``steps.csv``."""
-        if self._device.type == "cuda" and self._batches:
-            self._asked.synchronize()
+        self._wait()
         losses, norms = self._values.tolist()
         if self._processes > 1:
             own = [[done.size.graphs, done.size.nodes] for done in self._batches]
@@ -226,6 +253,11 @@ class Meter(Callback):
             "share_waiting": waited / seconds,
             "seconds_search": sum(self._between(*search) for search in searches),
         }
+
+    def _wait(self) -> None:
+        """Wait for a GPU to end the newest batch."""
+        if self._device.type == "cuda" and self._batches:
+            self._asked.synchronize()
 
     def _now(self) -> Any:
         if self._device.type != "cuda":

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.changes import csv_bytes
 from kmip_data.format.parts import PARTS
 from kmip_data.format.writer import write_file
@@ -65,15 +65,18 @@ class Recorder(Checkpoint):
         training = module.config.training
         self.epochs, self.eval_every, self.metric = training.epochs, training.eval_every, str(training.metric)
         self.patience, self.keep_best = training.patience, training.keep_best
+        self.minutes = module.config.system.checkpoint_every
         self.history: list[Row] = []
         self.steps: list[list[float]] = []  #: rows of steps.csv
-        self.saved = 0  #: epochs that the checkpoint on disk has
-        self.proven = False  #: whether an epoch was done and saved, so that what was resumed is sound
+        self.batches = 0  #: of the running epoch, done when the last checkpoint was begun
+        self.saved = (0, 0)  #: epochs, and batches of another, that the checkpoint on disk has
+        self.proven = False  #: whether something was done and saved, so that what was resumed is sound
         self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
         self.interrupted = False
         self._random: list[dict[str, Any]] = []  #: of each process
+        self._within: list[dict[str, Any]] = []  #: what each process had counted of an unfinished epoch
         self._validation_loss: float | None = None
-        self._started = 0.0
+        self._started = self._saved_at = 0.0
         self._progress: Progress | None = None
 
     @property
@@ -90,7 +93,9 @@ class Recorder(Checkpoint):
 
     def state_dict(self) -> dict[str, Any]:
         """History, best weights, random generators: tensors and plain values."""
+        within = {"within": of_all_processes(self._so_far())} if self.batches else {}
         return {
+            **within,
             "history": self.history,
             "steps": torch.tensor(self.steps, dtype=torch.float64).view(-1, len(STEP)),
             "best_epoch": self.best_epoch,
@@ -100,6 +105,12 @@ class Recorder(Checkpoint):
             "random": of_all_processes(random_state()),
             "data": self.data.identity,
         }
+
+    def _so_far(self) -> dict[str, Any]:
+        """What this process has of the running epoch."""
+        seconds, module = time.perf_counter() - self._started, self.module
+        own = {"meter": module.meter.state(), "metrics": module.metrics.state()}
+        return {"batches": self.batches, "seconds": seconds, **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a checkpoint; raise CheckFailed for one that was made with other data."""
@@ -123,7 +134,17 @@ class Recorder(Checkpoint):
         self.history, self.kept = state_dict["history"], kept
         if (steps := state_dict.get("steps")) is not None:  # runs of before have none
             self.steps = steps.view(-1, len(STEP)).tolist()
-        self.saved = len(self.history)
+        self._within = state_dict.get("within", [])
+        if self._within and len(self._within) != (processes := self.module.config.processes):
+            raise UsageError(
+                "The checkpoint lies within an epoch that other processes share.",
+                expected=f"{len(self._within)} processes",
+                found=f"{processes}",
+                left=f"{self.folder} as it was",
+                next="go on with as many devices as it began with",
+            )
+        self.batches = self._within[0]["batches"] if self._within else 0
+        self.saved = (len(self.history), self.batches)
         self._validation_loss = state_dict["validation_loss"]
         random = state_dict["random"]
         self._random = random if isinstance(random, list) else [random]  # runs of before have one
@@ -131,7 +152,16 @@ class Recorder(Checkpoint):
     # What Lightning calls.
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on with the generators where a resumed run stood."""
+        """Go on where a resumed run stood: its generators, and what it had counted of an epoch."""
+        self._saved_at = time.perf_counter()
+        if self._within:  # Lightning says nothing of an epoch that it is already in
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                callback.on_train_epoch_start(trainer, pl_module)
+            pl_module.on_train_epoch_start()
+            own = self._within[trainer.global_rank]
+            self._started -= own["seconds"]
+            self.module.meter.load(own["meter"])
+            self.module.metrics.load(own["metrics"])
         if self._random:
             set_random_state(self._random[trainer.global_rank % len(self._random)])
             self._write()  # a line and weights of an epoch that was not saved may be there
@@ -142,7 +172,7 @@ class Recorder(Checkpoint):
             torch.manual_seed(int(np.random.SeedSequence([seed, trainer.global_rank]).generate_state(1)[0]))
         if self.writes:
             batches = self.epochs * int(trainer.num_training_batches)
-            done = len(self.history) * batches // self.epochs
+            done = len(self.history) * batches // self.epochs + self.batches
             self._progress = Progress("train", batches, unit="batches", initial=done, quiet=self.quiet)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -152,9 +182,16 @@ class Recorder(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Move the bar; without a terminal, a line every ten seconds."""
+        """Move the bar (without a terminal, a line every ten seconds); save, when it is time."""
         if self._progress is not None:
             self._progress.update(1)
+        # Between steps there are gradients, which no checkpoint has; the end of an epoch has one of its own.
+        if self.minutes is None or trainer.is_last_batch or not self.module.meter.stepped:
+            return
+        # The first process's clock decides for all.
+        if trainer.strategy.broadcast(time.perf_counter() - self._saved_at >= 60 * self.minutes):
+            self.module.stop_if_diverged()  # what a GPU met and nobody has read yet must not be gone on with
+            self._save(trainer, batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate, record, step the schedule, save."""
@@ -181,10 +218,7 @@ class Recorder(Checkpoint):
                 logger.log_metrics(named, step=int(values[1]))
             logger.log_metrics({name: value for name, value in row.items() if name != "epoch"}, step=epoch)
         self._write(best=epoch in self.kept)
-        # Every process takes part; only the first one writes.
-        trainer.save_checkpoint((self.folder or Path()) / LAST)
-        self.saved = len(self.history)
-        self.proven = True
+        self._save(trainer)
         if self._progress is not None:
             if f"val_{self.metric}" in row:
                 self._progress.message(self._line(row))
@@ -195,6 +229,13 @@ class Recorder(Checkpoint):
             if self._progress is not None and len(self.history) < self.epochs:
                 title = METRICS[self.metric].title
                 self._progress.message(f"stopped: no better val {title} in {self.patience} evaluations")
+
+    def _save(self, trainer: Trainer, batches: int = 0) -> None:
+        """Write the checkpoint, so many batches into an epoch; every process takes part, the first writes."""
+        self.batches = batches
+        trainer.save_checkpoint((self.folder or Path()) / LAST)
+        self.saved, self._saved_at = (len(self.history), batches), time.perf_counter()
+        self.proven = True
 
     def _out_of_patience(self) -> bool:
         """Whether the last ``patience`` evaluations were no better than the best before them."""

@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from itertools import islice
 
 import pytest
 import torch
@@ -298,6 +299,33 @@ def test_resumes_after_every_batch(numbers, options, prefetch):
         assert numbers_of(resumed) == epochs[2]
 
 
+@pytest.mark.parametrize(("threads", "prefetch"), [(1, 0), (1, 2), (4, 5)])
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_three_resumes_in_one_epoch(numbers, world_size, threads, prefetch):
+    """Each part is read with other threads; every rank goes on from the first one's state."""
+
+    def make(rank, **how):
+        return GraphLoader(numbers, 2, shuffle=True, rank=rank, world_size=world_size, even=True, **how)
+
+    state, found = make(0).state_dict(), [[] for _ in range(world_size)]
+    for part in range(4):
+        states = []
+        for rank, batches in enumerate(found):
+            loader = make(rank, num_threads=threads, prefetch=prefetch + part)
+            loader.load_state_dict(state)
+            iterator = iter(loader)
+            batches += [batch.number.tolist() for batch in islice(iterator, 2 if part < 3 else None)]
+            states.append(loader.state_dict())
+        assert all(each == states[0] for each in states)
+        state = pickle.loads(pickle.dumps(states[0]))
+    assert found == [numbers_of(make(rank)) for rank in range(world_size)]
+    # From the next epoch on, in another order; a state from there is as good as any.
+    other, fresh = GraphLoader(numbers, 4, shuffle=True), GraphLoader(numbers, 4, shuffle=True)
+    other.load_state_dict(state)
+    fresh.set_epoch(1)
+    assert numbers_of(other) == numbers_of(fresh)
+
+
 def test_state_between_epochs(numbers):
     loader = GraphLoader(numbers, 4, shuffle=True)
     first, second = numbers_of(loader), numbers_of(loader)
@@ -352,6 +380,7 @@ def test_state_between_epochs_fits_another_order(numbers):
         other.load_state_dict(before)
         assert numbers_of(other) == first
         other.load_state_dict(after)
+        GraphLoader(numbers, 4, shuffle=True).load_state_dict(other.state_dict())
         assert numbers_of(other) == []
         assert numbers_of(other) == second
         other.load_state_dict(after)

@@ -77,6 +77,21 @@ def test_compute_starts_anew():
     assert metrics.compute() == {"loss": 1.0, "accuracy": 1.0, "f1": 1.0, "miou": 1.0}
 
 
+@pytest.mark.parametrize("kind", ["single-label", "multilabel", "regression"])
+def test_goes_on_from_what_was_counted(kind):
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(40, 3, generator=draw)
+    classes = torch.randint(0, 3, (40,), generator=draw)
+    values = torch.randint(0, 2, (40, 3), generator=draw).float()
+    target, loss = classes if kind == "single-label" else values, torch.rand(40, generator=draw)
+    first, then, whole = (SplitMetrics(Task("graph", kind, 3)) for _ in range(3))
+    fill(first, logits[:21], target[:21], loss[:21], 7)
+    then.load(first.state())
+    fill(then, logits[21:], target[21:], loss[21:], 7)
+    fill(whole, logits, target, loss, 7)
+    assert then.compute() == whole.compute()
+
+
 def test_long_splits_are_counted_exactly():
     metrics = SplitMetrics(Task("node", "single-label", 2))
     metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), torch.tensor(0.1))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import tomli_w
 import torch
 from safetensors.torch import load_file
+from support.city_data import streets_build
 from support.shared import ROOT
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 
@@ -23,6 +26,7 @@ from kmip_data.models.registry import models
 from kmip_data.models.training.config.overrides import config_from_mapping, read_config
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
@@ -97,20 +101,19 @@ def whole(build, options, tmp_path_factory):
     return train(tiny_config(build, **options), home=home, quiet=True).runs[0]
 
 
-def stop_in(monkeypatch, *, epoch, where):
+def stop_in(monkeypatch, *, epoch, where, batch=1):
     """Make the run end in ``epoch``: in the middle of it, before its checkpoint, or after it."""
     from lightning.pytorch import Trainer
-
-    from kmip_data.models.training.run.module import TrainingModule
 
     if where == "batch":
         step = TrainingModule.training_step
 
         def stopping(self, batch, batch_idx):
-            if self.current_epoch == epoch and batch_idx == 1:
+            if self.current_epoch == epoch and batch_idx == at:
                 raise Stop("stopped")
             return step(self, batch, batch_idx)
 
+        at = batch
         monkeypatch.setattr(TrainingModule, "training_step", stopping)
         return
     save = Trainer.save_checkpoint
@@ -170,6 +173,90 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
     torch.manual_seed(999)
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, undisturbed)
+
+
+#: What has a state within an epoch, beside weights and their optimiser.
+WITHIN = {
+    "plain": {"model": {"dropout": 0.3}},
+    "average, rate per step": {
+        "training": {"ema": 0.8, "clip_norm": 0.1},
+        "schedule": {"kind": "linear_with_warmup", "per": "step", "warmup_epochs": 1},
+        "optimiser": {"name": "sgd", "momentum": 0.9},
+    },
+    "k that moves": {"training": {"k_schedule": "linear:6:3"}, "model": {"norm": "batch"}},
+    "drawn anew": {
+        "model": {"k": None, "key_dim": None, "attention": {"kind": "performer", "redraw": 3}},
+    },
+    "sampled neighbourhoods": {"training": {"neighbors": [2, 1], "batch_size": 7}},
+}
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+    """A build of eight batches of two train graphs, and one of one graph."""
+    folder = tmp_path_factory.mktemp("longer")
+    return learnable_build(folder / "many", graphs=20), streets_build(folder / "one")
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_three_stops_within_an_epoch_resume_to_the_same_weights(longer, name, tmp_path, monkeypatch):
+    """Batches 3, 4 and 7 of the second epoch were to be trained on; a step takes two."""
+    sections = copy.deepcopy(WITHIN[name])
+    sections["training"] = {"epochs": 3, "batch_size": 2, **sections.get("training", {})}
+    sections["system"] = {"log_every": 1}
+    build = longer[bool(sections["training"].get("neighbors"))]
+    whole = train(tiny_config(build, **sections), home=Home(tmp_path / "whole"), quiet=True).runs[0]
+    sections["system"]["checkpoint_every"] = 1e-9
+    config, home = tiny_config(build, **sections), Home(tmp_path / "home")
+    go_on = partial(train, config, name="often")
+    for batch, saved in ((3, 2), (4, 4), (7, 6)):
+        with monkeypatch.context() as patch:
+            stop_in(patch, epoch=1, where="batch", batch=batch)
+            with pytest.raises(Stop):
+                go_on(home=home, quiet=True)
+        (run,) = home.runs.glob("*/*/often")
+        state = torch.load(run / LAST, weights_only=True)
+        (recorder,) = (each for each in state["callbacks"].values() if "history" in each)
+        assert [own["batches"] for own in recorder["within"]] == [saved]
+        assert len(read_history(run)) == 1
+        torch.manual_seed(999)
+        go_on = partial(resume, run)
+    resume(run, home=home, quiet=True)
+    same_run(run, whole)
+    rows = [
+        [{key: value for key, value in row.items() if key not in OF_THE_MACHINE} for row in found]
+        for found in (read_history(run, "steps.csv"), read_history(whole, "steps.csv"))
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 9
+    for row in read_history(run):  # what was measured before a stop counts
+        assert row["seconds_train"] > 0
+        assert 0 < row["share_waiting"] < 1
+
+
+def test_a_run_stopped_within_an_epoch_says_where_it_goes_on(longer, tmp_path, monkeypatch, capsys):
+    system = {"checkpoint_every": 1e-9}
+    config = tiny_config(longer[0], training={"epochs": 3, "batch_size": 2}, system=system)
+    step = TrainingModule.training_step
+
+    def stopping(self, batch, batch_idx):
+        if (self.current_epoch, batch_idx) == (1, 5):
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, home=Home(tmp_path), name="two")
+    said = capsys.readouterr().err
+    assert "the checkpoint of epoch 2, after its batch 4, is kept. Go on with: kmip-data train" in said
+    run = next(Home(tmp_path).runs.glob("*/*/two"))
+    state = torch.load(run / LAST, weights_only=True)
+    (recorder,) = (each for each in state["callbacks"].values() if "history" in each)
+    recorder["within"] *= 2
+    torch.save(state, run / LAST)
+    with pytest.raises(UsageError, match="other processes"):
+        resume(run, home=Home(tmp_path), quiet=True)
 
 
 @pytest.fixture(scope="module")

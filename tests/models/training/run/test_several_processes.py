@@ -45,6 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "momentum": {"model": PLAIN, "optimiser": SGD},
         "whole": {"model": {**NORMED, "dropout": 0.3}},
         "stopped": {"model": {**NORMED, "dropout": 0.3}},
+        "stopped-within": {"model": {**NORMED, "dropout": 0.3}, "system": {"checkpoint_every": 1e-9}},
     }
     usual = {"epochs": 2, "batch_size": 5}
     found = {name: tiny_config(build, training=usual, **sections) for name, sections in cases.items()}
@@ -103,7 +104,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, runs: Any, losses: Any) -> Pa
     """Every run by one process, then by two; the losses by two."""
     alone, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     for name, values in runs.items():
-        if name in {"whole", "stopped"}:
+        if name in {"whole", "stopped", "stopped-within"}:
             continue
         alike = values
         if name == "grown":
@@ -151,10 +152,13 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_each_process_goes_on_with_draws_of_its_own(home: Path) -> None:
+@pytest.mark.parametrize("name", ["stopped", "stopped-within"])
+def test_each_process_goes_on_with_draws_of_its_own(home: Path, name: str) -> None:
     whole, stopped = (
-        torch.load(_run(home / "two", name) / LAST, weights_only=True) for name in ("whole", "stopped")
+        torch.load(_run(home / "two", name) / LAST, weights_only=True) for name in ("whole", name)
     )
+    for one, two in zip(*(read_history(_run(home / "two", run)) for run in ("whole", name)), strict=True):
+        assert {**one, **dict.fromkeys(OF_THE_MACHINE)} == {**two, **dict.fromkeys(OF_THE_MACHINE)}
     (states,) = (state["random"] for state in whole["callbacks"].values() if "random" in state)
     assert not torch.equal(*(state["torch"] for state in states))
     for name, value in whole["state_dict"].items():
