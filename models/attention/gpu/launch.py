@@ -13,7 +13,8 @@ from torch import Tensor
 
 from kmip_data.models.attention import gathered
 from kmip_data.models.attention.gpu.attending import attend_rows, slope_rows
-from kmip_data.models.attention.gpu.summing import Transposed, add_segments, sum_segments, transpose
+from kmip_data.models.attention.gpu.summing import add_segments, sum_segments
+from kmip_data.models.attention.gpu.transposing import Transposed, transpose
 
 MOST_K = 1024  #: a program holds all keys of a query; torch operations take more
 SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
@@ -76,7 +77,9 @@ def backward(
             *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep, slopes), slopes,
             grad_queries, rows, k, dim, width, scale, DROP=keep is not None, **sizes,
         )  # fmt: skip
-        grad_keys, grad_values = _by_key(transpose(indices, many), many, slopes, queries, weights, keep, grad)
+        grad_keys, grad_values = _by_key(
+            transpose(indices, many, SEGMENT), many, slopes, queries, weights, keep, grad
+        )
     return grad_queries, grad_keys, grad_values
 
 

@@ -1,40 +1,17 @@
 """Sums over the pairs that chose a key, in one order and without atomics: gradients of keys and values.
 
-The pairs are sorted by key, stably: those of one key are a list, by query. A list is cut where a multiple of
-SEGMENT of the sorted places falls into it, so a key that thousands of queries chose is summed by many
-programs, and where the cuts are depends on the indices alone. Segment s is the first of key s (keys of all
-heads in one row); those after the keys' begin at the multiples of SEGMENT, and :func:`add_segments` adds them
-to the first of their list. No size depends on values, so nothing waits for the GPU.
+Pairs are in the order of their keys (:mod:`~kmip_data.models.attention.gpu.transposing`): those of one key
+are a list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a
+key that thousands of queries chose is summed by many programs, and where the cuts are depends on the indices
+alone. Segment s is the first of key s (keys of all heads in one row); those after the keys' begin at the
+multiples of SEGMENT, and :func:`add_segments` adds them to the first of their list. No size depends on
+values, so nothing waits for the GPU.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-
-class Transposed(NamedTuple):
-    """Which pairs chose a key; of P = H · N · k pairs and H · M keys."""
-
-    order: Tensor  #: (P,) pairs by key, int32 where that many are; those without a key last
-    key: Tensor  #: (P,) the key of each, row of all heads; H · M: none
-    #: (H · M + 2,) int64, where the list of each key begins, that of the pairs without one, and P
-    start: Tensor
-
-
-def transpose(indices: Tensor, keys: int) -> Transposed:
-    """Sort pairs by their keys: indices (H, N, k), −1: none, of ``keys`` M of a head."""
-    heads = indices.shape[0]
-    none = heads * keys
-    kind, count = (torch.int32 if n < 2**31 - 1 else torch.int64 for n in (none, indices.numel()))
-    offset = torch.arange(0, heads, dtype=kind, device=indices.device)[:, None, None] * keys
-    key, order = (indices.to(kind) + offset).masked_fill_(indices < 0, none).flatten().sort(stable=True)
-    start = torch.searchsorted(key, torch.arange(none + 2, dtype=kind, device=key.device))
-    return Transposed(order.to(count), key, start)  # 32 bits: half to sort, and quick to divide by k
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -53,7 +30,7 @@ def _rows(
 
 @triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
 def sum_segments(
-    order: tl.tensor, sorted_key: tl.tensor, start: tl.tensor, slopes: tl.tensor, queries: tl.tensor,
+    order: tl.tensor, cuts: tl.tensor, start: tl.tensor, slopes: tl.tensor, queries: tl.tensor,
     query_head: tl.tensor, query_row: tl.tensor, weights: tl.tensor, keep: tl.tensor, grad: tl.tensor,
     grad_head: tl.tensor, grad_row: tl.tensor, grad_keys: tl.tensor, grad_values: tl.tensor,
     rows: tl.tensor, k: tl.tensor, keys: tl.tensor, all_keys: tl.tensor, dim: tl.tensor, width: tl.tensor,
@@ -63,8 +40,8 @@ def sum_segments(
 
     Parameters
     ----------
-    order, sorted_key, start
-        As :class:`Transposed` has them.
+    order, cuts, start
+        As :class:`~kmip_data.models.attention.gpu.transposing.Transposed` has them.
     slopes, queries
         (H, rows, k) and (H, rows, dim) float32.
     weights, keep, grad
@@ -75,11 +52,12 @@ def sum_segments(
     """
     segment = tl.program_id(0).to(tl.int64)
     own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
-    key = tl.load(sorted_key + cut, segment >= all_keys, 0).to(tl.int64)
+    key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
     key = tl.where(own, segment, key)
     first = tl.where(own, tl.load(start + key), cut)
-    last = tl.minimum(tl.load(start + key + 1), (first // SEGMENT + 1) * SEGMENT)
-    last = tl.where(key < all_keys, last, first)
+    # No key: nothing begins here.
+    last = tl.load(start + key + 1, key < all_keys, 0)
+    last = tl.minimum(last, (first // SEGMENT + 1) * SEGMENT)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
     of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
@@ -99,7 +77,7 @@ def sum_segments(
 
 @triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
 def add_segments(
-    sorted_key: tl.tensor,
+    cuts: tl.tensor,
     start: tl.tensor,
     sums: tl.tensor,
     all_keys: tl.tensor,
@@ -115,8 +93,8 @@ def add_segments(
     """
     number = tl.program_id(0).to(tl.int64)
     cut = (number + 1) * SEGMENT
-    key = tl.load(sorted_key + cut).to(tl.int64)
-    first, last = tl.load(start + key), tl.load(start + key + 1)
+    key = tl.load(cuts + number + 1).to(tl.int64)
+    first, last = tl.load(start + key), tl.load(start + key + 1, key < all_keys, 0)
     if (key < all_keys) & (first < cut) & (first >= cut - SEGMENT):
         channel = tl.program_id(1) * BC + tl.arange(0, BC)
         later = (last - 1 - cut) // SEGMENT + 1

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.attention.fused import fused_attention
-from kmip_data.models.attention.gpu import launch, summing
+from kmip_data.models.attention.gpu import launch, transposing
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
 from kmip_data.models.search import topk_inner_product
 
@@ -102,12 +102,29 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
         indices[torch.rand(indices.shape) < 0.3] = 1
         slopes, weights = torch.randn(2, *indices.shape)
         queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
-        found = launch._by_key(summing.transpose(indices, 3), 3, slopes, queries, weights, None, grad)
+        pairs = transposing.transpose(indices, 3, segment)
+        found = launch._by_key(pairs, 3, slopes, queries, weights, None, grad)
         for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
             expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
             for head, row, slot in itertools.product(range(2), range(8), range(2)):
                 expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
             torch.testing.assert_close(sums, expected[:, :3])
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+@pytest.mark.parametrize(("rows", "keys", "k"), [(1, 1, 1), (40, 9, 7), (900, 300, 3), (700, 2, 2)])
+def test_transposition_is_a_stable_sort(rows: int, keys: int, k: int, kind: torch.dtype) -> None:
+    """Lists of any length, of keys that all queries chose, that neighbours chose, and that none did."""
+    indices = torch.rand(2, rows, keys).topk(k).indices if k <= keys else torch.randint(keys, (2, rows, k))
+    indices[1, : rows // 2, 0] = keys - 1  # a query may choose a key twice
+    indices[torch.rand(indices.shape) < 0.2] = -1
+    found = transposing.transpose(indices.to(kind), keys, 8)
+    lists = (indices + torch.arange(2)[:, None, None] * keys).masked_fill(indices < 0, 2 * keys).flatten()
+    ordered, order = lists.sort(stable=True)
+    chosen = int((indices >= 0).sum())
+    assert torch.equal(found.order[:chosen].long(), order[:chosen])
+    assert torch.equal(found.cuts.long(), ordered[::8])
+    assert torch.equal(found.start.long(), torch.searchsorted(ordered, torch.arange(2 * keys + 1)))
 
 
 @pytest.mark.parametrize(
