@@ -22,7 +22,7 @@ from kmip_data.models.training.run.module import TrainingModule
 #: Rates that are numbers of float32 too, for a recorded step reads them as such.
 RATES = {
     "optimiser": {"lr": 2**-6, "fused": True, "weight_decay": 2**-10},
-    "schedule": {"kind": "linear_with_warmup", "warmup_epochs": 0},
+    "schedule": {"kind": "linear_with_warmup", "warmup_epochs": 0, "per": "step"},
 }
 
 
