@@ -105,6 +105,10 @@ class Part(Section):
     def check_device(self, device: str) -> None:
         """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
 
+    def unrecordable(self) -> str | None:
+        """Why a training step with it cannot be recorded as a CUDA graph; None where it can."""
+        return None
+
     @property
     def encoding(self) -> Encoding | None:
         """The added column that it reads; training adds it where it is missing."""

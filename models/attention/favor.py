@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from kmip_data.models.attention.ragged import Group, Tile, tiles_of
+from kmip_data.runtime.recorded import kept
 
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
@@ -39,7 +40,7 @@ def favor_attention(
     of the batch, as the published code did.
     """
     most = max(1, SCRATCH // (queries.shape[1] * projection.shape[0] * queries.element_size()))
-    groups = tiles_of(ptr, most, values.shape[2] + 1, queries.device)
+    groups = kept(tiles_of(ptr, most, values.shape[2] + 1, queries.device))
     padding = None
     if legacy_mask:
         sizes = torch.tensor(ptr).diff()

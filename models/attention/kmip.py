@@ -16,6 +16,7 @@ from kmip_data.models.attention.gathered import differentiable, has_tangent
 from kmip_data.models.attention.operators import attend, search
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
+from kmip_data.runtime.recorded import kept
 
 Pointers = Tensor | Sequence[int]
 
@@ -240,11 +241,21 @@ class KMIPAttention(nn.Module):
         if self.warm_start:
             last = self._last
             fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
-            attended = attend_to_best(*operands, k, **options, hint=last if fits else None)
-            out, self._last = attended.out, attended.indices
+            attended = attend_to_best(*operands, k, **options, hint=kept(last) if fits else None)
+            out = attended.out
+            self._remember(attended.indices)
         else:  # needs no indices, so that it may run in one kernel
             out = kmip_attention(*operands, k, **options)
         return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+
+    def _remember(self, indices: Tensor) -> None:
+        """Keep indices for the next call, in the memory that a recorded step reads them from."""
+        last = self._last
+        if last is not None and last.shape == indices.shape and last.device == indices.device:
+            last.copy_(indices)
+        else:
+            with torch.inference_mode(False):  # training may write to it
+                self._last = indices.clone()
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
@@ -273,7 +284,7 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    rows, starts = _places(check_ptr("ptr", ptr, x.shape[0]), x.device)
+    rows, starts = kept(_places(check_ptr("ptr", ptr, x.shape[0]), x.device))
     return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
 
 

@@ -45,12 +45,13 @@ def learnable_build(
     one_class: bool = False,
     classes: int = CLASSES,
     seed: int = 0,
+    varied: int = 2,
 ) -> Build:
     """Point clouds whose class is the quarter of the unit interval that their first feature lies in."""
     rng = np.random.default_rng(seed)
     records = []
     for graph in range(graphs):
-        size = nodes + graph % 3  # graphs of a batch differ in size
+        size = nodes + graph % (varied + 1)  # graphs of a batch differ in size
         x = rng.random((size, 6), dtype=np.float32)
         label = np.full(size, 2) if one_class else x[:, 0] * classes
         distance = ((x[:, None, :3] - x[None, :, :3]) ** 2).sum(-1)
@@ -86,7 +87,7 @@ def learnable_build(
 
 
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
-    """A run of two small layers, three graphs a batch and two batches a step on the CPU."""
+    """A run of two small layers, three graphs a batch and two batches a step on the CPU; None: left out."""
     values = {
         "data": {"dataset": str(build.path)},
         "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
@@ -96,6 +97,5 @@ def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
         "system": {"device": "cpu"},
     }
     for name, keys in sections.items():
-        merged = {**values.get(name, {}), **keys}
-        values[name] = {key: value for key, value in merged.items() if value is not None}  # what another has
+        values[name] = {k: v for k, v in {**values.get(name, {}), **keys}.items() if v is not None}
     return config_from_mapping(values, "the test")

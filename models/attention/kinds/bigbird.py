@@ -32,6 +32,10 @@ class BigBirdPart(MultiHead):
         " paper's code did",
     )
 
+    def unrecordable(self) -> str | None:
+        """The host lays out the blocks of each batch."""
+        return "BigBird's blocks are laid out on the host"
+
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
         from kmip_data.models.attention.bigbird import BigBirdAttention

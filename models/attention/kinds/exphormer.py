@@ -54,6 +54,10 @@ class ExphormerPart(MultiHead):
         """As far as it attends along them."""
         return self.real_edges
 
+    def unrecordable(self) -> str | None:
+        """The host checks the expander, and sorts what edges it gives."""
+        return "Exphormer's expander is checked on the host" if self.expander else None
+
     @property
     def encoding(self) -> Expander | None:
         """The permutations."""

@@ -80,6 +80,15 @@ class KMIPPart(Part):
 
         check_backend(self.search, device)
 
+    def unrecordable(self) -> str | None:
+        """All searches but that of CUDA wait for the GPU."""
+        from kmip_data.models.search.registry import get_backend
+
+        if self.search not in {"auto", "cuda"}:
+            return f"the search {self.search} waits for the GPU"
+        reason: str | None = get_backend("cuda").unusable("cuda")
+        return reason
+
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention

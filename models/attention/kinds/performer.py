@@ -36,6 +36,12 @@ class PerformerPart(MultiHead):
         description="count zero padding up to the largest graph of the batch as keys, as the code did",
     )
 
+    def unrecordable(self) -> str | None:
+        """The host counts the batches until it draws, and the padding."""
+        if self.redraw is not None:
+            return "Performer draws its features anew"
+        return "the legacy mask is made on the host" if self.legacy_mask else None
+
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
         from kmip_data.models.attention.performer import PerformerAttention

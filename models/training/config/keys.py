@@ -137,6 +137,11 @@ class SystemConfig(Section):
     )
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     compile: bool = Field(default=False, description="torch.compile the model")
+    capture: Literal["auto", "off"] = Field(
+        default="auto",
+        description="GPU: steps recorded once and replayed as CUDA graphs, where that is possible (auto), or"
+        " operation by operation (off)",
+    )
     deterministic: bool = Field(
         default=False, description="PyTorch's deterministic kernels where it has them (slower on a GPU)"
     )

@@ -85,6 +85,12 @@ class ManyGraphs(RunData):
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
         return Size(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
+    @property
+    def ragged(self) -> bool:
+        """Whether graphs differ in size."""
+        dataset = self._datasets["train"]
+        return any(sizes.min() < sizes.max() for sizes in (dataset.nodes, dataset.edges))
+
     @cached_property
     def example(self) -> Any:
         """The first train graph as a batch."""

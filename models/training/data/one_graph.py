@@ -72,6 +72,11 @@ class OneGraph(RunData):
         return Size(1, min(nodes, size.nodes), min(edges, size.edges))
 
     @property
+    def ragged(self) -> bool:
+        """Whether neighbourhoods are sampled."""
+        return bool(self.config.training.neighbors)
+
+    @property
     def example(self) -> Any:
         """The graph."""
         return self.graph

@@ -88,6 +88,11 @@ class RunData(ABC):
 
     @property
     @abstractmethod
+    def ragged(self) -> bool:
+        """Whether train batches differ in their numbers of nodes or edges, but for the last one."""
+
+    @property
+    @abstractmethod
     def example(self) -> Any:
         """A small batch of what the network reads."""
 

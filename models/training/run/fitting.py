@@ -21,6 +21,8 @@ from kmip_data.files.errors import FULL, disk_error
 from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
+from kmip_data.models.training.capture.reasons import why_plain
+from kmip_data.models.training.capture.steps import captured_steps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import rate_for
 from kmip_data.models.training.data.on_card import OnCard
@@ -85,12 +87,17 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         seed_everything(config.training.seed, workers=False, verbose=False)
         module = TrainingModule(config, data, recompute=job.memory.recompute)
         recorder = Recorder(module, folder, data, quiet=quiet)
+        plain = why_plain(config, data, job.device, recompute=job.memory.recompute, profile=job.profile)
+        if plain is None:
+            module.learn_with(captured_steps(module.forward_loss, module.config, tell))
         trainer = _trainer(job, recorder, tell)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         if folder is not None and checkpoint is None and config.training.init_from:
             take_weights(module.model, folder / INITIAL)
         for line in _announcement(job, module, resumed=checkpoint is not None):
             tell(line)
+        if job.device.kind == "cuda":
+            tell(f"steps: {'captured as CUDA graphs' if plain is None else f'not captured: {plain}'}")
         if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
@@ -100,6 +107,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             trainer.fit(module, train_batches(own, device, tell), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
+            module.captured = None  # the graphs' memory is free for the evaluation
             return _finish(job, recorder, device)
 
 

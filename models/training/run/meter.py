@@ -78,6 +78,7 @@ class Meter(Callback):
     def __init__(self, *, every: int, scaled: bool) -> None:
         self.every, self.scaled = every, scaled
         self.at_once = True  #: whether a number may be looked at when it is there
+        self.whole = False  #: whether steps are done as a whole, so that nothing in them can be timed
         self._device = torch.device("cpu")
         self._epoch = self._first_step = 0
         self._processes = 1
@@ -119,9 +120,7 @@ class Meter(Callback):
     ) -> None:
         """Keep the gradient's norm, before it is clipped."""
         groups = optimizer.param_groups
-        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
-        self._batches[-1].steps = True
-        self._values[1, len(self._batches) - 1] = get_total_norm(gradients)
+        self.norm(get_total_norm([p.grad for group in groups for p in group["params"] if p.grad is not None]))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -138,6 +137,11 @@ class Meter(Callback):
         """Keep the loss of the batch in work; a step outside a Trainer has none."""
         if self._batches:
             self._values[0, len(self._batches) - 1] = loss.detach()
+
+    def norm(self, norm: Tensor) -> None:
+        """Keep the norm of the gradient that the batch in work ends."""
+        self._batches[-1].steps = True
+        self._values[1, len(self._batches) - 1] = norm
 
     @contextmanager
     def search(self) -> Iterator[None]:
@@ -251,7 +255,7 @@ class Meter(Callback):
             "graphs_per_second": sum(done.size.graphs for done in batches) / seconds,
             "nodes_per_second": sum(done.size.nodes for done in batches) / seconds,
             "share_waiting": waited / seconds,
-            "seconds_search": sum(self._between(*search) for search in searches),
+            "seconds_search": math.nan if self.whole else sum(self._between(*search) for search in searches),
         }
 
     def _wait(self) -> None:

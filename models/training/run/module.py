@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -19,6 +20,7 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.search.timing import searches_in
+from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
@@ -62,6 +64,7 @@ class TrainingModule(LightningModule):
         self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
         self.average = None if ema is None else Average(ema)
         self._schedule_state: dict[str, Any] | None = None
+        self.captured: CapturedSteps | None = None  #: what does the steps, instead of Lightning
         self.doing = "starting"  #: for errors
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -86,11 +89,15 @@ class TrainingModule(LightningModule):
         training = self.config.training
         if training.k_schedule:
             schedule = KSchedule.parse(training.k_schedule)
-            set_training_k(self.model, schedule.at(self.current_epoch, training.epochs))
+            set_training_k(self.model, k := schedule.at(self.current_epoch, training.epochs))
+            if self.captured is not None:
+                self.captured.under(k)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Loss of a batch; Lightning divides it by the batches per step, clips and steps."""
         self.doing = f"training in epoch {self.current_epoch + 1}, batch {batch_idx + 1}"
+        if self.captured is not None:
+            return self._captured_step(self.captured, batch, batch_idx)
         for norm in self._norms:
             norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
         with searches_in(self.meter.search):
@@ -104,6 +111,48 @@ class TrainingModule(LightningModule):
             self.stop_if_diverged(batch_idx)
         self.metrics.update(logits, target, loss)
         return learned
+
+    def learn_with(self, captured: CapturedSteps) -> None:
+        """Leave gradients and steps to ``captured``; what happens between them stays as it is."""
+        self.captured, self.meter.whole = captured, True
+
+    def forward_loss(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, targets and loss of the train rows of a batch."""
+        logits, target = of_part(batch, "train", *self(batch))
+        return logits, target, self.loss(logits, target)
+
+    def _captured_step(self, captured: CapturedSteps, batch: Any, batch_idx: int) -> Tensor:
+        self.size = Size.of(batch)
+        optimiser = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimiser, Optimizer)
+        learned = captured(batch, optimiser, first=batch_idx % self.config.training.accumulate == 0)
+        self.meter.loss(learned.loss)
+        if captured.stepping:
+            self.meter.norm(learned.norm)
+        self.metrics.update(learned.logits, learned.target, learned.loss)
+        return learned.loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Go back, unless the step has."""
+        if self.captured is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Clear the gradients, unless the step does."""
+        if self.captured is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip; Lightning refuses to for a fused optimiser in bf16-mixed too, which scales no gradients."""
+        if gradient_clip_val:
+            clip_grad_norm_(
+                [p for group in optimizer.param_groups for p in group["params"]], gradient_clip_val
+            )
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Stop before a gradient that is not finite spoils the weights, where looking at it is free."""
@@ -160,9 +209,16 @@ class TrainingModule(LightningModule):
             self.schedule.load_state_dict(self._schedule_state)
         return optimiser
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
         """Step; then move what moves with each step: the average of the weights, the learning rate."""
-        super().optimizer_step(*args, **kwargs)
+        if self.captured is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        elif optimizer_closure is not None:  # the training step, which is all of it
+            self.captured.stepping = True
+            optimizer_closure()
+            self.captured.stepping = False
         if self.average is not None:
             self.average.update(self.model)
         if self.config.schedule.per == "step":

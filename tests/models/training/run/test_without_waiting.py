@@ -10,6 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from support.city_data import streets_build
+from support.emulated_graph import WAITS
 from support.training_data import learnable_build, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,7 +21,6 @@ from kmip_data.models.training.run.fitting import build_trainer
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, of_part
 
-WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
 OPERATORS = 984  #: of a step of the small network below
 
 

@@ -1,0 +1,1 @@
+"""Training steps recorded once and replayed: CUDA graphs."""

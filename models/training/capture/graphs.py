@@ -1,0 +1,85 @@
+"""What records the work on a batch and does it again: CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from kmip_data.runtime.recorded import keeping
+
+
+class Learned(NamedTuple):
+    """What a batch gave."""
+
+    logits: Tensor  #: (rows, outputs)
+    target: Tensor
+    loss: Tensor  #: scalar
+    norm: Tensor  #: of the gradient before clipping; the loss again where the optimiser did not step
+
+
+Work = Callable[[], Learned]
+
+
+class Graphs(Protocol):
+    """What records work: :class:`CudaGraphs`, or their emulation in tests."""
+
+    def run(self, work: Work) -> Learned:
+        """Do the work where it would be recorded."""
+
+    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
+        """Record the work without doing it; return what does it, and where its results will be."""
+
+
+class CudaGraphs:
+    """CUDA graphs of one device: recorded and warmed up on a stream of their own, in shared memory.
+
+    They may share it because one is replayed after the other, and its results are copied before the next.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        self._device = torch.device("cuda", index)
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def run(self, work: Work) -> Learned:
+        """Do the work on that stream, for which libraries and the search then have what they need."""
+        here = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(here)
+        with torch.cuda.stream(self._stream):
+            found = work()
+        here.wait_stream(self._stream)
+        for tensor in found:
+            tensor.record_stream(here)
+        return found
+
+    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
+        """Record a graph; whatever goes wrong, random numbers can be drawn afterwards as before."""
+        graph, objects = torch.cuda.CUDAGraph(), list[Any]()
+        generator = torch.cuda.default_generators[self._device.index]
+        before, failed = generator.clone_state(), list[Exception]()
+        try:
+            # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
+            with (
+                torch.cuda.stream(self._stream),
+                keeping(objects),
+                torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"),
+            ):
+                try:
+                    found = work()
+                except Exception as error:
+                    failed.append(error)
+                    raise
+        except Exception as error:  # noqa: BLE001 -- raised again
+            # A recording without an end leaves its generator waiting for one, and refusing all else.
+            generator.graphsafe_set_state(before)
+            # That end has an error of its own, which says less.
+            raise (failed or [error])[0] from None
+
+        def replay(_: list[Any] = objects) -> None:
+            graph.replay()
+
+        return replay, found

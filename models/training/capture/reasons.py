@@ -1,0 +1,29 @@
+"""Why the steps of a run are not recorded, as far as is known before one is."""
+
+from __future__ import annotations
+
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.machine import Device
+
+FUSED = ("adamw", "adam", "sgd")  #: optimisers whose step reads nothing on the host
+
+
+def why_plain(
+    config: RunConfig, data: RunData, device: Device, *, recompute: bool, profile: bool
+) -> str | None:
+    """Say why the steps of a run cannot be recorded; None where they can, as far as is known before."""
+    training, system, optimiser = config.training, config.system, config.optimiser
+    parts = (config.model.local.unrecordable(), config.model.attention.unrecordable())
+    reasons = {
+        "no GPU": device.kind != "cuda",
+        "system.capture = off": system.capture == "off",
+        "--profile shows operations": profile,
+        "several processes exchange gradients": config.processes > 1,
+        "system.compile": system.compile,
+        "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
+        "recomputed layers": recompute,
+        f"{optimiser.name} has no fused step": optimiser.name not in FUSED or optimiser.fused is False,
+        "batches differ in size": data.ragged,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), parts[0] or parts[1])

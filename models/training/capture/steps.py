@@ -1,0 +1,186 @@
+"""Training steps recorded as CUDA graphs: one for each shape of a batch, replayed for every batch like it.
+
+A graph launches the same kernels with the same arguments again: addresses, sizes, and each number that the
+host knew. So a batch is copied to where the recorded one lies, gradients stay in place, the learning rate is
+read on the GPU, and whatever else the host decides is part of the key or ends the graphs
+(:meth:`CapturedSteps.under`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+
+from kmip_data.models.training.capture.graphs import CudaGraphs, Graphs, Learned
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.reading.batching import pointers_on_cpu
+
+WARM_UP = 2  #: batches of a shape that run plainly first: they compile, plan, and make the optimiser's state
+MOST = 8  #: shapes and places in a step that are recorded; further ones run plainly
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    batch: Any  #: whose memory it reads
+    replay: Callable[[], None]
+    found: Learned
+
+
+class CapturedSteps:
+    """Batches of a run learned from by recorded work.
+
+    Parameters
+    ----------
+    forward
+        Logits, targets and loss of a batch.
+    tell
+        Is told why, where recording fails; steps are then plain ones.
+    accumulate, clip_norm
+        As in ``training``.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]],
+        graphs: Graphs,
+        tell: Callable[[str], None],
+        *,
+        accumulate: int,
+        clip_norm: float,
+    ) -> None:
+        self._forward, self._graphs, self._tell = forward, graphs, tell
+        self._accumulate, self._clip_norm = accumulate, clip_norm
+        self._seen: Counter[Any] = Counter()
+        self._steps: dict[Any, _Step] = {}
+        self._setting: Any = None
+        self._rates: _Rates | None = None
+        self._failed = False
+        self.stepping = False  #: whether the optimiser steps after the batch in work
+
+    def under(self, setting: Any) -> None:
+        """Forget what was recorded under another setting: a number that the host gives, such as k."""
+        if setting != self._setting:
+            self._setting = setting
+            self._steps.clear()
+            self._seen.clear()
+
+    def __call__(self, batch: Any, optimiser: Optimizer, *, first: bool) -> Learned:
+        """Learn from a batch, the ``first`` of its step or a further one."""
+        if self._rates is None:
+            self._rates = _Rates(optimiser, batch.x.device)
+        self._rates.follow()
+        key = None if (shape := shape_of(batch)) is None else (shape, first, self.stepping)
+        if key not in self._steps and not self._record(key, batch, optimiser, first=first):
+            return self._graphs.run(lambda: self._learn(batch, optimiser, first=first))
+        step = self._steps[key]
+        for name, memory in _tensors(step.batch).items():
+            if memory is not batch[name]:  # one graph comes again and again
+                memory.copy_(batch[name], non_blocking=True)
+        step.replay()
+        return Learned(*(tensor.clone() for tensor in step.found))  # the next batch overwrites them
+
+    def _record(self, key: Any, batch: Any, optimiser: Optimizer, *, first: bool) -> bool:
+        """Record the work on batches of this shape, unless it is too early, too much or impossible."""
+        if key is None or self._failed or len(self._steps) == MOST:
+            return False
+        self._seen[key] += 1
+        if self._seen[key] <= WARM_UP:
+            return False
+        try:
+            replay, found = self._graphs.record(
+                lambda: self._learn(batch, optimiser, first=first, recording=True)
+            )
+        except Exception as error:  # noqa: BLE001 -- what is not the recording's the plain step meets again
+            self._failed = True
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            self._tell(f"steps: not captured, operation by operation from here on: {what}")
+            return False
+        self._steps[key] = _Step(batch, replay, found)
+        return True
+
+    def _learn(self, batch: Any, optimiser: Optimizer, *, first: bool, recording: bool = False) -> Learned:
+        """Forward and backward pass and, where ``stepping``, the step: what Lightning's loop does."""
+        assert self._rates is not None
+        logits, target, loss = self._forward(batch)
+        # The loop's autocast is for the forward pass alone.
+        with torch.autocast(loss.device.type, enabled=False):
+            if first:
+                optimiser.zero_grad(set_to_none=False)  # in place: all graphs know where gradients lie
+            (loss / self._accumulate).backward()  # type: ignore[no-untyped-call]
+            norm = loss
+            if self.stepping:
+                parameters = [p for group in optimiser.param_groups for p in group["params"]]
+                norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+                if self._clip_norm:
+                    clip_grads_with_norm_(parameters, self._clip_norm, norm)
+                with self._rates.given(recording=recording):
+                    optimiser.step()
+        return Learned(logits.detach(), target, loss.detach(), norm)
+
+
+class _Rates:
+    """The learning rates of an optimiser's groups as float32 on a device, where recorded steps read them.
+
+    Between steps a group has its number, which schedules and checkpoints go by.
+    """
+
+    def __init__(self, optimiser: Optimizer, device: torch.device) -> None:
+        self._groups = optimiser.param_groups
+        self._numbers = [group["lr"] for group in self._groups]
+        self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
+
+    def follow(self) -> None:
+        """Take up what a schedule has moved."""
+        for place, (tensor, group) in enumerate(zip(self._tensors, self._groups, strict=True)):
+            if group["lr"] != self._numbers[place]:
+                self._numbers[place] = group["lr"]
+                tensor.fill_(group["lr"])
+
+    @contextmanager
+    def given(self, *, recording: bool) -> Iterator[None]:
+        """Within it the optimiser reads the tensors; it refuses to be recorded unless told of it."""
+        for group, tensor in zip(self._groups, self._tensors, strict=True):
+            group["lr"] = tensor
+            if "capturable" in group:
+                group["capturable"] = recording
+        try:
+            yield
+        finally:
+            for group, rate in zip(self._groups, self._numbers, strict=True):
+                group["lr"] = rate
+                if "capturable" in group:
+                    group["capturable"] = False
+
+
+def shape_of(batch: Any) -> tuple[Any, ...] | None:
+    """Return what kernels of a step take from the host of a batch: shapes, types and where graphs begin.
+
+    ``None`` where the host does not know the latter.
+    """
+    starts = pointers_on_cpu(batch, int(batch.num_nodes)) if "ptr" in batch else ()
+    if starts is None:
+        return None
+    tensors = _tensors(batch).items()
+    return (*starts, *((name, tensor.shape, tensor.dtype) for name, tensor in tensors))
+
+
+def _tensors(batch: Any) -> dict[str, Tensor]:
+    return {name: value for name, value in batch.to_dict().items() if isinstance(value, Tensor)}
+
+
+def captured_steps(
+    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]], config: RunConfig, tell: Callable[[str], None]
+) -> CapturedSteps:
+    """Return what learns from batches on the current GPU."""
+    training, device = config.training, torch.device("cuda")
+    return CapturedSteps(
+        forward, CudaGraphs(device), tell, accumulate=training.accumulate, clip_norm=training.clip_norm
+    )

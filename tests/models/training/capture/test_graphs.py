@@ -1,0 +1,87 @@
+"""CUDA graphs with a stand-in for the card: what is asked of it in which order, and what a failure leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
+from kmip_data.runtime.recorded import kept
+
+
+class _Stream:
+    def __init__(self, log, name):
+        self._log, self.name = log, name
+
+    def wait_stream(self, other):
+        self._log.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """Log of what is asked, and the one random generator."""
+    log: list[str] = []
+    generator = SimpleNamespace(clone_state=lambda: "as before", graphsafe_set_state=log.append)
+
+    @contextlib.contextmanager
+    def recording(graph, pool, stream, capture_error_mode):
+        log.append(f"recorded on the {stream.name} in {pool}, {capture_error_mode}")
+        try:
+            yield
+        except RuntimeError:
+            raise ValueError("no end") from None
+
+    stand_in = {
+        "Stream": lambda _: _Stream(log, "side"),
+        "stream": lambda _: contextlib.nullcontext(),
+        "current_stream": lambda _: _Stream(log, "loop"),
+        "current_device": lambda: 0,
+        "graph_pool_handle": lambda: "a pool",
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: log.append("replayed")),
+        "default_generators": [generator],
+        "graph": recording,
+    }
+    for name, value in stand_in.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda _, stream: log.append(f"kept for the {stream.name}")
+    )
+    return log
+
+
+def _work():
+    return Learned(*(torch.zeros(1),) * 4)
+
+
+def test_plain_work_is_where_it_will_be_recorded(card):
+    CudaGraphs(torch.device("cuda")).run(_work)
+    assert card == ["side waits for loop", "loop waits for side", *["kept for the loop"] * 4]
+
+
+def test_a_graph_keeps_what_its_work_refers_to(card):
+    class Plan:
+        def __del__(self):
+            card.append("plan dropped")
+
+    def work():
+        kept(Plan())
+        return _work()
+
+    replay, found = CudaGraphs(torch.device("cuda")).record(work)
+    replay()
+    assert isinstance(found, Learned)
+    assert card == ["recorded on the side in a pool, thread_local", "replayed"]
+    del replay
+    assert card[-1] == "plan dropped"
+
+
+def test_a_failure_is_told_by_its_own_error_and_frees_the_generator(card):
+    def work():
+        raise RuntimeError("operation not permitted")
+
+    with pytest.raises(RuntimeError, match="operation not permitted"):
+        CudaGraphs(torch.device("cuda", 0)).record(work)
+    assert card[-1] == "as before"

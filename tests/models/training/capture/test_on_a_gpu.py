@@ -1,0 +1,149 @@
+"""CUDA graphs of training steps: equal to the same work never recorded, with few launches and no waiting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from support.captured import assert_same, learn
+from support.city_data import streets_build
+from support.training_data import learnable_build, tiny_config
+from torch.profiler import ProfilerActivity, profile
+
+from kmip_data.builds.home import Home
+from kmip_data.models.profiling.training import LAUNCHES, WAITS
+from kmip_data.models.search.backends import cuda
+from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.train import resume, train
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no CUDA device: graphs of steps were only emulated"
+)
+
+LAUNCHED = 70  #: launches of a replayed step
+K_MIP = pytest.param(
+    {},
+    marks=pytest.mark.skipif(cuda.unusable("cuda") is not None, reason=str(cuda.unusable("cuda"))),
+    id="k-mip",
+)
+ALONE = pytest.param({"attention": {"kind": "none"}, "heads": None, "k": None, "key_dim": None}, id="alone")
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+class _Plain(CudaGraphs):
+    """Does the work where it would be recorded."""
+
+    def record(self, work):
+        raise RuntimeError("not wanted")
+
+
+def _graphs(kind=CudaGraphs):
+    return kind(torch.device("cuda"))
+
+
+def _options(**changes):
+    system = {"device": "cuda", "deterministic": True}
+    return {"device": "cuda", "system": system, **changes}
+
+
+@pytest.mark.parametrize("model", [K_MIP, ALONE])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_replay_equals_eager_while_batches_change(accumulate, model, tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=15, varied=0)
+    options = _options(model=model, training={"epochs": 8, "accumulate": accumulate})
+    plain, replayed = (learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs))
+    assert replayed.told == []
+    assert_same(plain, replayed)
+    loop = learn(build, tmp_path, **options)
+    torch.testing.assert_close(loop.state[0], replayed.state[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [K_MIP, ALONE])
+def test_one_city_is_memorised_in_300_steps(model, tmp_path):
+    build = streets_build(tmp_path / "build", nodes=60)
+    options = _options(model={**model, "dropout": 0.0}, training={"epochs": 300, "accumulate": 1})
+    plain, replayed = (learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs))
+    assert_same(plain, replayed)
+    assert replayed.epochs[-1][1]["loss"] < 0.1 * replayed.epochs[0][1]["loss"]
+
+
+class _Calls(Callback):
+    """Counts what the last batch has the driver do."""
+
+    def __init__(self, last: int) -> None:
+        self._left = last
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self._left -= 1
+        if not self._left:
+            self._profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+            self._profile.start()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if not self._left:
+            self._profile.stop()
+            self.found = Counter(event.name for event in self._profile.events())
+
+
+@pytest.mark.parametrize("model", [K_MIP, ALONE])
+def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=15, varied=0)
+    calls = _Calls(6)
+    training = {"epochs": 6, "batch_size": 11, "accumulate": 1}
+    learn(build, tmp_path, _graphs(), watch=[calls], **_options(model=model, training=training))
+    assert calls.found["cudaGraphLaunch"] == 1
+    assert sum(calls.found[name] for name in LAUNCHES) <= LAUNCHED
+    # The profiler itself waits once, when it stops.
+    assert sum(calls.found[name] for name in WAITS) <= 1
+
+
+def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
+    """Dropout still draws its numbers, from where it stood."""
+    build = learnable_build(tmp_path / "build", graphs=15, varied=0)
+    options = _options(model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1})
+    plain = learn(build, tmp_path, _graphs(_Plain), **options)
+    forward_loss = TrainingModule.forward_loss
+
+    def waits(self, batch):
+        logits, target, loss = forward_loss(self, batch)
+        loss.item()
+        return logits, target, loss
+
+    monkeypatch.setattr(TrainingModule, "forward_loss", waits)
+    failed = learn(build, tmp_path, _graphs(), **options)
+    assert len(failed.told) == 1
+    assert_same(plain, failed)
+
+
+def test_a_run_resumes_bit_for_bit(tmp_path, monkeypatch):
+    build = learnable_build(tmp_path / "build", graphs=15, varied=0)
+    config = tiny_config(
+        build,
+        model=ALONE.values[0],
+        training={"epochs": 6, "accumulate": 1},
+        system={"device": "cuda", "deterministic": True},
+    )
+    whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
+    evaluate = fitting.Recorder._evaluate
+
+    def stopped(self, epoch, device):
+        if epoch == 3:
+            raise KeyboardInterrupt
+        return evaluate(self, epoch, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting.Recorder, "_evaluate", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, home=Home(tmp_path / "parts"), quiet=True)
+    run = next((tmp_path / "parts").glob("runs/*/*/*"))
+    resume(run, home=Home(tmp_path / "parts"), quiet=True)
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -1,0 +1,243 @@
+"""Steps recorded and replayed by an emulated graph learn what plain ones do, and say where they cannot."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from support.captured import assert_same, learn
+from support.city_data import streets_build
+from support.emulated_graph import EmulatedGraphs
+from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.data import Batch, Data
+
+from kmip_data.builds.home import Home
+from kmip_data.models.layers import gated_edges
+from kmip_data.models.search.backends import cuda
+from kmip_data.models.training.capture import steps
+from kmip_data.models.training.capture.reasons import why_plain
+from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
+from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run.train import resume, train
+from kmip_data.runtime.recorded import keeping, kept
+
+AROUND = 42  #: operators
+GPU = Device("cuda", "a GPU", "")
+
+
+@pytest.fixture(autouse=True)
+def _operators_alone(monkeypatch):
+    """The CPU's compiled kernels write to memory that no operator names."""
+    monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def clouds(tmp_path_factory):
+    """Eleven train graphs of one size: batches of three, three, three and two."""
+    return learnable_build(tmp_path_factory.mktemp("data") / "build", graphs=15, varied=0)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
+    """Batches are shuffled anew and the last is smaller; rates move; so do dropout and an average."""
+    changes = {"training": {"epochs": 8, "accumulate": accumulate, "ema": 0.9}, "model": {"dropout": 0.25}}
+    graphs = EmulatedGraphs()
+    plain, replayed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
+    assert_same(plain, replayed)
+    averages = [run.module.average.weights for run in (plain, replayed)]
+    torch.testing.assert_close(*averages, rtol=0, atol=0)
+    assert not replayed.told
+    assert graphs.recorded == 1 + accumulate  # whole batches, first ones of a step and others; the last
+    assert graphs.replayed == 32 - steps.WARM_UP * graphs.recorded
+
+
+def test_one_city_is_one_graph(tmp_path):
+    """With hints, which a step leaves for the next, and which every evaluation may change."""
+    build = streets_build(tmp_path / "build", nodes=60)
+    changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
+    graphs = EmulatedGraphs()
+    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert (graphs.recorded, graphs.replayed) == (1, 8 - steps.WARM_UP)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimiser": {"name": "sgd", "momentum": 0.5, "fused": True}},
+        {"optimiser": {"name": "adam", "decay_norms_and_biases": False}, "training": {"clip_norm": 0.0}},
+        {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}},
+        {"training": {"precision": "bf16-mixed"}},
+        {"model": {"attention": {"kind": "performer"}, "local": {"kind": "gcn"}}},
+        {"model": {"attention": {"kind": "transformer"}, "local": {"kind": "gine"}, "norm": "graph"}},
+    ],
+    ids=["sgd", "adam", "k", "bfloat16", "performer", "transformer"],
+)
+def test_whatever_moves_is_followed(changes, clouds, tmp_path):
+    """Momentum, rates by the step, groups of parameters, k, and further parts of networks."""
+    if "attention" in changes.get("model", {}):  # keys of another kind
+        changes = {**changes, "model": {**dict.fromkeys(("heads", "k", "key_dim")), **changes["model"]}}
+    training = {"epochs": 8, "accumulate": 1, **changes.get("training", {})}
+    graphs = EmulatedGraphs()
+    sections = {**changes, "training": training}
+    assert_same(*(learn(clouds, tmp_path, each, **sections) for each in (None, graphs)))
+    assert graphs.replayed > 5
+
+
+def test_graphs_of_several_sizes_are_not_confused(tmp_path):
+    """Equal numbers of nodes and edges, other graphs: what the host knows of them is part of the key."""
+    build = learnable_build(tmp_path / "build", graphs=12, varied=1)
+    changes = {"training": {"epochs": 8, "batch_size": 2, "accumulate": 1}}
+    graphs = EmulatedGraphs()
+    assert_same(*(learn(build, tmp_path, each, **changes) for each in (None, graphs)))
+    assert graphs.recorded > 2  # such as 24 and 25 nodes, and 25 and 24
+
+
+def test_more_shapes_than_are_kept_run_plainly(clouds, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "MOST", 1)
+    graphs = EmulatedGraphs()
+    changes = {"training": {"epochs": 8, "accumulate": 3}}
+    assert_same(*(learn(clouds, tmp_path, each, **changes) for each in (None, graphs)))
+    assert graphs.recorded == 1
+
+
+def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
+    class Failing(EmulatedGraphs):
+        def record(self, work):
+            super().record(work)
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    changes = {"training": {"epochs": 4, "accumulate": 2}}
+    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, Failing()))
+    assert_same(plain, failed)
+    assert failed.told == [
+        "steps: not captured, operation by operation from here on: operation not permitted"
+    ]
+
+
+class _Calls(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+class _Around(Callback):
+    """Counts what each batch calls; a replayed graph is one call, which is not seen."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self._mode = _Calls()
+        self._mode.__enter__()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self._mode.__exit__(None, None, None)
+        self.found.append(self._mode.count)
+
+
+def test_few_operators_are_left_around_a_graph(clouds, tmp_path):
+    """Copies of the batch and of what it gave, its loss and norm, the sums of the metrics."""
+    around = _Around()
+    training = {"epochs": 4, "batch_size": 11, "accumulate": 1}
+    learn(clouds, tmp_path, EmulatedGraphs(), watch=[around], training=training)
+    assert around.found[0] > 500
+    assert around.found[-1] <= AROUND, around.found
+
+
+def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
+    """Stopped after three of six epochs; the first steps after that are plain ones again."""
+    made = []
+
+    def emulated(forward, config, tell):
+        training = config.training
+        made.append(EmulatedGraphs())
+        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm}
+        return CapturedSteps(forward, made[-1], tell, **options)
+
+    monkeypatch.setattr(fitting, "why_plain", lambda *_, **__: None)
+    monkeypatch.setattr(fitting, "captured_steps", emulated)
+    config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1}, optimiser={"fused": True})
+    whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
+    evaluate = fitting.Recorder._evaluate
+
+    def stopped(self, epoch, device):
+        if epoch == 3:
+            raise KeyboardInterrupt
+        return evaluate(self, epoch, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting.Recorder, "_evaluate", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, home=Home(tmp_path / "parts"), quiet=True)
+    run = next((tmp_path / "parts").glob("runs/*/*/*"))
+    resume(run, home=Home(tmp_path / "parts"), quiet=True)
+    assert [graphs.replayed for graphs in made] == [20, 12, 8]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    rows = [
+        [{name: row[name] for name in row if name not in OF_THE_MACHINE} for row in read_history(each)]
+        for each in (run, whole)
+    ]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"system": {"capture": "off"}}, "system.capture = off"),
+        ({"system": {"compile": True}}, "system.compile"),
+        ({"system": {"devices": 2}}, "several processes exchange gradients"),
+        ({"training": {"precision": "16-mixed"}}, "16-mixed looks at the gradients before it steps"),
+        ({"optimiser": {"name": "rmsprop"}}, "rmsprop has no fused step"),
+        ({"optimiser": {"fused": False}}, "adamw has no fused step"),
+        ({"model": {"search": "dense"}}, "the search dense waits for the GPU"),
+        ({}, None),
+    ],
+)
+def test_the_reason_is_known_before(changes, reason, clouds, monkeypatch):
+    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    config, data = tiny_config(clouds, **changes), SimpleNamespace(ragged=False)
+    assert why_plain(config, data, GPU, recompute=False, profile=False) == reason
+
+
+def test_further_reasons(clouds, tmp_path):
+    config, fixed = tiny_config(clouds), SimpleNamespace(ragged=False)
+    options = {"recompute": False, "profile": False}
+    assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
+    assert why_plain(config, fixed, GPU, recompute=True, profile=False) == "recomputed layers"
+    assert why_plain(config, fixed, GPU, recompute=False, profile=True) == "--profile shows operations"
+    assert why_plain(config, SimpleNamespace(ragged=True), GPU, **options) == "batches differ in size"
+    for attention, reason in (
+        ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
+        ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
+        ({"kind": "exphormer", "expander": 0}, None),
+        ({"kind": "performer", "redraw": 5}, "Performer draws its features anew"),
+        ({"kind": "performer", "legacy_mask": True}, "the legacy mask is made on the host"),
+        ({"kind": "transformer"}, None),
+    ):
+        values = {"data": {"dataset": "clouds"}, "model": {"attention": attention}}
+        assert why_plain(config_from_mapping(values, "the test"), fixed, GPU, **options) == reason
+
+
+def test_where_graphs_begin_must_be_known_on_the_host():
+    several = Batch.from_data_list([Data(x=torch.zeros(count, 1)) for count in (2, 3)])
+    assert shape_of(several)[:3] == (0, 2, 5)
+    several.x = several.x[:4]  # where its graphs begin now nothing on the host says
+    assert shape_of(several) is None
+    assert shape_of(several[0]) is not None
+
+
+def test_a_recording_keeps_what_a_cache_may_drop():
+    plan, objects = object(), []
+    assert kept(plan) is plan
+    with keeping(objects):
+        kept(plan)
+    assert objects == [plan]

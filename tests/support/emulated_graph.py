@@ -1,0 +1,78 @@
+"""A CUDA graph on the CPU: operators are recorded with their tensors, and replayed on the same memory.
+
+As with a graph, what is recorded has not happened yet, replaying runs no Python of the model, and each number
+that the host had is what it was. Operators that have the host wait for a GPU are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
+
+from kmip_data.models.training.capture.graphs import Learned, Work
+
+#: Operators that have the host wait for a GPU.
+WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in tree_iter(values) if isinstance(value, torch.Tensor)]
+
+
+class _Recording(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, dict[str, Any], list[torch.Tensor]]] = []
+        self.before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # what was there, and as it was
+        self._made: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.name().partition("::")[2].partition(".")[0] in WAITS:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        given = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in _tensors((args, kwargs))}
+        for place in given.keys() - self._made - self.before.keys():
+            # Whether an operator writes to it is not always said: batch norm's schema does not.
+            whole = torch.empty(0, dtype=torch.uint8).set_(given[place])
+            self.before[place] = whole, whole.clone()
+        found = func(*args, **kwargs)
+        self._made |= {t.untyped_storage().data_ptr() for t in _tensors(found)} - given.keys()
+        self.calls.append((func, args, kwargs, _tensors(found)))
+        return found
+
+
+class EmulatedGraphs:
+    """In the place of :class:`~kmip_data.models.training.capture.graphs.CudaGraphs`."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def run(self, work: Work) -> Learned:
+        """Do the work."""
+        return work()
+
+    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
+        """Record, and undo what recording did to memory and random numbers."""
+        chances, recording = torch.get_rng_state(), _Recording()
+        try:
+            with recording:
+                found = work()
+        finally:
+            for whole, before in recording.before.values():
+                whole.copy_(before)
+            torch.set_rng_state(chances)
+        self.recorded += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            with torch.no_grad(), _disable_current_modes():
+                for func, args, kwargs, memory in recording.calls:
+                    for there, now in zip(memory, _tensors(func(*args, **kwargs)), strict=True):
+                        if there.data_ptr() != now.data_ptr():
+                            there.copy_(now)
+
+        return replay, found
