@@ -87,7 +87,6 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
         part.closeness is not None
         or part.activation != "relu"
         or x.device.type not in {"cpu", "cuda"}
-        or torch.compiler.is_compiling()
         or type(part.norm) is not BatchNorm
         or part.norm.together
         or not _count(edges)
