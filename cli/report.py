@@ -34,11 +34,18 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 @click.argument("names", metavar="[SWEEP|RUN…|datasets|empty]", nargs=-1)
 @click.option("--against", metavar="MODEL", help="Compare seed by seed with it.  [default: the best]")
 @click.option("--grid", is_flag=True, help="One table: models by datasets, as the paper's are.")
+@click.option("--no-step", is_flag=True, help="With `empty`: estimate memory, and run no step.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write FILE, not stdout.")
 @home_option
 def command(
-    names: tuple[str, ...], against: str | None, grid: bool, form: str, output: Path | None, home: Home
+    names: tuple[str, ...],
+    against: str | None,
+    grid: bool,
+    no_step: bool,
+    form: str,
+    output: Path | None,
+    home: Home,
 ) -> None:
     """What runs found, as tables beside the paper's.
 
@@ -63,7 +70,7 @@ def command(
         rows = dataset_facts(home)
         sheets = [dataset_sheet(rows)]
     elif names == ("empty",):
-        rows = empty_facts(home)
+        rows = empty_facts(home, step=not no_step, tell=say)
         sheets = [empty_sheet(rows)]
     else:
         runs, notices = read_runs(names, home)

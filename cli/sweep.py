@@ -11,7 +11,7 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option, raw_options
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -76,6 +76,14 @@ def command(
     options: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm", "tune", "trials")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
+    here = next((name for name in ("gpus", "tune") if ways[name]), None)
+    if here and ways["submit"]:
+        raise UsageError(
+            f"--{here} is for runs on this machine, and --submit leaves them to others.",
+            expected="one of the two",
+            found=f"--{here} and --submit {ways['submit']}",
+            next=f"leave out --{here}: each submitted run has a GPU, unless system.device=cpu",
+        )
     ways["jobs"] = len(ways["gpus"]) or ways["jobs"]
     whole = _with_choices(read_plan(plan), chosen)
     folder = home.root / "sweeps" / whole.name

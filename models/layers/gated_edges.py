@@ -87,7 +87,6 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
         part.closeness is not None
         or part.activation != "relu"
         or x.device.type not in {"cpu", "cuda"}
-        or torch.compiler.is_compiling()
         or type(part.norm) is not BatchNorm
         or part.norm.together
         or not _count(edges)
@@ -99,12 +98,12 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
     if kind == "cpu" and plain and isinstance(edges, NeighborTable):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
-        return compiled
+        return compiled  # type: ignore[no-any-return]
     mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
     if kind == "cuda" and (plain or mixed) and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
-        return in_triton
+        return in_triton  # type: ignore[no-any-return]
     return None
 
 

@@ -19,6 +19,8 @@ def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p == 0:
         return nn.functional.relu(x)
+    if torch.compiler.is_compiling():  # fuses torch's own, and could not follow what draws the numbers here
+        return nn.functional.dropout(nn.functional.relu(x), p)
     out: Tensor = _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-untyped-call]
     return out
 

@@ -10,6 +10,7 @@ import shutil
 import torch
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
 def triton_runs(device: torch.device) -> bool:
     """Whether Triton is there and knows the device, a card; it compiles its launchers with a C compiler."""

@@ -29,6 +29,7 @@ from kmip_data.models.training.run.fitting import build_trainer, train_batches
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.reading import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 SHARE = 0.8  #: of free memory that a network may take on a CPU
@@ -88,10 +89,12 @@ class Contestant:
             replace(self.module.model, self.config.model)
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
         self.rounds: list[list[dict[str, float]]] = []
+        self.epoch = len(data.batches(lambda: 0))  # type: ignore[arg-type] # batches of one
 
     def run(self, batches: int, *watching: Callback) -> list[dict[str, float]]:
         """Train on so many batches and one before, which is left out; return the stages of each."""
-        steps = -(-(batches + 1) // self.config.training.accumulate)
+        of_one = min(self.config.training.accumulate, self.epoch)  # an epoch's last step may have fewer
+        steps = -(-(batches + 1) // of_one)
         seen = _Stages(self.module)
         callbacks = [self.module.meter, seen, *watching]
         with quiet_lightning(), products(self.config.training.precision):
@@ -127,8 +130,7 @@ class Contestant:
         pace.batches = len(done)
         ratios = [own / other for own, other in zip(self.paces(), first, strict=True)]
         pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
-        epoch = len(self.data.batches(lambda: 0)) * pace.seconds  # type: ignore[arg-type]
-        pace.hours = self.config.training.epochs * epoch / 3600
+        pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
         return pace
 
     def paces(self) -> list[float]:
@@ -181,6 +183,20 @@ def compare_training(
             contestant.result(first)
     set_random_state(before)
     return list(paces.values())
+
+
+def one_step(name: str, make: Callable[[str], Contestant]) -> Pace:
+    """Measure a single batch, after one that compiles; ``note`` says why where it does not fit."""
+    before = random_state()
+    try:
+        with _memory_bounded(made := make(name)):
+            made.measure(1)
+        return made.result(made.paces())
+    except Exception as error:  # noqa: BLE001 -- what is not about memory is raised again
+        return Pace(name=name, note=_reason(error))
+    finally:
+        buffers.release()
+        set_random_state(before)
 
 
 @contextmanager

@@ -1,12 +1,14 @@
-"""What a sweep will cost, told before it begins: runs, disk, and hours where finished runs tell them."""
+"""What a sweep will cost, told before it begins: runs, disk, and hours where these were measured."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kmip_data.errors import DamagedInput
+from kmip_data.models.sweeps.benched import read_benched
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import is_done
 from kmip_data.models.training.memory.machine import choose_device
@@ -26,11 +28,17 @@ class Cost:
 
     runs: int
     bytes: int
-    seconds: float  #: of those that finished runs tell of, ``jobs`` at a time
+    seconds: float  #: of those whose pace is known, ``jobs`` at a time
     unknown: Sequence[tuple[str, str]]  #: datasets and models of the others
+    ran: int  #: runs whose pace is that of finished ones
+    benched: int  #: runs whose pace ``bench train`` measured
 
     def __str__(self) -> str:
-        time = f"about {rough_time(self.seconds)} by finished runs of this device" if self.seconds else ""
+        sources = ["finished runs of this device"] * bool(self.ran)
+        if self.benched:
+            which = f" ({self.benched} of them)" if self.ran else ""
+            sources.append(f"bench train on this machine{which}, without evaluations")
+        time = f"about {rough_time(self.seconds)} by {' and '.join(sources)}" if sources else ""
         rest = "; ".join(f"kmip-data bench train {data} --model {model}" for data, model in self.unknown[:3])
         more = f", and {len(self.unknown) - 3} more" if len(self.unknown) > 3 else ""
         unknown = f"{'the others' if time else 'hours'} unknown; to measure: {rest}{more}" if rest else ""
@@ -47,27 +55,41 @@ def cost_of(cells: Sequence[Cell], jobs: int) -> Cost:
     """Estimate the cost of the cells that are not done.
 
     Seconds of an epoch, its evaluations counted, are the mean over finished runs of the same dataset and
-    model on this device, whatever their settings. Disk is :data:`BYTES_PARAMETER` a parameter and
-    :data:`BYTES_RUN` a run.
+    model on this device, whatever their settings; where there is none, what ``bench train`` measured of the
+    preset. Disk is :data:`BYTES_PARAMETER` a parameter and :data:`BYTES_RUN` a run.
     """
-    size, seconds, unknown = 0, 0.0, dict[tuple[str, str], None]()
-    known: dict[object, list[RunResult]] = {}
+    size, seconds, ran, benched, unknown = 0, 0.0, 0, 0, dict[tuple[str, str], None]()
+    known: dict[object, _Pace | None] = {}
     left = [cell for cell in cells if not is_done(cell)]
     for cell in left:
         parent, config = cell.folder.parent, cell.config
         if parent not in known:
-            device = choose_device(config.system.device).name
-            known[parent] = [one for one in _finished(cell) if one.device == device]
-        results = known[parent]
+            known[parent] = _pace(cell)
+        pace = known[parent]
         parameters = config.model.parameter_budget or USUAL_PARAMETERS
-        if results:
-            parameters = max(result.num_parameters for result in results)
-            epoch = statistics.fmean(result.seconds.total / result.epochs for result in results)
-            seconds += epoch * config.training.epochs
-        else:
+        if pace is None:
             unknown[cell.dataset, cell.model] = None
+        else:
+            parameters, seconds = pace.parameters, seconds + pace.epoch * config.training.epochs
+            ran, benched = ran + pace.ran, benched + (not pace.ran)
         size += BYTES_RUN + BYTES_PARAMETER * parameters
-    return Cost(len(left), size, seconds / jobs, [*unknown])
+    return Cost(len(left), size, seconds / jobs, [*unknown], ran, benched)
+
+
+class _Pace(NamedTuple):
+    epoch: float  #: seconds
+    parameters: int
+    ran: bool  #: by finished runs
+
+
+def _pace(cell: Cell) -> _Pace | None:
+    """How fast the cell's dataset and model train on its device."""
+    device = choose_device(cell.config.system.device).name
+    if results := [one for one in _finished(cell) if one.device == device]:
+        epoch = statistics.fmean(result.seconds.total / result.epochs for result in results)
+        return _Pace(epoch, max(result.num_parameters for result in results), True)
+    benched = read_benched(cell.folder.parent, device)
+    return None if benched is None else _Pace(benched.seconds_epoch, benched.parameters, False)
 
 
 def _finished(cell: Cell) -> list[RunResult]:

@@ -70,6 +70,8 @@ def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
         (["--dataset", "clowds"], "Did you mean 'clouds'"),
         (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
         (["--seeds", "x"], "--seeds is not a list"),
+        (["--submit", "slurm", "--gpus", "0,1"], "--gpus is for runs on this machine"),
+        (["--submit", "slurm", "--tune", "optuna"], "--tune is for runs on this machine"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_run(home, plan, words, said):

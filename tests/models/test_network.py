@@ -147,14 +147,28 @@ def test_graphs_without_edges() -> None:
 
 
 def test_compiles_once_for_batches_of_any_size() -> None:
-    """``train --compile`` compiles the model in place; the compiler's own code generator is not the point."""
+    """``train --compile`` compiles layers in place; the compiler's own code generator is not the point."""
     model, plain = network(dropout=0.0), network(dropout=0.0)
-    model.compile(dynamic=True, backend="eager")
+    for layer in model.layers:
+        layer.compile(dynamic=True, backend="eager")
     model(compact(Batch.from_data_list(graphs()))).sum().backward()
     batch = compact(Batch.from_data_list(graphs((7, 6))))
     with torch._dynamo.config.patch(error_on_recompile=True):
         logits = model(batch)
     torch.testing.assert_close(logits, plain(batch))
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_compiled_layers_learn_the_same(table: bool) -> None:
+    batch, states = Batch.from_data_list(graphs()), []
+    for compiled in (False, True):
+        model = network(dropout=0.0)
+        for layer in model.layers if compiled else ():
+            layer.compile(dynamic=True, backend="eager")
+        model(compact(batch) if table else batch).square().sum().backward()
+        grads = [p.grad for p in model.parameters() if p.requires_grad]
+        states.append([*grads, *model.state_dict().values()])
+    torch.testing.assert_close(*states)
 
 
 def test_edge_features() -> None:

@@ -38,6 +38,7 @@ class _Options:
     keep: bool  #: for a backward pass
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
 def gated_edges(
     edges: NeighborTable,
     at_target: Tensor,

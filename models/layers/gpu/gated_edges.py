@@ -48,6 +48,7 @@ class _Options:
     split: bool  #: products in bf16x3
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
 def gated_edges(
     edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
     norm: BatchNorm | None, dropout: float,

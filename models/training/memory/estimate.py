@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from kmip_data.errors import OutOfResources
+from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.counting import Kept, count_kept
@@ -75,13 +76,15 @@ def free_bytes(device: str = "cpu") -> int:
     return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
 
 
-def plan_memory(config: RunConfig, data: RunData, device: Device) -> Estimate:
+def plan_memory(config: RunConfig, data: RunData, device: Device, size: Size | None = None) -> Estimate:
     """Estimate the peak of a run and choose whether its layers are recomputed.
+
+    ``size`` is that of another batch than the largest of ``data``.
 
     They are where ``model.checkpoint_layers`` says so, or is unset and a step would not fit otherwise. Raises
     ``OutOfResources``, which says what options lower it and to what, where too little memory is free.
     """
-    size = data.largest_batch
+    size = size or data.largest_batch
     kept = count_kept(config, data, size, device.kind)
     process = int(psutil.Process().memory_info().rss) if device.kind == "cpu" else 0
     processes = config.system.devices if device.kind == "cpu" else 1

@@ -67,6 +67,24 @@ def check_precision(precision: str, device: Device) -> None:
         )
 
 
+def check_compile(config: RunConfig, device: Device) -> None:
+    """Raise UsageError where ``torch.compile`` was measured to cost minutes and to gain nothing.
+
+    That is on a CPU with GatedGCN or attention, whose time is spent in kernels that are compiled already.
+    """
+    model = config.model
+    if config.system.compile and device.kind == "cpu":
+        if model.attention.kind == "none" and model.local.kind != "gated-gcn":
+            return
+        raise UsageError(
+            f"On a CPU torch.compile does not make {model.name} faster: its kernels are compiled already.",
+            expected="--compile with message passing such as gcn, gat or gine alone, or on a GPU",
+            found=f"{model.local.kind} with attention {model.attention.kind} (figures: docs/training.md)",
+            left="nothing was started",
+            next="leave out --compile",
+        )
+
+
 @contextmanager
 def autocast(precision: str, device: str) -> Iterator[None]:
     """Context in which a forward pass runs in ``precision``, as training steps do."""

@@ -175,6 +175,8 @@ def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterato
         scaled = config.training.scale == "batch"
         yield f"batches: of {config.whole_batch} graphs, divided among processes{grown if scaled else ''}"
     again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""
+    if again and config.system.compile:
+        again += ", and for that not compiled"
     yield f"memory: {job.memory}{many and ' each'}{again}"
     yield f"run: {job.folder}{', from its last checkpoint' if resumed else ''}"
 

@@ -51,9 +51,11 @@ class TrainingModule(LightningModule):
         self.config, self.task = with_task(config, data.task), data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
-        if config.system.compile:
+        if config.system.compile and not recompute:  # which the compiler would have keep other tensors again
+            # Layer by layer: the code made for one serves all like it, where the whole network takes minutes.
             # In place, so that the names of the weights stay what they are without it.
-            self.model.compile(dynamic=True)
+            for layer in self.model.get_submodule("layers").children():
+                layer.compile(dynamic=True)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
         self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")

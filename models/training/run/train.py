@@ -17,7 +17,13 @@ from kmip_data.models.training.config.overrides import apply_overrides, read_con
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.memory.estimate import plan_memory
-from kmip_data.models.training.memory.machine import Device, check_precision, choose_device, is_main_process
+from kmip_data.models.training.memory.machine import (
+    Device,
+    check_compile,
+    check_precision,
+    choose_device,
+    is_main_process,
+)
 from kmip_data.models.training.run.checkpoint import INITIAL, write_weights
 from kmip_data.models.training.run.fine_tuning import fitting_weights, with_source
 from kmip_data.models.training.run.fitting import Job, fit
@@ -88,6 +94,7 @@ def train(
     if name is not None:
         check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config, at_once)
+    check_compile(config, device)  # not where a run is resumed: it goes on as it began
     config = with_source(config, home)
     runs: list[Path] = []
     results: list[RunResult] = []

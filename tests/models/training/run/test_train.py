@@ -23,7 +23,7 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_edges import gated_edges
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
-from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.overrides import apply_overrides, read_config
 from kmip_data.models.training.config.schedules import cosine_with_warmup
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
@@ -361,6 +361,7 @@ def test_without_a_test_part(tmp_path):
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"training": {"precision": "tf32"}}, "cannot train in tf32, which is arithmetic of tensor cores"),
         ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
+        ({"system": {"compile": True}}, "On a CPU torch.compile does not make gps-kmip faster"),
         ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
         ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
@@ -467,6 +468,27 @@ def test_precision_and_determinism(build, tmp_path, option):
     summary = train(tiny_config(build, **option), home=home, quiet=True)
     assert evaluate(summary.runs[0], home=home).same
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_compiled_run_learns_the_same(build, tmp_path, monkeypatch):
+    """By the tracer alone: code for a CPU takes half a minute to make, and is not the point."""
+    made = torch.nn.Module.compile
+    compiled_layers = []
+
+    def by_tracer(layer, **given):
+        compiled_layers.append(layer)
+        made(layer, backend="eager", **given)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", by_tracer)
+    weights = []
+    for compiled in (False, True):
+        config = tiny_config(build, system={"compile": compiled}, training={"epochs": 1})
+        parts = ("model.local.kind=gcn", "model.attention.kind=none", "model.dropout=0")
+        config = apply_overrides(config, parts)
+        run = train(config, home=Home(tmp_path / str(compiled)), quiet=True).runs[0]
+        weights.append(load_file(run / "model.safetensors"))
+    assert len(compiled_layers) == 2
+    torch.testing.assert_close(*weights)
 
 
 def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
