@@ -46,6 +46,7 @@ DEV = [
     "hypothesis>=6.100",
     "import-linter>=2.0",
     "markdown-it-py>=3.0",
+    "mlcroissant>=1.1",
     "mypy>=1.11",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
