@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,6 +19,8 @@ from kmip_data.strict import Strict
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
 SHARE_VERSION: Final = 1
+#: What a run is shared as, in the order in which it is written: with its configuration it is a run.
+RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together
 _DIGEST: Final = hashlib.sha256().digest_size
 _MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory
@@ -63,6 +66,11 @@ class Share(Strict):
     def to_json(self) -> str:
         """Stable, readable JSON; ``digest`` is made anew."""
         return sealed_json(self.model_dump(mode="json"))
+
+    @property
+    def sealed(self) -> str:
+        """Its digest: compared with that of the push, it vouches for everything."""
+        return str(json.loads(self.to_json())["digest"])
 
     def by_name(self) -> dict[str, SharedFile]:
         """Entries by the name of the file."""
@@ -113,6 +121,6 @@ def damaged(what: str, expected: str, found: str) -> DamagedInput:
         f"{what} is not what was pushed.",
         expected=expected,
         found=found,
-        left="nothing of it",
+        left="nothing that was not verified",
         next="ask whoever pushed it to push it again",
     )
