@@ -54,12 +54,12 @@ def command(
     if as_json:
         about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
         files = {name: entries[name].sha256 for name in found.files}
-        print_json({**about, "bytes": size, "files": files, "notes": found.notes})
+        print_json({**about, "bytes": size, "files": files, "notes": found.notes, "there": found.there})
         return
     for note in found.notes:
         click.echo(note)
-    what = f"{share.kind}: {counted(len(found.files), 'file')}, {human_bytes(size)}, verified"
-    click.echo(f"{found.path}  {what}")
+    what = f"{share.kind}: {counted(len(found.files), 'file')}, {human_bytes(size)}"
+    click.echo(f"{found.path}  {what}, {'there already' if found.there else 'verified'}")
     if found.card is None:
         click.echo(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
         return

@@ -10,6 +10,7 @@ from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import PARTIAL
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import first_fault
 from kmip_data.format.build_files import protect, write_card
@@ -29,6 +30,7 @@ class Pulled:
     share: Share
     card: Card | None  #: of a build
     files: list[str]  #: that were asked for, relative to ``path``
+    there: bool  #: it was there before, and nothing came
     notes: list[str] = field(default_factory=list)  #: what was taken whole although a part was asked for
 
 
@@ -73,7 +75,8 @@ def pull(
         )
     default = Path.cwd() / name if kind == "run" else home.built / name
     folder = default if to is None else to.expanduser().absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
         if kind == "run":
             return _pull_run(received, folder, quiet=quiet)
@@ -90,7 +93,8 @@ def _pull_build(
     wanted = list(added) if columns is None else [name for name in added if name in columns]
     files = [entries[name] for name in card.digests]
     own = {entry.file for entry in files} | {entry.file for entries in added.values() for entry in entries}
-    if (folder / CARD_NAME).is_file():
+    there = (folder / CARD_NAME).is_file()
+    if there:
         _refuse_another(folder, card)
     else:
         _refuse_others(folder, own | {PAGE_NAME, CROISSANT_NAME})
@@ -100,10 +104,11 @@ def _pull_build(
         write_card(folder, card)
     for name in wanted:
         if name not in added_names(folder):
+            there = False
             received.take(added[name], folder, quiet=quiet)
             read_columns(Build(folder, card), name)
     names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
-    return Pulled(folder, received.share, card, names, notes)
+    return Pulled(folder, received.share, card, names, there, notes)
 
 
 def _card(received: Received) -> Card:
@@ -181,5 +186,6 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     if others := sorted(entries.keys() - set(RUN_FILES)):
         raise damaged(received.place.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
     _refuse_others(folder, set(RUN_FILES))
-    received.take([entries[name] for name in RUN_FILES if name in entries], folder, quiet=quiet)
-    return Pulled(folder, received.share, None, list(entries))
+    files = [entries[name] for name in RUN_FILES if name in entries]
+    came = received.take(files, folder, quiet=quiet)
+    return Pulled(folder, received.share, None, list(entries), not came)

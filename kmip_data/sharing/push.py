@@ -18,10 +18,10 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.hub import dataset_page
 from kmip_data.sharing.places import Place, blocks_of
-from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, Share, SharedFile, parse_share
+from kmip_data.sharing.share import BLOCKS_NAME, RUN_FILES, SHARE_NAME, Share, SharedFile, parse_share
 
 #: What may lie in a folder that is no push yet: what an earlier try put there before the page.
-_BEGUN: Final = {"shards", "splits", COLUMNS, CARD_NAME, CROISSANT_NAME, "result.json", "config.toml"}
+_BEGUN: Final = {"shards", "splits", COLUMNS, CARD_NAME, CROISSANT_NAME, *RUN_FILES} - {PAGE_NAME}
 
 
 def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
@@ -47,12 +47,13 @@ def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
 
 
 def _refuse_license(card: Card) -> None:
-    terms = load_manifest(card.manifest).license if card.manifest in dataset_names() else None
-    if card.license.get("agreement") or (terms and terms.agreement):
+    shipped = load_manifest(card.manifest).license.model_dump() if card.manifest in dataset_names() else {}
+    terms = shipped if shipped.get("agreement") else card.license
+    if terms.get("agreement"):
         raise LicenseNotAccepted(
             f"The licence of {card.dataset} does not let it be passed on.",
             expected="a licence under which anybody may have it",
-            found=f"{card.license.get('name')}: {card.license.get('notice')}",
+            found=f"{terms.get('name')}: {terms.get('notice')}",
             left="nothing was pushed",
             next=f"tell others to build it: kmip-data build {card.manifest or card.dataset}",
         )
@@ -74,7 +75,8 @@ def push(
     name
         Of the folder that is pushed.
     content
-        File to its bytes, or to where they lie; the last one is written last.
+        File to its bytes, or to where they lie, in the order in which they are written. The page comes last:
+        a folder that has one and no manifest is somebody else's.
     known
         File to the SHA-256 (hex) that it must have.
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
+from typing import Final
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import continued_file, write_all
@@ -23,6 +24,8 @@ from kmip_data.sharing.share import (
     damaged,
     parse_share,
 )
+
+_TRIES: Final = 5  #: for one file, each of which must bring something
 
 
 class Received:
@@ -55,8 +58,8 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(self, files: Sequence[SharedFile], folder: Path, *, quiet: bool = False) -> None:
-        """Bring files into ``folder``, in this order; those that are there, whole, are left as they are.
+    def take(self, files: Sequence[SharedFile], folder: Path, *, quiet: bool = False) -> int:
+        """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
         Raises ``DamagedInput`` where a file is not what was pushed, ``SourceUnavailable`` where it could not
         be had, ``OutOfResources`` without room. What was verified stays, and the next call goes on from it.
@@ -70,17 +73,22 @@ class Received:
                 folder_for(entry.file, folder)
                 with continued_file(folder / entry.file, root=folder) as file:
                     self._complete(file, entry, progress)
+        return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
         start = self._verified(file, entry)
         progress.update(start)
-        try:
-            self._append(file, entry, start, progress)
-        except SourceUnavailable:
-            if not start or file.tell() > start:
-                raise
-            progress.update(-start)
-            self._append(file, entry, 0, progress)  # some servers give a file from its beginning only
+        for left in reversed(range(_TRIES)):
+            try:
+                self._append(file, entry, start, progress)
+                break
+            except SourceUnavailable:
+                reached = file.tell()
+                if not left or reached == 0:
+                    raise
+                # Where nothing came after the beginning that is here: a server that knows no ranges.
+                start = reached if reached > start else 0
+                progress.update(start - reached)
         file.truncate(entry.bytes)
         file.seek(0)
         if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:

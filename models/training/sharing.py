@@ -22,8 +22,8 @@ def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
     result = read_result(run)
     read_config(run / CONFIG_NAME)
     read_weights(run / WEIGHTS)
-    content: dict[str, Path | bytes] = {PAGE_NAME: run_page(result).encode()}
-    content |= {name: run / name for name in RUN_FILES[1:] if (run / name).is_file()}
+    content: dict[str, Path | bytes] = {name: run / name for name in RUN_FILES[1:] if (run / name).is_file()}
+    content[PAGE_NAME] = run_page(result).encode()
     return push(address, "run", run.name, content, quiet=quiet)
 
 

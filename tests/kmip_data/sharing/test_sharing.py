@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -105,7 +106,8 @@ def test_there_and_back_is_the_same_build(build, address, home) -> None:
     assert not os.access(found.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
     assert torch.equal(kmip_data.open(found.path)[4].x, kmip_data.open(build.path)[4].x)
     before = {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}
-    assert pull(address, home, quiet=True).path == found.path
+    assert not found.there
+    assert pull(address, home, quiet=True).there
     assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, "nothing again"
 
 
@@ -395,6 +397,31 @@ def test_over_http_with_ranges_and_without(build, ranges, tmp_path, home) -> Non
         shards = [headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"]
     assert digests(found.path) == digests(build.path)
     assert any((asked or "").startswith(f"bytes={BLOCK}-") for asked in shards) or not ranges
+
+
+def test_a_connection_that_is_cut_is_taken_up_again(build, monkeypatch, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    monkeypatch.setattr(places, "PIECE", BLOCK)
+    opened, cuts = places.Place._opened, iter([1, 2])
+
+    class Cut:
+        def __init__(self, file: object, after: int) -> None:
+            self.file, self.left = file, after * BLOCK
+
+        def read(self, count: int) -> bytes:
+            self.left -= count
+            if self.left < 0:
+                raise ConnectionResetError
+            return self.file.read(count)
+
+    @contextlib.contextmanager
+    def cutting(place: places.Place, name: str, start: int) -> Iterator[object]:
+        with opened(place, name, start) as file:
+            yield Cut(file, next(cuts, 99)) if name.startswith("shards/") else file
+
+    monkeypatch.setattr(places.Place, "_opened", cutting)
+    assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
+    assert next(cuts, None) is None
 
 
 def test_the_page_has_the_header_of_a_hub(build) -> None:
