@@ -31,6 +31,7 @@ OF_EXTRAS = {
     "dask",
     "distributed",
     "faiss",
+    "huggingface_hub",
     "laspy",
     "optuna",
     "rdkit",

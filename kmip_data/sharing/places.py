@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ class Place:
             ) from error
         self._root = root.rstrip("/")
         self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
+        self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
         """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
@@ -48,7 +50,7 @@ class Place:
             try:
                 with self._opened(name, 0) as file:
                     data = exactly(file, most + 1)
-            except FileNotFoundError as error:
+            except Exception as error:
                 if _is_missing(error):
                     return None
                 raise
@@ -66,8 +68,41 @@ class Place:
                 yield piece
                 start += len(piece)
 
+    @contextlib.contextmanager
+    def at_once(self, message: str) -> Iterator[bool]:
+        """Make what is put in the block one commit, where the address is a repository of the hub.
+
+        There a file each would be hundreds of commits, which the hub refuses. Yields whether it is one.
+        """
+        with self._asked(""):
+            known: Any = self._fs.resolve_path(self._root) if "hf" in self._fs.protocol else None
+        if not hasattr(known, "repo_id"):  # a bucket of the hub has none
+            yield False
+            return
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        self._pending = []
+        yield True
+        inside = f"{known.path_in_repo}/".lstrip("/")
+        files = [
+            CommitOperationAdd(inside + name, content if isinstance(content, bytes) else str(content))
+            for name, content in self._pending
+        ]
+        with self._asked(""):
+            HfApi().create_commit(
+                known.repo_id,
+                files,
+                commit_message=message,
+                repo_type=known.repo_type,
+                revision=known.revision,
+            )
+            self._fs.invalidate_cache()
+
     def put(self, name: str, content: Path | bytes) -> None:
         """Write a file, from another or from memory."""
+        if self._pending is not None:
+            self._pending.append((name, content))
+            return
         with self._asked(name):
             if self.folder is not None:
                 folder_for(name, self.folder)
@@ -115,11 +150,15 @@ class Place:
             ) from error
 
 
-def _is_missing(error: FileNotFoundError) -> bool:
-    """Whether there is no such file: over HTTP fsspec says so of servers that cannot be asked, too."""
+def _is_missing(error: Exception) -> bool:
+    """Whether this says that there is no such file; over HTTP, that its server answered so."""
     cause = error.__cause__
+    for one in (error, cause):  # aiohttp has the one, the hub's client the other
+        status = getattr(one, "status", None) or getattr(getattr(one, "response", None), "status_code", None)
+        if status is not None:
+            return bool(status == HTTPStatus.NOT_FOUND)
     lost = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
-    return not lost and getattr(cause, "status", 404) == 404
+    return isinstance(error, FileNotFoundError) and not lost
 
 
 def folder_for(file: str, root: Path) -> None:

@@ -95,10 +95,14 @@ def push(
     if before is not None and before.to_json() == share.to_json():
         return share
     there = {} if before is None else before.by_name()
-    if before is not None:
-        place.remove(SHARE_NAME)  # while files of it change, what lies there is no push
     new = [entry for entry in share.files if there.get(entry.file) != entry]
-    with Progress(f"push {name}", sum(entry.bytes for entry in new), unit="B", quiet=quiet) as progress:
+    total = sum(entry.bytes for entry in new)
+    with (
+        place.at_once(f"kmip-data push {name}") as at_once,
+        Progress(f"push {name}", total, unit="B", quiet=quiet) as progress,
+    ):
+        if before is not None and not at_once:
+            place.remove(SHARE_NAME)  # while files of it change, what lies there is no push
         for entry in new:
             place.put(entry.file, content[entry.file])
             progress.update(entry.bytes)

@@ -8,10 +8,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 from support.http_server import File, serving
 from torch_geometric.data import Data
 
@@ -397,6 +399,42 @@ def test_over_http_with_ranges_and_without(build, ranges, tmp_path, home) -> Non
         shards = [headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"]
     assert digests(found.path) == digests(build.path)
     assert any((asked or "").startswith(f"bytes={BLOCK}-") for asked in shards) or not ranges
+
+
+class Hub(MemoryFileSystem):
+    """Stands in for the file system of a hub, which says in its own way that a file is not there."""
+
+    protocol = "hf"
+
+    def resolve_path(self, path: str) -> SimpleNamespace:
+        return SimpleNamespace(repo_id="me/rings", repo_type="dataset", revision="main", path_in_repo="v1")
+
+    def open(self, path: str, mode: str = "rb", **more: object) -> object:
+        if mode == "rb" and not self.exists(path):
+            error = OSError("Entry Not Found")
+            error.response = SimpleNamespace(status_code=404)
+            raise error
+        return super().open(path, mode, **more)
+
+
+def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda address: (Hub(), address.removeprefix("hf:/")))
+    commits = []
+
+    def create_commit(self: object, repo_id: str, operations: list, **about: str) -> None:
+        commits.append((repo_id, about["repo_type"], about["revision"]))
+        for one in operations:
+            data = one.path_or_fileobj
+            data = data if isinstance(data, bytes) else Path(data).read_bytes()
+            Hub().pipe_file(f"/datasets/me/rings/{one.path_in_repo}", data)
+
+    monkeypatch.setattr(hub.HfApi, "create_commit", create_commit)
+    address = "hf://datasets/me/rings/v1"
+    push_build(build, address, quiet=True)
+    push_build(build, address, quiet=True)
+    assert commits == [("me/rings", "dataset", "main")]
+    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
 
 
 def test_a_connection_that_is_cut_is_taken_up_again(build, monkeypatch, tmp_path, home) -> None:
