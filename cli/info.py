@@ -10,6 +10,7 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
+from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
 
 
-@click.command(cls=DatasetCommand, examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32"])
+@click.command(
+    cls=DatasetCommand,
+    examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --croissant"],
+)
 @click.argument("target", shell_complete=complete_dataset)
+@click.option(
+    "--croissant", is_flag=True, help="Print Croissant JSON-LD: of the build, or of a dataset not built yet."
+)
 @look_options
-def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
+def command(target: str, croissant: bool, sample: bool, home: Home, as_json: bool) -> None:
     """What a dataset or a build is: sources, license, counts, presets.
 
     The name alone tells about the dataset and lists its builds; a build folder, or the name with
@@ -30,7 +37,10 @@ def command(target: str, sample: bool, home: Home, as_json: bool) -> None:
     """
     from kmip_data.manifest import dataset_names
 
-    if target in dataset_names() and not sample and not given(RECORDS):
+    name_alone = target in dataset_names() and not sample and not given(RECORDS)
+    if croissant:
+        print_json(_croissant(target, home, sample=sample, name_alone=name_alone))
+    elif name_alone:
         _dataset(target, home, as_json=as_json)
     else:
         _build(resolve(target, home, sample=sample), as_json=as_json)
@@ -84,6 +94,18 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     click.echo(f"\nCitation\n{manifest.citation.strip()}")
     click.echo(f"\nBuilds in {home.built}")
     click.echo(builds_table(builds) if builds else f"none yet: {command}")
+
+
+def _croissant(target: str, home: Home, *, sample: bool, name_alone: bool) -> dict[str, Any]:
+    from kmip_data.format.croissant import build_croissant, dataset_croissant
+    from kmip_data.manifest import load_manifest, no_recipe
+
+    try:
+        return build_croissant(resolve(target, home, sample=sample).card)
+    except UsageError:
+        if not name_alone:
+            raise
+        return dataset_croissant(no_recipe(load_manifest(target)))
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:

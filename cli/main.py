@@ -44,6 +44,8 @@ COMMANDS = {
     "build": "Turn raw files into HDF5 shards.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build; rebuild broken shards.",
+    "push": "Give a build or a run to others, at any address.",
+    "pull": "Bring here what was pushed to an address.",
     "stats": "Sizes, degrees and classes of a build.",
     "preview": "Draw records of a build, or the map of a city.",
     "train": "Train a model, building what is missing first.",

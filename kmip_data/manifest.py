@@ -29,6 +29,15 @@ class License(Strict):
     agreement: bool = False  #: ask before downloading
 
 
+class Responsible(Strict):
+    """What users of the data should know about where they come from, as Croissant's RAI vocabulary asks."""
+
+    collection: str = "Not stated."
+    biases: str = "Not stated."
+    uses: str = "Not stated."
+    personal: str = "Not stated."  #: about persons, in the data
+
+
 class Mirror(Strict):
     """One place that holds a source; its own size and digest, because mirrors repack."""
 
@@ -123,7 +132,10 @@ class Manifest(Strict):
     pipeline: str  #: module under ``kmip_data.pipelines``
     task: str
     homepage: str
+    #: day on which the data were made public, as far as it is known; empty for a recipe
+    published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
     license: License
+    responsible: Responsible = Responsible()
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
     sources: tuple[Source, ...]  #: none: the raw data come by --archive alone

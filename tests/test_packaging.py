@@ -20,12 +20,18 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
-COME_WITH = {"llvmlite": "numba", "mpl_toolkits": "matplotlib", "pydantic_core": "pydantic"}
+COME_WITH = {
+    "fsspec": "torch",
+    "llvmlite": "numba",
+    "mpl_toolkits": "matplotlib",
+    "pydantic_core": "pydantic",
+}
 OF_EXTRAS = {
     "PIL",
     "dask",
     "distributed",
     "faiss",
+    "huggingface_hub",
     "laspy",
     "optuna",
     "rdkit",

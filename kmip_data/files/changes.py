@@ -34,25 +34,66 @@ _PARTIAL_NAME = re.compile(r".+\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial"
 _DAY = 86_400.0  #: seconds after which the partial file of another machine counts as left behind
 _LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(path: Path, data: bytes, *, root: Path | None = None) -> None:
+def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
 
+    ``data`` may come in pieces; an error of whoever makes them leaves nothing of the file.
     What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
     where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
     ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
     """
     left = "files that were finished before, and nothing of this one"
-    with writing(path, left=left, needed=len(data)):
+    pieces, needed = ([data], len(data)) if isinstance(data, bytes) else (data, None)
+    with writing(path, left=left, needed=needed):
         if not path.name:  # `/` or `.`
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with _opened(path.parent, root) as folder:
             _refuse_irregular(path, folder)
             _remove_stale(folder, f"{path.name}.")
-            _write_new(_partial_name(path.name), data, folder, path.name)
+            _write_new(_partial_name(path.name), pieces, folder, path.name)
             _sync(folder)
+
+
+@contextlib.contextmanager
+def continued_file(path: Path, *, root: Path) -> Iterator[io.FileIO]:
+    """Open ``NAME.partial``, with what an earlier try left in it; after the block it is renamed to ``path``.
+
+    An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
+    ``root`` and refusals as in :func:`write_file`.
+    """
+    left = "what came so far; the same command goes on from there"
+    with writing(path, left=left), _opened(path.parent, root) as folder:
+        _refuse_irregular(path, folder)
+        partial = path.name + PARTIAL
+        with open(open_partial(path.with_name(partial), folder), "r+b", buffering=0) as file:
+            yield file
+            os.fsync(file.fileno())
+            os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        _sync(folder)
+
+
+def open_partial(path: Path, folder: int | None = None) -> int:
+    """Open a file to be continued, new or there, in the open ``folder``, and return its descriptor.
+
+    Raises ``UsageError`` where it is a hard link or no regular file; a symbolic link is an ``OSError``.
+    """
+    name = path if folder is None else path.name
+    descriptor = os.open(name, _CONTINUED, 0o644, dir_fd=folder)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise UsageError(
+        f"{path} is not a regular file of its own.",
+        expected="the beginning of a download, or nothing",
+        found="a hard link or a special file",
+        left="the file as it is",
+        next=f"remove {path}",
+    )
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
@@ -191,12 +232,13 @@ def _opened(folder: Path, root: Path | None) -> Iterator[int]:
         os.close(handle)
 
 
-def _write_new(partial: str, data: bytes, folder: int, name: str) -> None:
+def _write_new(partial: str, pieces: Iterable[bytes], folder: int, name: str) -> None:
     """Write and sync the new file ``partial`` and rename it to ``name``; it never stays half-written."""
     descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
         try:
-            write_all(descriptor, data)
+            for piece in pieces:
+                write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

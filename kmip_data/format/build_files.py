@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kmip_data.files.changes import write_file
+from kmip_data.files.changes import write_file, write_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 
 
@@ -57,8 +58,9 @@ def protect(path: Path) -> None:
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write the README, then the card: from here on the build is finished."""
+    """Write README and Croissant, then the card: from here on the build is finished."""
     write_file(folder / PAGE_NAME, render_card(card).encode())
+    write_json(folder / CROISSANT_NAME, build_croissant(card))
     write_file(folder / CARD_NAME, card.to_json().encode())
 
 

@@ -148,6 +148,12 @@ class Card(Strict, frozen=False):
         """The schema as an object."""
         return parse_schema(json.dumps(self.data_schema))[0]
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """File to the SHA-256 of each shard and split."""
+        shards = {entry.file: entry.sha256 for entry in self.shards}
+        return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
+
     def to_json(self) -> str:
         """Stable, readable JSON: equal cards give equal text. ``digest`` is made anew."""
         return sealed_json(self.model_dump(mode="json"))

@@ -15,6 +15,7 @@ NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]  #: one component of a path
 ShardFile = Annotated[str, Field(pattern=f"^shards/{_NAME}$")]
 SplitFile = Annotated[str, Field(pattern=f"^splits/{_NAME}$")]
+RelativePath = Annotated[str, Field(pattern=rf"^(?:{_NAME}/){{0,2}}{_NAME}$")]  #: of up to three components
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Number = Annotated[float | int, Field(ge=-1e300, le=1e300)]
 _Counts = Annotated[list[Count], FailFast()]

@@ -74,7 +74,7 @@ def _code(value: object) -> str:
     return "`" + line.replace("`", "'").replace("|", "\\|") + "`"
 
 
-def _block(kind: str, text: str) -> str:
+def code_block(kind: str, text: str) -> str:
     """Return text as a block of code, with a fence that is not in it."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
@@ -157,7 +157,7 @@ def _statistics(statistics: Mapping[str, Any]) -> str:
         if found := statistics.get(key):
             text = f"{title.capitalize()}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
             bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
-            blocks.append(f"{text}\n\n{_block('text', bars)}" if bars else text)
+            blocks.append(f"{text}\n\n{code_block('text', bars)}" if bars else text)
     return "\n\n".join(blocks)
 
 
@@ -210,7 +210,7 @@ def _reading(card: Card, schema: Schema) -> str:
         lines.append(f'    neighbours = shard["{edges}"][start:stop]')
     elif edges == EDGE_INDEX:
         lines.append('    edges = shard["edge/index"][:, slice(*shard["graph/edge_ptr"][:2])]')
-    return _block("python", "\n".join(lines))
+    return code_block("python", "\n".join(lines))
 
 
 def _license(card: Card) -> str:
@@ -219,4 +219,4 @@ def _license(card: Card) -> str:
     if _WEB.fullmatch(url):
         named = f"[{named}]({url})"
     text = "\n\n".join(part for part in (named, _text(terms.get("notice", ""))) if part)
-    return f"{text}\n\n{_block('bibtex', card.citation.strip())}" if card.citation.strip() else text
+    return f"{text}\n\n{code_block('bibtex', card.citation.strip())}" if card.citation.strip() else text

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 from pathlib import Path
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import move, remove_file, write_all, write_json
+from kmip_data.files.changes import move, open_partial, remove_file, write_all, write_json
 from kmip_data.files.disk import human_bytes
 from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
@@ -64,18 +63,7 @@ class Partial:
 
     def _open(self) -> None:
         with writing(self.path):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            self._descriptor = os.open(self.path, flags, 0o644)
-            status = os.fstat(self._descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            self.close()
-            raise UsageError(
-                f"{self.path} is not a regular file of its own.",
-                expected="the beginning of a download, or nothing",
-                found="a hard link or a special file",
-                left="the file as it is",
-                next=f"remove {self.path}",
-            )
+            self._descriptor = open_partial(self.path)
 
     def _hash(self) -> None:
         assert self._descriptor is not None

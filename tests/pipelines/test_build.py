@@ -194,7 +194,7 @@ def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
     assert name in build.card.splits
     after = digests(build.path)
     changed = {file for file in after if before.get(file) != after[file]}
-    assert changed == {"card.json", "README.md", "splits/graph-fold4.h5"}
+    assert changed == {"card.json", "croissant.json", "README.md", "splits/graph-fold4.h5"}
     assert read_card(build.path).default_split == "graph-fold0"
     parts = read_split(build.path / "splits/graph-fold4.h5").parts
     assert parts is not None

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.changes import write_file, write_output
+from kmip_data.files.changes import continued_file, write_file, write_output
 
 DATA = bytes(range(256)) * 1000
 
@@ -121,6 +122,7 @@ def test_two_writers_never_show_half_a_file(tmp_path, monkeypatch):
 
 WRITER = """
 import os, sys, time
+from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.files.changes import write_file
 real = os.write
@@ -339,6 +341,7 @@ def test_file_size_limit_of_the_system(tmp_path):
     """RLIMIT_FSIZE: a signal that kills most programs, EFBIG in Python; no traceback, no leftovers."""
     code = """
 import resource, sys
+from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.errors import OutOfResources
 from kmip_data.format.writer import write_file
@@ -370,6 +373,7 @@ def test_killed_before_any_call(tmp_path):
     """Death at each step leaves the old file or the new one, and the next write succeeds."""
     code = """
 import os, sys
+from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.format.writer import write_file
 name, turn = sys.argv[2], int(sys.argv[3])
@@ -408,3 +412,33 @@ def test_a_pipe_or_device_is_not_replaced(tmp_path):
         write_file(path, b"x")
     assert path.is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["null"]
+
+
+def test_pieces_become_one_file_or_none(tmp_path: Path) -> None:
+    def pieces(error: bool) -> Iterator[bytes]:
+        yield b"ab"
+        if error:
+            raise KeyboardInterrupt
+        yield b"cd"
+
+    write_file(tmp_path / "a", pieces(False))
+    assert (tmp_path / "a").read_bytes() == b"abcd"
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "b", pieces(True))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    def stopped() -> None:
+        with continued_file(tmp_path / "a", root=tmp_path) as file:
+            file.write(b"ab")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.partial"]
+    with continued_file(tmp_path / "a", root=tmp_path) as file:
+        assert file.read() == b"ab"
+        file.write(b"cd")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"abcd"

@@ -103,7 +103,7 @@ def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 4)
     build = build_toy(tmp_path)
     names = {name.split("/")[0] for name in digests(build.path)}
-    assert names == {"card.json", "README.md", "shards", "splits"}
+    assert names == {"card.json", "croissant.json", "README.md", "shards", "splits"}
     assert read_card(build.path) == build.card
     assert (build.path / "shards/00000.h5").stat().st_mode & 0o222 == 0
 

@@ -1,0 +1,67 @@
+"""``kmip-data push``: a build or a run to an address that others can pull from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import sample_option, work_options
+from kmip_data.cli.shared.output import print_json
+from kmip_data.errors import UsageError
+from kmip_data.files.disk import human_bytes
+from kmip_data.wording import counted, without_secrets
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+    from kmip_data.sharing.share import Share
+
+
+@click.command(
+    cls=DatasetCommand,
+    examples=[
+        "kmip-data push helsinki ./share",
+        "kmip-data push s3dis hf://datasets/me/s3dis-k32",
+        "kmip-data push helsinki/gps-kmip/mine s3://bucket/mine",
+    ],
+)
+@click.argument("target", shell_complete=complete_dataset)
+@click.argument("address")
+@sample_option
+@work_options
+def command(target: str, address: str, sample: bool, home: Home, as_json: bool, quiet: bool) -> None:
+    """Give a build or a run to others, at any address.
+
+    TARGET is a build, or a finished run; ADDRESS a folder, or what fsspec reaches (hf://, s3://,
+    gs://). Every byte is checked before; digests of all blocks go with it. What may not be passed on
+    is refused.
+    """
+    share = _push(target, address, home, sample=sample, quiet=quiet)
+    size, where = sum(entry.bytes for entry in share.files), without_secrets(address)
+    if as_json:
+        files = {entry.file: entry.sha256 for entry in share.files}
+        about = {"kind": share.kind, "name": share.name, "digest": share.sealed}
+        print_json({"address": where, **about, "bytes": size, "files": files})
+        return
+    what = f"{share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
+    click.echo(f"{where}  {what}")
+    click.echo(f"digest  {share.sealed}\nNext: kmip-data pull {where}")
+
+
+def _push(target: str, address: str, home: Home, *, sample: bool, quiet: bool) -> Share:
+    """Push the build that TARGET means, else the run."""
+    from kmip_data.sharing.push import push_build
+
+    try:
+        build = resolve(target, home, sample=sample)
+    except UsageError:
+        from kmip_data.manifest import dataset_names
+
+        if target in dataset_names() or sample:
+            raise
+        from kmip_data.models.training.run.folders import find_run
+        from kmip_data.models.training.sharing import push_run
+
+        return push_run(find_run(target, home), address, quiet=quiet)
+    return push_build(build, address, quiet=quiet)

@@ -1,0 +1,184 @@
+"""An address to push to and pull from: a folder, or anything that fsspec reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.files.changes import make_folder, remove_file, write_file
+from kmip_data.files.errors import writing
+from kmip_data.files.small import MAX_BYTES, open_regular
+from kmip_data.sharing.share import BLOCK, damaged
+from kmip_data.wording import without_secrets
+
+PIECE: Final = 8 * BLOCK  #: bytes asked for at a time
+
+
+class Place:
+    """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
+
+    A folder is written to as all folders of this package are, files whole or not at all; ``folder`` is its
+    path, ``None`` elsewhere. Raises ``UsageError`` where fsspec knows no such address.
+    """
+
+    def __init__(self, address: str) -> None:
+        import fsspec
+        from fsspec.implementations.local import LocalFileSystem
+
+        self.address = without_secrets(address).rstrip("/")
+        try:
+            self._fs, root = fsspec.core.url_to_fs(address)  # expands ~ of a folder
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"{self.address} is not an address that can be reached from here.",
+                expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
+                found=str(error),
+                next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",
+            ) from error
+        self._root = root.rstrip("/")
+        self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
+        self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
+
+    def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
+        """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
+        with self._asked(name):
+            try:
+                with self._opened(name, 0) as file:
+                    data = exactly(file, most + 1)
+            except Exception as error:
+                if _is_missing(error):
+                    return None
+                raise
+        if len(data) > most:
+            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
+        return data
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
+        with self._asked(name), self._opened(name, start) as file:
+            while start < stop:
+                piece = exactly(file, size := min(PIECE, stop - start))
+                if len(piece) < size:
+                    raise EOFError(f"{start + len(piece):,} of {stop:,} bytes came")
+                yield piece
+                start += len(piece)
+
+    @contextlib.contextmanager
+    def at_once(self, message: str) -> Iterator[bool]:
+        """Make what is put in the block one commit, where the address is a repository of the hub.
+
+        There a file each would be hundreds of commits, which the hub refuses. Yields whether it is one.
+        """
+        with self._asked(""):
+            known: Any = self._fs.resolve_path(self._root) if "hf" in self._fs.protocol else None
+        if not hasattr(known, "repo_id"):  # a bucket of the hub has none
+            yield False
+            return
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        self._pending = []
+        yield True
+        inside = f"{known.path_in_repo}/".lstrip("/")
+        files = [
+            CommitOperationAdd(inside + name, content if isinstance(content, bytes) else str(content))
+            for name, content in self._pending
+        ]
+        with self._asked(""):
+            HfApi().create_commit(
+                known.repo_id,
+                files,
+                commit_message=message,
+                repo_type=known.repo_type,
+                revision=known.revision,
+            )
+            self._fs.invalidate_cache()
+
+    def put(self, name: str, content: Path | bytes) -> None:
+        """Write a file, from another or from memory."""
+        if self._pending is not None:
+            self._pending.append((name, content))
+            return
+        with self._asked(name):
+            if self.folder is not None:
+                folder_for(name, self.folder)
+                write_file(self.folder / name, blocks_of(content), root=self.folder)
+            elif isinstance(content, bytes):
+                self._fs.pipe_file(f"{self._root}/{name}", content)
+            else:
+                self._fs.put_file(str(content), f"{self._root}/{name}")
+
+    def remove(self, name: str) -> None:
+        """Remove a file that this package has put there."""
+        with self._asked(name):
+            if self.folder is not None:
+                remove_file(self.folder / name, root=self.folder)
+            else:
+                self._fs.rm_file(f"{self._root}/{name}")
+
+    @contextlib.contextmanager
+    def _opened(self, name: str, start: int) -> Iterator[Any]:
+        """Open a file at ``start``: as one stream from its beginning, with ranges from elsewhere."""
+        if self.folder is not None:
+            with open_regular(self.folder / name) as local:
+                local.seek(start)
+                yield local
+            return
+        with self._fs.open(f"{self._root}/{name}", "rb", block_size=PIECE if start else 0) as file:
+            if start:
+                file.seek(start)
+            yield file
+
+    @contextlib.contextmanager
+    def _asked(self, name: str) -> Iterator[None]:
+        """Name whatever a file system raises: each has exceptions of its own."""
+        try:
+            yield
+        except KmipDataError:
+            raise
+        except Exception as error:
+            raise SourceUnavailable(
+                f"{self.address}/{name} cannot be reached.",
+                expected="a file that may be read, or a place that may be written to",
+                found=f"{type(error).__name__}: {error}",
+                left="what was finished before",
+                next="check address, network and credentials; the same command goes on",
+            ) from error
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether this says that there is no such file; over HTTP, that its server answered so."""
+    cause = error.__cause__
+    for one in (error, cause):  # aiohttp has the one, the hub's client the other
+        status = getattr(one, "status", None) or getattr(getattr(one, "response", None), "status_code", None)
+        if status is not None:
+            return bool(status == HTTPStatus.NOT_FOUND)
+    lost = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    return isinstance(error, FileNotFoundError) and not lost
+
+
+def folder_for(file: str, root: Path) -> None:
+    """Make ``root`` and the folder of a file below it, where they are missing."""
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        if "/" in file:
+            make_folder((root / file).parent, root=root)
+
+
+def blocks_of(content: Path | bytes) -> Iterator[bytes]:
+    """Yield the blocks of a file, on disk or in memory."""
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
+        while block := exactly(file, BLOCK):
+            yield block
+
+
+def exactly(file: Any, count: int) -> bytes:
+    """Read ``count`` bytes, fewer only at the end: one read of a stream may bring less."""
+    data = bytearray()
+    while len(data) < count and (piece := file.read(min(PIECE, count - len(data)))):
+        data += piece
+    return bytes(data)

@@ -1,0 +1,191 @@
+"""Pull a build or a run from an address into a folder; the card, or the configuration, comes last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_digest
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import PARTIAL
+from kmip_data.files.errors import writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.small import first_fault
+from kmip_data.format.build_files import protect, write_card
+from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
+from kmip_data.format.card_page import PAGE_NAME
+from kmip_data.format.croissant import CROISSANT_NAME
+from kmip_data.manifest import unknown_name
+from kmip_data.sharing.received import Received
+from kmip_data.sharing.share import RUN_FILES, Share, SharedFile, damaged
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What came, and where it lies."""
+
+    path: Path
+    share: Share
+    card: Card | None  #: of a build
+    files: list[str]  #: that were asked for, relative to ``path``
+    there: bool  #: it was there before, and nothing came
+    notes: list[str] = field(default_factory=list)  #: what was taken whole although a part was asked for
+
+
+def pull(
+    address: str,
+    home: Home,
+    *,
+    to: Path | None = None,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    quiet: bool = False,
+) -> Pulled:
+    """Bring what was pushed to ``address`` here, every digest checked; a pull that was stopped goes on.
+
+    Parameters
+    ----------
+    to
+        Folder it becomes; by default that of its name below ``home``, and for a run in the working folder:
+        only what lies below ``home`` is taken as the user's own.
+    split
+        A split, or a part of one. Shards hold records of all, so a note says that all came.
+    columns
+        Added columns to take (all by default). Stored ones lie in the shards, as a note says.
+
+    Raises
+    ------
+    UsageError
+        Nothing was pushed there, a name is wrong, or the folder holds something else.
+    DamagedInput
+        Something is not what was pushed, or not what it claims to be.
+    SourceUnavailable, OutOfResources
+        The address cannot be reached, or the disk is full; the same call goes on.
+    """
+    received = Received(address)
+    name, kind = received.share.name, received.share.kind
+    if kind == "run" and (split is not None or columns is not None):
+        raise UsageError(
+            f"{received.place.address} is a run, which is taken whole.",
+            expected="a build with --split or --columns",
+            found="a run",
+            next="the same command without them",
+        )
+    default = Path.cwd() / name if kind == "run" else home.built / name
+    folder = default if to is None else to.expanduser().absolute()
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with build_lock(folder, quiet=quiet):
+        if kind == "run":
+            return _pull_run(received, folder, quiet=quiet)
+        return _pull_build(received, folder, split, columns, quiet=quiet)
+
+
+def _pull_build(
+    received: Received, folder: Path, split: str | None, columns: Sequence[str] | None, *, quiet: bool
+) -> Pulled:
+    card = _card(received)
+    entries = received.share.by_name()
+    added = {name: _column_files(received, name) for name in _added(entries)}
+    notes = _notes(card, list(added), split, columns)
+    wanted = list(added) if columns is None else [name for name in added if name in columns]
+    files = [entries[name] for name in card.digests]
+    own = {entry.file for entry in files} | {entry.file for entries in added.values() for entry in entries}
+    there = (folder / CARD_NAME).is_file()
+    if there:
+        _refuse_another(folder, card)
+    else:
+        _refuse_others(folder, own | {PAGE_NAME, CROISSANT_NAME})
+        received.take(files, folder, quiet=quiet)
+        for shard in card.shards:
+            protect(folder / shard.file)
+        write_card(folder, card)
+    for name in wanted:
+        if name not in added_names(folder):
+            there = False
+            received.take(added[name], folder, quiet=quiet)
+            read_columns(Build(folder, card), name)
+    names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
+    return Pulled(folder, received.share, card, names, there, notes)
+
+
+def _card(received: Received) -> Card:
+    """Return the card of a push, once the files it names are those that were pushed."""
+    where, data = f"{received.place.address}/{CARD_NAME}", received.read(CARD_NAME)
+    try:
+        card = Card.model_validate_json(data)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, f"a JSON card of version {CARD_VERSION}", first_fault(error)) from error
+    entries = received.share.by_name()
+    for name, digest in card.digests.items():
+        if name not in entries or entries[name].sha256 != digest:
+            raise damaged(where, f"a card of the files beside it: {name}", f"one of SHA-256 {digest}")
+    if card.to_json().encode() != data:
+        raise damaged(where, "the text that its content and digest give", "another")
+    return card
+
+
+def _added(files: dict[str, SharedFile]) -> list[str]:
+    """Names of the added columns of a push: those that have a card."""
+    parts = (file.split("/") for file in files)
+    return sorted(part[1] for part in parts if part[0] == COLUMNS and part[2:] == [CARD_NAME])
+
+
+def _column_files(received: Received, name: str) -> list[SharedFile]:
+    """Return the files of an added column, its card last."""
+    found = [entry for entry in received.share.files if entry.file.startswith(f"{COLUMNS}/{name}/")]
+    return sorted(found, key=lambda entry: entry.file.endswith(f"/{CARD_NAME}"))
+
+
+def _notes(card: Card, added: list[str], split: str | None, columns: Sequence[str] | None) -> list[str]:
+    """Say what cannot be taken in part; UsageError for a name that nothing has."""
+    schema, notes = card.schema_, []
+    stored = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
+    for name in columns or ():
+        if name not in (*added, *stored):
+            raise unknown_name("column", name, [*added, *stored], command="kmip-data pull ADDRESS")
+    if set(columns or ()) & set(stored):
+        notes.append(f"Shards hold all stored columns ({', '.join(stored)}): they are taken whole.")
+    splits = [*card.splits, *{part for entry in card.splits.values() for part in entry.parts}]
+    if split is not None and split not in splits:
+        raise unknown_name("split", split, splits, command="kmip-data pull ADDRESS")
+    if split is not None:
+        notes.append(f"No shard knows a split, and the card names all of them: {split} came with the others.")
+    return notes
+
+
+def _refuse_another(folder: Path, card: Card) -> None:
+    """Refuse a finished build that is not the one that was pushed; it may have more splits by now."""
+    there = read_card(folder)
+    if (there.key, shards_digest(there)) != (card.key, shards_digest(card)):
+        raise _other(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}")
+
+
+def _refuse_others(folder: Path, own: set[str]) -> None:
+    """Refuse a folder that holds more than an earlier pull of the same push left there."""
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    others = sorted(name for name in there if name.removesuffix(PARTIAL) not in own | {".lock"})
+    if others:
+        raise _other(folder, "a new folder, or the same pull unfinished", ", ".join(others[:5]))
+
+
+def _other(folder: Path, expected: str, found: str) -> UsageError:
+    return UsageError(
+        f"{folder} holds something else.",
+        expected=expected,
+        found=found,
+        left="that folder is as it was",
+        next="give another --to folder",
+    )
+
+
+def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
+    entries = received.share.by_name()
+    if others := sorted(entries.keys() - set(RUN_FILES)):
+        raise damaged(received.place.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
+    _refuse_others(folder, set(RUN_FILES))
+    files = [entries[name] for name in RUN_FILES if name in entries]
+    came = received.take(files, folder, quiet=quiet)
+    return Pulled(folder, received.share, None, list(entries), not came)

@@ -1,0 +1,126 @@
+"""What a push is: ``share.json`` has the digest of each file, ``blocks.sha256`` those of their blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kmip_data.errors import DamagedInput
+from kmip_data.files.digests import sealed_json
+from kmip_data.files.small import first_fault
+from kmip_data.format.card_fields import Count, Name, RelativePath
+from kmip_data.manifest import Digest
+from kmip_data.strict import Strict
+
+SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
+BLOCKS_NAME: Final = "blocks.sha256"
+SHARE_VERSION: Final = 1
+#: What a run is shared as, in the order in which it is written: with its configuration it is a run.
+RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
+BLOCK: Final = 2**20  #: bytes of a file that are hashed together
+_DIGEST: Final = hashlib.sha256().digest_size
+_MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory
+
+
+class SharedFile(Strict):
+    """One file of a push, relative to its address."""
+
+    file: RelativePath
+    sha256: Digest
+    bytes: Count
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it has; the last one may be shorter, and an empty file has none."""
+        return -(-self.bytes // BLOCK)
+
+
+class Share(Strict):
+    """The push's manifest."""
+
+    version: Literal[1] = SHARE_VERSION
+    kind: Literal["build", "run"]
+    name: Name  #: of the folder that was pushed
+    files: Annotated[list[SharedFile], Field(min_length=1)]
+    blocks: Digest  #: of ``blocks.sha256``
+    digest: str = ""  #: SHA-256 of all other fields, as on a card
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        names = [entry.file for entry in self.files]
+        if len({SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 2:
+            raise ValueError("files names one twice, or the manifest or its side file")
+        if sum(entry.bytes for entry in self.files) > _MOST:
+            raise ValueError(f"files are of more than {_MOST:,} bytes")
+        return self
+
+    @property
+    def blocks_bytes(self) -> int:
+        """Size of ``blocks.sha256``."""
+        return _DIGEST * sum(entry.blocks for entry in self.files)
+
+    def to_json(self) -> str:
+        """Stable, readable JSON; ``digest`` is made anew."""
+        return sealed_json(self.model_dump(mode="json"))
+
+    @property
+    def sealed(self) -> str:
+        """Its digest: compared with that of the push, it vouches for everything."""
+        return str(json.loads(self.to_json())["digest"])
+
+    def by_name(self) -> dict[str, SharedFile]:
+        """Entries by the name of the file."""
+        return {entry.file: entry for entry in self.files}
+
+
+class BlockDigests:
+    """The SHA-256 of each block of each file of a push, from the bytes of ``blocks.sha256``.
+
+    Raises ``DamagedInput`` where these are not the bytes that ``share`` names by their digest.
+    """
+
+    def __init__(self, share: Share, data: bytes, address: str) -> None:
+        if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:
+            expected = f"{share.blocks_bytes:,} bytes of SHA-256 {share.blocks}"
+            raise damaged(f"{address}/{BLOCKS_NAME}", expected, f"{len(data):,} bytes")
+        counts = (entry.blocks for entry in share.files)
+        starts = itertools.accumulate(counts, initial=0)
+        self._first = dict(zip((entry.file for entry in share.files), starts, strict=False))
+        self._data, self._address = data, address
+
+    def check(self, file: str, first: int, data: bytes | memoryview) -> None:
+        """Raise DamagedInput unless ``data`` are the whole blocks of ``file`` from block ``first`` on."""
+        for block, start in enumerate(range(0, len(data), BLOCK), start=first):
+            place = _DIGEST * (self._first[file] + block)
+            wanted = self._data[place : place + _DIGEST]
+            if (found := hashlib.sha256(data[start : start + BLOCK]).digest()) != wanted:
+                name = f"block {block} of {self._address}/{file}"
+                raise damaged(name, f"SHA-256 {wanted.hex()}", found.hex())
+
+
+def parse_share(data: bytes, address: str) -> Share:
+    """Return a push's manifest; raise DamagedInput where these bytes are none, or were changed."""
+    try:
+        share = Share.model_validate_json(data)
+    except (ValueError, RecursionError) as error:
+        raise damaged(
+            f"{address}/{SHARE_NAME}", f"JSON of version {SHARE_VERSION}", first_fault(error)
+        ) from error
+    if share.to_json().encode() != data:
+        raise damaged(f"{address}/{SHARE_NAME}", "the text that its content and digest give", "another")
+    return share
+
+
+def damaged(what: str, expected: str, found: str) -> DamagedInput:
+    """Return the error for what lies at an address and is not what was pushed."""
+    return DamagedInput(
+        f"{what} is not what was pushed.",
+        expected=expected,
+        found=found,
+        left="nothing that was not verified",
+        next="ask whoever pushed it to push it again",
+    )

@@ -1,0 +1,59 @@
+"""A finished run as it is given to others: weights, configuration, result and a page; nothing that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kmip_data.format.card import remark
+from kmip_data.format.card_page import PAGE_NAME, code_block
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
+from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.result import RunResult, metrics_table, read_result
+from kmip_data.sharing.hub import header
+from kmip_data.sharing.push import push
+from kmip_data.sharing.share import RUN_FILES, Share
+
+
+def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
+    """Push a finished run; raises as :func:`push`, and ``DamagedInput`` where a file of it is damaged."""
+    result = read_result(run)
+    read_config(run / CONFIG_NAME)
+    read_weights(run / WEIGHTS)
+    content: dict[str, Path | bytes] = {name: run / name for name in RUN_FILES[1:] if (run / name).is_file()}
+    content[PAGE_NAME] = run_page(result).encode()
+    return push(address, "run", run.name, content, quiet=quiet)
+
+
+def run_page(result: RunResult) -> str:
+    """Return the model card of a run, with the header of a hub."""
+    said = remark(result.sample, result.complete)
+    measured = result.metrics.get("test", {})
+    task = {"type": "graph-ml"}
+    metrics = [{"type": name, "value": value} for name, value in measured.items()]
+    found = {"task": task, "dataset": {"name": result.dataset, "type": result.dataset}, "metrics": metrics}
+    fields: dict[str, Any] = {
+        "library_name": "kmip-data",
+        "pipeline_tag": "graph-ml",
+        "tags": ["graph", "kmip-data", result.model, result.dataset, *(["sample"] if said else [])],
+        "model-index": [{"name": result.name, "results": [found]}],
+    }
+    facts = [
+        f"{result.model} on {result.dataset}{said}",
+        f"{result.num_parameters:,} parameters, seed {result.seed}",
+        f"weights of epoch {result.best_epoch + 1} of {result.epochs}, the best by {result.metric} on val",
+        f"build {result.build_key}, split {result.split.name}",
+        ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items())),
+    ]
+    if result.dataset in dataset_names():
+        facts.append(f"the data it learned from: {load_manifest(result.dataset).license.notice}")
+    parts = [
+        header(fields) + "\n# A trained model",
+        code_block("text", "\n".join(facts)),
+        code_block("text", metrics_table([result.metrics])),
+        "`config.toml` has every setting, `model.safetensors` the weights, `result.json` all figures.",
+        code_block("bash", f"kmip-data pull ADDRESS && kmip-data evaluate ./{result.name} --dataset TARGET"),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,490 @@
+"""Pushed and pulled: the same bytes from a folder, from memory and from an S3 server; what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import fsspec
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from support.http_server import File, serving
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.find import obtain_columns
+from kmip_data.builds.home import Build, Home
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, SourceUnavailable, UsageError
+from kmip_data.files.digests import sealed_json
+from kmip_data.format.build_files import write_card
+from kmip_data.manifest import load_manifest
+from kmip_data.sharing import places
+from kmip_data.sharing.hub import dataset_page, license_fields, size_category
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.push import push, push_build
+from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, RUN_FILES, SHARE_NAME
+
+PLACES = ["folder", "memory", "s3"]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A sound build of some MiB with an added column: shards of several blocks."""
+    generator = torch.Generator().manual_seed(0)
+    ring = torch.stack([torch.arange(2000), torch.arange(2000).roll(1)])
+    graphs = [Data(x=torch.rand(2000, 60, generator=generator), edge_index=ring) for _ in range(6)]
+    folder = tmp_path_factory.mktemp("build") / "rings"
+    found = kmip_data.save(graphs, folder, split={"train": [0, 1, 2], "test": [3, 5]}, title="Rings")
+    obtain_columns(found, ["degree-profile-2.8"], quiet=True)
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """An empty home."""
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture(params=PLACES)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty place to push to."""
+    if request.param == "folder":
+        yield str(tmp_path / "share")
+    elif request.param == "memory":
+        yield "memory://share/rings"
+        fsspec.filesystem("memory").rm("/share", recursive=True)
+    else:
+        yield request.getfixturevalue("bucket")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket on moto's server."""
+    reason = "moto's server or s3fs is not installed"
+    server_module = pytest.importorskip("moto.server", reason=reason)
+    s3fs = pytest.importorskip("s3fs", reason=reason)
+    server = server_module.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3fs.S3FileSystem().mkdir("bucket")
+    yield "s3://bucket/rings"
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Every file of a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def filed(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system behind an address, past this package."""
+    return fsspec.core.url_to_fs(address)
+
+
+def test_there_and_back_is_the_same_build(build, address, home) -> None:
+    share = push_build(build, address, quiet=True)
+    found = pull(address, home, quiet=True)
+    assert found.path == home.built / "rings"
+    assert digests(found.path) == digests(build.path)
+    assert verify_build(found.path).ok
+    assert found.share.to_json() == share.to_json()
+    assert not os.access(found.path / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
+    assert torch.equal(kmip_data.open(found.path)[4].x, kmip_data.open(build.path)[4].x)
+    before = {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}
+    assert not found.there
+    assert pull(address, home, quiet=True).there
+    assert before == {path: path.stat().st_mtime_ns for path in found.path.rglob("*")}, "nothing again"
+
+
+def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    share = json.loads((tmp_path / "share" / SHARE_NAME).read_text())
+    assert set(share) == {"version", "kind", "name", "files", "blocks", "digest"}
+    blocks = b""
+    for entry in share["files"]:
+        data = (tmp_path / "share" / entry["file"]).read_bytes()
+        assert (entry["sha256"], entry["bytes"]) == (hashlib.sha256(data).hexdigest(), len(data))
+        for start in range(0, len(data), 1_048_576):
+            blocks += hashlib.sha256(data[start : start + 1_048_576]).digest()
+    assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
+    assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
+    there = digests(tmp_path / "share").keys()
+    assert there == {entry["file"] for entry in share["files"]} | {SHARE_NAME, BLOCKS_NAME}
+    text = json.dumps(
+        {k: v for k, v in share.items() if k != "digest"}, sort_keys=True, separators=(",", ":")
+    )
+    assert hashlib.sha256(text.encode()).hexdigest() == share["digest"]
+
+
+def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) -> None:
+    address, order = str(tmp_path / "share"), []
+    put, remove = places.Place.put, places.Place.remove
+
+    def recorded(place: places.Place, name: str, content: Path | bytes) -> None:
+        order.append(name)
+        put(place, name, content)
+
+    def removed(place: places.Place, name: str) -> None:
+        order.append(f"-{name}")
+        remove(place, name)
+
+    monkeypatch.setattr(places.Place, "put", recorded)
+    monkeypatch.setattr(places.Place, "remove", removed)
+    push_build(build, address, quiet=True)
+    assert order[-1] == SHARE_NAME
+    order.clear()
+    push_build(build, address, quiet=True)
+    assert order == [], "the same again is nothing to do"
+    other = Build(build.path, build.card.model_copy(update={"notes": ["changed"]}))
+    push_build(other, address, quiet=True)
+    assert order[0] == f"-{SHARE_NAME}"
+    assert order[-1] == SHARE_NAME
+    assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
+
+
+def test_a_stopped_push_is_none_and_goes_on(build, monkeypatch, address, home) -> None:
+    put, calls = places.Place.put, iter(range(100))
+
+    def failing(place: places.Place, name: str, content: Path | bytes) -> None:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        put(place, name, content)
+
+    monkeypatch.setattr(places.Place, "put", failing)
+    with pytest.raises(KeyboardInterrupt):
+        push_build(build, address, quiet=True)
+    with pytest.raises(UsageError, match="Nothing was pushed"):
+        pull(address, home, quiet=True)
+    monkeypatch.setattr(places.Place, "put", put)
+    push_build(build, address, quiet=True)
+    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
+
+
+def test_a_stopped_pull_goes_on_within_a_file(build, monkeypatch, address, home) -> None:
+    push_build(build, address, quiet=True)
+    monkeypatch.setattr(places, "PIECE", BLOCK)
+    pieces, asked = places.Place.pieces, []
+
+    def cut(place: places.Place, name: str, start: int, stop: int) -> Iterator[bytes]:
+        for number, piece in enumerate(pieces(place, name, start, stop)):
+            if name.startswith("shards/") and number == 2:
+                raise KeyboardInterrupt
+            yield piece
+
+    monkeypatch.setattr(places.Place, "pieces", cut)
+    with pytest.raises(KeyboardInterrupt):
+        pull(address, home, quiet=True)
+    partial = home.built / "rings/shards/00000.h5.partial"
+    assert partial.stat().st_size == 2 * BLOCK
+    with partial.open("r+b") as file:  # as a crash of the machine may leave it
+        file.seek(BLOCK + 17)
+        file.write(b"?")
+
+    def recorded(place: places.Place, name: str, start: int, stop: int) -> Iterator[bytes]:
+        asked.append((name, start))
+        return pieces(place, name, start, stop)
+
+    monkeypatch.setattr(places.Place, "pieces", recorded)
+    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
+    assert ("shards/00000.h5", BLOCK) in asked, (
+        "the block that is not whole comes again, the one before does not"
+    )
+
+
+@pytest.mark.parametrize("file", ["shards/00000.h5", "splits/given.h5", "card.json", BLOCKS_NAME, SHARE_NAME])
+def test_one_wrong_byte_is_refused(build, file, address, home) -> None:
+    push_build(build, address, quiet=True)
+    fs, root = filed(address)
+    data = bytearray(fs.cat_file(f"{root}/{file}"))
+    data[len(data) // 2] ^= 1
+    fs.pipe_file(f"{root}/{file}", bytes(data))
+    with pytest.raises(DamagedInput, match="is not what was pushed"):
+        pull(address, home, quiet=True)
+    assert not (home.built / "rings/card.json").exists()
+
+
+def test_a_file_that_is_cut_or_missing_is_named(build, tmp_path, home) -> None:
+    share = tmp_path / "share"
+    push_build(build, str(share), quiet=True)
+    (share / "shards/00000.h5").write_bytes((share / "shards/00000.h5").read_bytes()[:-100])
+    with pytest.raises(SourceUnavailable, match=r"00000\.h5"):
+        pull(str(share), home, quiet=True)
+    (share / "shards/00000.h5").unlink()
+    with pytest.raises(SourceUnavailable, match=r"00000\.h5"):
+        pull(str(share), home, quiet=True)
+
+
+def hostile(share: Path, change: Callable[[dict], None]) -> None:
+    """Write a manifest anew that a stranger changed and sealed."""
+    content = json.loads((share / SHARE_NAME).read_text())
+    change(content)
+    (share / SHARE_NAME).write_text(sealed_json(content))
+
+
+def rename(name: str) -> Callable[[dict], None]:
+    return lambda content: content["files"][0].update(file=name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(
+            rename,
+            [
+                "../evil",
+                "/etc/evil",
+                "shards/../../evil",
+                ".bashrc",
+                "a/b/c/d",
+                "a\\..\\b/../c",
+                "share.json",
+            ],
+        ),
+        lambda content: content.update(name="../evil"),
+        lambda content: content.update(name=".ssh"),
+        lambda content: content.update(kind="script"),
+        lambda content: content["files"].append(content["files"][0]),
+        lambda content: content["files"][0].update(bytes=2**60),
+        lambda content: content["files"][0].update(bytes=-1),
+        lambda content: content["files"][0].update(sha256="0"),
+        lambda content: content.update(files=[]),
+        lambda content: content.update(more=1),
+        lambda content: content.update(version=2),
+        rename("shards/other.h5"),
+        lambda content: content["files"][0].update(sha256="0" * 64),
+        lambda content: content.update(kind="run"),
+    ],
+)
+def test_a_hostile_manifest_writes_nothing(build, change, tmp_path, home) -> None:
+    share = tmp_path / "share"
+    push_build(build, str(share), quiet=True)
+    hostile(share, change)
+    before = digests(tmp_path)
+    with pytest.raises(DamagedInput):
+        pull(str(share), home, quiet=True)
+    assert digests(tmp_path) == before
+
+
+def test_odd_bytes_instead_of_a_manifest_are_refused(tmp_path, home) -> None:
+    (tmp_path / "share").mkdir()
+    for data in (b"", b"[]", b"\xff", b"[" * 100_000, b"{}"):
+        (tmp_path / "share" / SHARE_NAME).write_bytes(data)
+        with pytest.raises(DamagedInput):
+            pull(str(tmp_path / "share"), home, quiet=True)
+    (tmp_path / "share" / SHARE_NAME).unlink()
+    os.mkfifo(tmp_path / "share" / SHARE_NAME)
+    with pytest.raises(KmipDataError):
+        pull(str(tmp_path / "share"), home, quiet=True)
+
+
+def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (home.built / "rings").mkdir(parents=True)
+    (home.built / "rings/shards").symlink_to(victim)
+    with pytest.raises(UsageError):
+        pull(str(tmp_path / "share"), home, quiet=True)
+    assert not any(victim.iterdir())
+    (home.built / "rings/shards").unlink()
+    (home.built / "rings/shards").mkdir()
+    (home.built / "rings/shards/00000.h5.partial").hardlink_to(home.root / ".." / "share/README.md")
+    with pytest.raises(UsageError, match="of its own"):
+        pull(str(tmp_path / "share"), home, quiet=True)
+
+
+def test_folders_of_others_are_left_alone(build, tmp_path, home) -> None:
+    share, mine = tmp_path / "share", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "README.md").write_text("my own")
+    with pytest.raises(UsageError, match="holds something else"):
+        push_build(build, str(mine), quiet=True)
+    with pytest.raises(UsageError, match="holds something else"):
+        push_build(build, str(build.path), quiet=True)
+    push_build(build, str(share), quiet=True)
+    (mine / "thesis.tex").write_text("more")
+    with pytest.raises(UsageError, match="holds something else"):
+        pull(str(share), home, to=mine, quiet=True)
+    with pytest.raises(UsageError, match="holds something else"):
+        push(str(share), "run", "other", {"config.toml": b"x"}, quiet=True)
+    assert digests(mine).keys() == {"README.md", "thesis.tex"}
+    other = kmip_data.save(
+        [Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 0).long())], tmp_path / "other"
+    )
+    with pytest.raises(UsageError, match="holds something else"):
+        pull(str(share), home, to=other.path, quiet=True)
+
+
+def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
+    share = str(tmp_path / "share")
+    push_build(build, share, quiet=True)
+    found = pull(share, home, columns=["x"], split="train", quiet=True)
+    assert not (found.path / "columns").exists()
+    assert len(found.notes) == 2
+    assert verify_build(found.path).ok
+    found = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
+    assert found.notes == []
+    assert digests(found.path) == digests(build.path)
+    for wrong in ({"columns": ["rwse3"]}, {"split": "room"}):
+        with pytest.raises(UsageError, match="There is no"):
+            pull(share, home, quiet=True, **wrong)
+
+
+def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
+    terms = load_manifest("shapenet-part").license.model_dump()
+    for states in ({"license": terms}, {"manifest": "shapenet-part"}):
+        with pytest.raises(LicenseNotAccepted, match="does not let it be passed on"):
+            push_build(Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share"))
+    assert not (tmp_path / "share").exists()
+
+
+def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
+    card = build.card.model_copy(deep=True)
+    copy = Build(tmp_path / "copy", card)
+    for file in digests(build.path):
+        (copy.path / file).parent.mkdir(parents=True, exist_ok=True)
+        (copy.path / file).write_bytes((build.path / file).read_bytes())
+    write_card(copy.path, card)
+    (copy.path / "shards/00000.h5").write_bytes(b"other")
+    with pytest.raises(DamagedInput, match="other bytes"):
+        push_build(copy, str(tmp_path / "share"), quiet=True)
+    (copy.path / "shards/00000.h5").unlink()
+    with pytest.raises(DamagedInput):
+        push_build(copy, str(tmp_path / "share"), quiet=True)
+    assert not (tmp_path / "share").exists()
+
+
+@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x"])
+def test_an_unknown_kind_of_address_names_the_extra(build, address) -> None:
+    with pytest.raises(UsageError, match="not an address") as error:
+        push_build(build, address)
+    assert "kmip-data[hub]" in str(error.value)
+
+
+def test_an_address_without_a_push_says_so(tmp_path, home) -> None:
+    with pytest.raises(UsageError, match="Nothing was pushed"):
+        pull(str(tmp_path / "empty"), home)
+    with pytest.raises(SourceUnavailable):
+        pull("http://127.0.0.1:9/nothing", home)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_over_http_with_ranges_and_without(build, ranges, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    shard = home.built / "rings/shards/00000.h5"
+    shard.parent.mkdir(parents=True)
+    whole = (build.path / "shards/00000.h5").read_bytes()
+    shard.with_name("00000.h5.partial").write_bytes(whole[: BLOCK + 5])  # an earlier pull was stopped
+    with serving() as server:
+        for file in digests(tmp_path / "share"):
+            server.route(f"/{file}", File((tmp_path / "share" / file).read_bytes(), ranges=ranges))
+        found = pull(server.url(""), home, quiet=True)
+        shards = [headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"]
+    assert digests(found.path) == digests(build.path)
+    assert any((asked or "").startswith(f"bytes={BLOCK}-") for asked in shards) or not ranges
+
+
+class Hub(MemoryFileSystem):
+    """Stands in for the file system of a hub, which says in its own way that a file is not there."""
+
+    protocol = "hf"
+
+    def resolve_path(self, path: str) -> SimpleNamespace:
+        return SimpleNamespace(repo_id="me/rings", repo_type="dataset", revision="main", path_in_repo="v1")
+
+    def open(self, path: str, mode: str = "rb", **more: object) -> object:
+        if mode == "rb" and not self.exists(path):
+            error = OSError("Entry Not Found")
+            error.response = SimpleNamespace(status_code=404)
+            raise error
+        return super().open(path, mode, **more)
+
+
+def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda address: (Hub(), address.removeprefix("hf:/")))
+    commits = []
+
+    def create_commit(self: object, repo_id: str, operations: list, **about: str) -> None:
+        commits.append((repo_id, about["repo_type"], about["revision"]))
+        for one in operations:
+            data = one.path_or_fileobj
+            data = data if isinstance(data, bytes) else Path(data).read_bytes()
+            Hub().pipe_file(f"/datasets/me/rings/{one.path_in_repo}", data)
+
+    monkeypatch.setattr(hub.HfApi, "create_commit", create_commit)
+    address = "hf://datasets/me/rings/v1"
+    push_build(build, address, quiet=True)
+    push_build(build, address, quiet=True)
+    assert commits == [("me/rings", "dataset", "main")]
+    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
+
+
+def test_a_connection_that_is_cut_is_taken_up_again(build, monkeypatch, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    monkeypatch.setattr(places, "PIECE", BLOCK)
+    opened, cuts = places.Place._opened, iter([1, 2])
+
+    class Cut:
+        def __init__(self, file: object, after: int) -> None:
+            self.file, self.left = file, after * BLOCK
+
+        def read(self, count: int) -> bytes:
+            self.left -= count
+            if self.left < 0:
+                raise ConnectionResetError
+            return self.file.read(count)
+
+    @contextlib.contextmanager
+    def cutting(place: places.Place, name: str, start: int) -> Iterator[object]:
+        with opened(place, name, start) as file:
+            yield Cut(file, next(cuts, 99)) if name.startswith("shards/") else file
+
+    monkeypatch.setattr(places.Place, "_opened", cutting)
+    assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
+    assert next(cuts, None) is None
+
+
+def test_the_page_has_the_header_of_a_hub(build) -> None:
+    yaml = pytest.importorskip("yaml")
+    terms = {"name": 'Terms: "x"', "url": "https://e.org/#a"}
+    card = build.card.model_copy(update={"license": terms, "title": "A: #1 'x'"})
+    _, head, page = dataset_page(card).decode().split("---\n", 2)
+    assert yaml.safe_load(head) == {
+        "license": "other",
+        "license_name": terms["name"],
+        "license_link": terms["url"],
+        "pretty_name": card.heading,
+        "task_categories": ["graph-ml"],
+        "size_categories": ["n<1K"],
+        "tags": ["graph", "hdf5", "kmip-data"],
+    }
+    assert page.startswith("\n# rings")
+    assert license_fields({"name": "ODbL 1.0", "url": "x"}) == {"license": "odbl"}
+    assert license_fields({}) == {"license": "unknown"}
+    assert [size_category(n) for n in (0, 9_999, 10**6, 10**12)] == ["n<1K", "1K<n<10K", "1M<n<10M", "n>1T"]
+
+
+def test_the_names_are_those_of_the_models() -> None:
+    from kmip_data.models.training.run import checkpoint, folders
+
+    names = {checkpoint.WEIGHTS, folders.CONFIG_NAME, folders.METRICS_NAME, folders.RESULT_NAME}
+    assert names | {"README.md"} == set(RUN_FILES)
+    assert RUN_FILES[-1] == folders.CONFIG_NAME
