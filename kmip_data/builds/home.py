@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import CARD_NAME, Card, read_card
+
+if TYPE_CHECKING:
+    from kmip_data.format.reader import Shard
 
 ENVIRONMENT = "KMIP_DATA_HOME"
 
@@ -54,6 +59,11 @@ class Home:
         """One folder per training run: ``runs/<dataset>/<model>/<name>``."""
         return self.root / "runs"
 
+    @property
+    def cache(self) -> Path:
+        """What was read from afar, and may be removed at any time."""
+        return self.root / "cache"
+
 
 @dataclass(frozen=True)
 class Build:
@@ -61,6 +71,28 @@ class Build:
 
     path: Path
     card: Card
+    #: reading it waits for a network, so that several batches are made at a time
+    waits: ClassVar[bool] = False
+
+    @property
+    def place(self) -> str:
+        """Where its files lie, as messages say it."""
+        return str(self.path)
+
+    @property
+    def remedy(self) -> str:
+        """What leads on where one of its files is damaged."""
+        return f"kmip-data verify {self.path} --repair"
+
+    def shard(self, file: str) -> Shard:
+        """Open one of its shards, or a file beside one, by its name in the folder."""
+        from kmip_data.format.reader import Shard
+
+        return Shard(self.path / file)
+
+    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
+        """Have these rows (shard, key, first, end) at hand together, for as long as the result is held."""
+        return None
 
     def read_again(self) -> Card:
         """Return the card that is there now, for whoever waited for the lock of the folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import math
 import os
@@ -41,6 +42,8 @@ class Shard:
     written by a newer version of this package; ``OutOfResources`` where memory or file descriptors of this
     process ran out.
 
+    A ``source`` gives the bytes of a file that is not at ``path``; such a shard is not mapped.
+
     Attributes
     ----------
     node_ptr, edge_ptr
@@ -49,13 +52,15 @@ class Shard:
         Every dataset that the schema asks for, by key.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
         from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_inspected
 
         self.path = Path(path).absolute()
-        inspected = open_inspected(self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS)
+        inspected = open_inspected(
+            self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
+        )
         with inspected as (file, stored):
-            self._size = self.path.stat().st_size
+            self._size = self.path.stat().st_size if source is None else 0  # of what is mapped
             self._read_attributes(file)
             self._read_structure(file, stored)
         self._buffer: Any = None

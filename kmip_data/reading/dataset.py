@@ -27,6 +27,7 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import collates_plainly, make_batch, make_data
 from kmip_data.reading.fields import Field, item_fields
 from kmip_data.reading.store import open_store
+from kmip_data.sharing.addresses import is_address
 from kmip_data.wording import counted, without_controls
 
 _warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
@@ -285,14 +286,16 @@ def open(  # noqa: A001 -- its public name
     transform: Callable[[Data], Data] | None = None,
     **parameters: Any,
 ) -> ShardedDataset:
-    """Open a finished build; nothing is ever built or downloaded.
+    """Open a finished build; nothing is ever built, or downloaded whole.
 
     Parameters
     ----------
     path_or_name
-        A build folder, or the name of a dataset with one finished build that matches.
+        A build folder, the name of a dataset with one finished build that matches, or the address of a
+        push (``https://…``, ``s3://…``, ``hf://…``), of which only what is needed is fetched.
     home
-        Where builds are looked for; default ``$KMIP_DATA_HOME`` or the user's data folder.
+        Where builds are looked for, and blocks from afar kept; default ``$KMIP_DATA_HOME`` or the user's
+        data folder.
     sample
         Look for a sample.
     split, split_name, columns, transform
@@ -308,11 +311,19 @@ def open(  # noqa: A001 -- its public name
         folder holds a build with other values.
     DamagedInput
         The build is damaged.
+    SourceUnavailable
+        An address does not answer.
 
     Examples
     --------
     >>> import kmip_data
     >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
     """
+    if is_address(path_or_name):
+        from kmip_data.sharing.afar import open_afar
+
+        afar = open_afar(os.fspath(path_or_name), Home.locate(home))
+        find(afar.path, parameters, sample=sample)  # the build that is asked for?
+        return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
     build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from kmip_data.reading.prefetch import ahead
 from kmip_data.runtime.helpers import HelperThreads
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
+
+_WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
 
 @dataclass
@@ -256,7 +258,8 @@ class GraphLoader:
         make = partial(self._make, helpers)
         try:
             if self.prefetch:
-                makers = self.num_threads if whole else 1
+                waiting = _WHILE_WAITING if self.dataset.build.waits else 1
+                makers = self.num_threads if whole else waiting
                 made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
             else:
                 made = map(make, batches)

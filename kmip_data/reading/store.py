@@ -35,7 +35,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     shards = [build.path / entry.file for entry in build.card.shards]
     found = [path.stat() for path in shards if path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    key = (build.path, tuple(card.name for card in added), *digests, *written)
+    key = (build.place, tuple(card.name for card in added), *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
@@ -81,25 +81,26 @@ class ShardStore:
             not np.array_equal(file.node_ptr, shard.node_ptr)
             for file, shard in zip(files, self.shards, strict=True)
         ):
-            what = f"{self.build.path / folder} does not go with the shards."
+            what = f"{self.build.place}/{folder} does not go with the shards."
             raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
         taken = {column.key for column in self.schema.columns}
         if twice := [column.key for column in schema.columns if column.key in taken]:
             # Rows are found by key: two columns of one key would be read with each other's width.
-            what = f"{self.build.path / folder} has a key that is another column's."
+            what = f"{self.build.place}/{folder} has a key that is another column's."
             raise self._damaged(what, "keys of its own", twice[0])
         self._beside.update({column.key: files for column in schema.columns})
         self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
 
     def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
-        path = self.build.path / file
-        shard = Shard(path)
+        shard = self.build.shard(file)
         # Rows are found by address: a shard of another layout must never get as far as that.
         if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
             other = "" if shard.schema == schema else ", with other columns"
             found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
             raise self._damaged(
-                f"{path} is not a shard of this build.", f"{graphs} graphs of build {key}", found
+                f"{self.build.place}/{file} is not a shard of this build.",
+                f"{graphs} graphs of build {key}",
+                found,
             )
         return shard
 
@@ -150,14 +151,12 @@ class ShardStore:
         return split
 
     def _damaged(self, what: str, expected: str, found: str) -> DamagedInput:
-        return DamagedInput(
-            what, expected=expected, found=found, next=f"kmip-data verify {self.build.path} --repair"
-        )
+        return DamagedInput(what, expected=expected, found=found, next=self.build.remedy)
 
     def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
         """Return the error for values of a record that its schema rules out."""
-        path = self.shards[self.shard[graph]].path
-        return self._damaged(f"{path} is damaged: {what} (record {graph}).", expected, found)
+        file = f"{self.build.place}/{self.build.card.shards[self.shard[graph]].file}"
+        return self._damaged(f"{file} is damaged: {what} (record {graph}).", expected, found)
 
     def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
         """Say where the F kinds of rows that are wanted of B graphs, by number in source order, lie.
@@ -168,13 +167,19 @@ class ShardStore:
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
         held: list[NDArray[Any]] = []
-        for f, b in [] if mapped else np.argwhere(address == 0).tolist():
-            key, _, level, plane = wanted[f]
+        places = [] if mapped else np.argwhere(address == 0).tolist()
+        parts = []
+        for f, b in places:
+            key, _, level, _ = wanted[f]
             start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
             shard = self._beside.get(key, self.shards)[self.shard[graphs[b]]]
-            rows = shard.read(key, int(start), int(start + count))
-            held.append(np.ascontiguousarray(rows[plane] if key == EDGE_INDEX else rows))
+            parts.append((shard, key, int(start), int(start + count)))
+        brought = self.build.bring(parts)
+        for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
+            rows = shard.read(key, first, end)
+            held.append(np.ascontiguousarray(rows[wanted[f][3]] if key == EDGE_INDEX else rows))
             address[f, b] = held[-1].__array_interface__["data"][0]
+        del brought
         return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:

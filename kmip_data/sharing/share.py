@@ -92,14 +92,17 @@ class BlockDigests:
         self._first = dict(zip((entry.file for entry in share.files), starts, strict=False))
         self._data, self._address = data, address
 
+    def digest(self, file: str, block: int) -> str:
+        """SHA-256 (hex) of a block."""
+        place = _DIGEST * (self._first[file] + block)
+        return self._data[place : place + _DIGEST].hex()
+
     def check(self, file: str, first: int, data: bytes | memoryview) -> None:
         """Raise DamagedInput unless ``data`` are the whole blocks of ``file`` from block ``first`` on."""
         for block, start in enumerate(range(0, len(data), BLOCK), start=first):
-            place = _DIGEST * (self._first[file] + block)
-            wanted = self._data[place : place + _DIGEST]
-            if (found := hashlib.sha256(data[start : start + BLOCK]).digest()) != wanted:
-                name = f"block {block} of {self._address}/{file}"
-                raise damaged(name, f"SHA-256 {wanted.hex()}", found.hex())
+            wanted = self.digest(file, block)
+            if (found := hashlib.sha256(data[start : start + BLOCK]).hexdigest()) != wanted:
+                raise damaged(f"block {block} of {self._address}/{file}", f"SHA-256 {wanted}", found)
 
 
 def parse_share(data: bytes, address: str) -> Share:

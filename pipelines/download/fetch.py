@@ -17,15 +17,15 @@ from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.download.http_errors import MirrorFailed
 from kmip_data.pipelines.download.partial import Partial
 from kmip_data.pipelines.download.receipts import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.pipelines.download.transfer import Download, transfer
+from kmip_data.runtime.http_errors import MirrorFailed
 from kmip_data.runtime.progress import say
 from kmip_data.wording import timestamp
 
 if TYPE_CHECKING:
-    from kmip_data.pipelines.download.http_client import Patience
+    from kmip_data.runtime.http_client import Patience
 
 _MAX_TRIES = 200  #: requests to one mirror, even when each brings something
 
@@ -72,7 +72,7 @@ def fetch_source(
             stack.enter_context(build_lock(target, quiet=quiet))
         if receipt := verified_receipt(target):  # another process downloaded it meanwhile
             return receipt
-        from kmip_data.pipelines.download.http_client import Patience
+        from kmip_data.runtime.http_client import Patience
 
         partial = Partial(target)
         stack.callback(partial.close)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from kmip_data.files.disk import human_bytes
 from kmip_data.manifest import Manifest, Mirror, Source
-from kmip_data.pipelines.download.http_client import Patience, open_response
-from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
-from kmip_data.pipelines.download.transfer import content_range, declared_length, kind_of
+from kmip_data.pipelines.download.transfer import declared_length, kind_of
+from kmip_data.runtime.http_client import Patience, content_range, open_response
+from kmip_data.runtime.http_errors import MirrorFailed, from_status
 
 PROBES_AT_ONCE = 16
 PATIENCE = Patience(connect=5.0, stall=10.0)

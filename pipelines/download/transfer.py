@@ -13,18 +13,17 @@ from kmip_data.files.disk import human_bytes, require_room
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.archives.extract import HEAD, compression_of, is_tar
 from kmip_data.pipelines.archives.zip import is_zip
-from kmip_data.pipelines.download.http_errors import MirrorFailed, from_status
 from kmip_data.pipelines.download.partial import Partial, PartialState
+from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.runtime.progress import Progress
 
 # The HTTP client is imported where it is used: importing it opens a socket (urllib3 looks for IPv6).
 if TYPE_CHECKING:
     from requests import Response
 
-    from kmip_data.pipelines.download.http_client import Patience
+    from kmip_data.runtime.http_client import Patience
 
 # Up to 18 digits: a number of thousands of them cannot even be converted.
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 _LENGTH = re.compile(r"\d{1,18}")
 _VALIDATOR = re.compile(r"[\x20-\x7e]{1,512}")
 
@@ -48,7 +47,7 @@ def transfer(job: Download, mirror: Mirror) -> None:
     Raises :class:`MirrorFailed` where the mirror did not deliver the rest; what came is kept where it can be
     continued.
     """
-    from kmip_data.pipelines.download.http_client import body, open_response
+    from kmip_data.runtime.http_client import body, open_response
 
     partial, patience = job.partial, job.patience
     headers = {"Accept-Encoding": "identity"}
@@ -73,6 +72,8 @@ def transfer(job: Download, mirror: Mirror) -> None:
 
 def _check_range(response: Response, partial: Partial, mirror: Mirror, offset: int) -> None:
     """Refuse an answer that does not go on exactly where the partial file ends, with the same file."""
+    from kmip_data.runtime.http_client import content_range
+
     told, state = content_range(response), partial.state
     etag = response.headers.get("ETag")
     same = (
@@ -116,12 +117,6 @@ def _start(job: Download, mirror: Mirror, response: Response, pieces: Iterator[b
         )
     )
     return itertools.chain([head], pieces)
-
-
-def content_range(response: Response) -> tuple[int, int, int | None] | None:
-    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
 def declared_length(response: Response) -> int | None:

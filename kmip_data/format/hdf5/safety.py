@@ -9,6 +9,7 @@ interface, following no link, and refuses the file before a byte of data is read
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -59,14 +60,22 @@ def open_untrusted(
 
 @contextlib.contextmanager
 def open_inspected(
-    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str]
+    path: str | os.PathLike[str],
+    *,
+    max_declared_bytes: int,
+    filters: frozenset[str],
+    source: io.RawIOBase | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
-    """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``)."""
+    """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``).
+
+    ``source`` gives the bytes of a file that is not at ``path``.
+    """
     path = Path(path)
-    size = _check_file(path)
+    size = _check_file(path) if source is None else _check_source(path, source)
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context(contextlib.closing(_open(path)))
+            file = h5py.File(source, "r") if source is not None else _open(path)
+            stack.callback(file.close)
             inspection = Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
             if inspection.needs_zstd:
@@ -121,11 +130,20 @@ def _check_file(path: Path) -> int:
         head = os.read(descriptor, 16)
     finally:
         os.close(descriptor)
+    _check_head(path, head)
+    return status.st_size
+
+
+def _check_source(path: Path, source: io.RawIOBase) -> int:
+    _check_head(path, source.read(16) or b"")
+    return source.seek(0, os.SEEK_END)
+
+
+def _check_head(path: Path, head: bytes) -> None:
     if not head.startswith(_MAGIC):
         names = (name for magic, name in _OTHER_MAGIC if head.lstrip().startswith(magic))
         found = "an empty file" if not head else next(names, f"a file that starts with {head[:8]!r}")
         refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
-    return status.st_size
 
 
 def _open(path: Path) -> h5py.File:

@@ -38,9 +38,9 @@ from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, Us
 from kmip_data.files.digests import git_blob
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.download.fetch import fetch_source
-from kmip_data.pipelines.download.http_client import Patience
-from kmip_data.pipelines.download.http_errors import retry_after
 from kmip_data.pipelines.download.partial import Partial, PartialState
+from kmip_data.runtime.http_client import Patience
+from kmip_data.runtime.http_errors import retry_after
 
 SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,11 @@ import urllib3
 
 from kmip_data import __version__
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.download.http_errors import MirrorFailed, from_exception
+from kmip_data.runtime.http_errors import MirrorFailed, from_exception
 
 MAX_REDIRECTS = 10
+# Up to 18 digits: a number of thousands of them cannot even be converted.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 PIECE = 2**18  #: bytes taken from the connection at a time, at most
 ENVIRONMENT = "KMIP_DATA_STALL_TIMEOUT"
 
@@ -52,23 +55,34 @@ class Patience:
         )
 
 
-class _Session(requests.Session):
+class Session(requests.Session):
+    """Connections that are used again; of one thread, since ``requests`` promises nothing to several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers["User-Agent"] = f"kmip-data/{__version__}"
+
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Leave redirects to us: asked for the target, ``requests`` reads the whole answer first."""
         return
 
 
 @contextlib.contextmanager
-def open_response(url: str, headers: Mapping[str, str], patience: Patience) -> Iterator[requests.Response]:
+def open_response(
+    url: str, headers: Mapping[str, str], patience: Patience, session: Session | None = None
+) -> Iterator[requests.Response]:
     """Ask for ``url`` and give the answer, of whatever status, after at most ten redirects.
+
+    A ``session`` keeps the connection of an answer that is read to its end.
 
     Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does. Raises
     :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
     """
-    with _Session() as session:
-        session.headers["User-Agent"] = f"kmip-data/{__version__}"
-        with _follow(session, url, headers, patience) as response:
-            yield response
+    with (
+        contextlib.nullcontext(session) if session else Session() as connections,
+        _follow(connections, url, headers, patience) as response,
+    ):
+        yield response
 
 
 def _follow(
@@ -128,6 +142,12 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
         elif waited > patience.stall:
             raise _stalled(patience)
         yield piece
+
+
+def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
+    """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
 
 def _stalled(patience: Patience) -> MirrorFailed:

@@ -1,0 +1,261 @@
+"""A build at an address, opened where it lies: its small files here, of shards the blocks that are read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.columns import COLUMNS
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.files.changes import make_folder, write_file
+from kmip_data.files.small import MAX_BYTES
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.reader import Shard
+from kmip_data.sharing.addresses import pull_command
+from kmip_data.sharing.blocks import Blocks, blocks_between
+from kmip_data.sharing.cache import BlockCache, cache_bytes
+from kmip_data.sharing.ranges import Ranges
+from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.wording import without_secrets
+
+_MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
+_HEADS: Final = 32  #: shards whose first blocks are fetched together
+
+_noticed: set[str] = set()  #: addresses that were said to be unverified
+
+
+@dataclass(frozen=True)
+class BuildAfar(Build):
+    """A build at an address; ``path`` is a folder in the cache with its card, splits and no shards."""
+
+    address: str
+    blocks: Blocks
+    waits: ClassVar[bool] = True
+
+    @property
+    def place(self) -> str:
+        """The address."""
+        return self.address
+
+    @property
+    def remedy(self) -> str:
+        """What leads on where one of its files is damaged."""
+        return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
+
+    def shard(self, file: str) -> Shard:
+        """Open one of its shards, or a file beside one, by its name."""
+        files = [entry.file for entry in self.card.shards]
+        at = files.index(file) if file in files else 1
+        if at % _HEADS == 0:
+            self.blocks.take((name, 0) for name in files[at : at + _HEADS])
+        return ShardAfar(self, file)
+
+    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
+        """Fetch the blocks of these rows (shard, key, first, end), all at once; hold the result."""
+        ranges = (
+            (shard.file, *place)
+            for shard, key, first, end in rows
+            if isinstance(shard, ShardAfar)
+            for place in shard.places(key, first, end)
+        )
+        return self.blocks.take(block for place in ranges for block in blocks_between(*place))
+
+
+class ShardAfar(Shard):
+    """A shard that is not here: read by block instead of mapped, else checked and read as any other."""
+
+    def __init__(self, build: BuildAfar, file: str) -> None:
+        self.file, self._blocks = file, build.blocks
+        name, source = f"{build.address}/{file}", _Opened(build.blocks, file)
+        try:
+            super().__init__(build.path / file, source)
+        except DamagedInput as error:
+            if source.failure is not None:  # which HDF5 reports as if the file was damaged
+                raise source.failure from None
+            raise DamagedInput(
+                error.what.replace(str(self.path), name),
+                expected=error.parts["expected"],
+                found=error.parts["found"],
+                next=build.remedy,
+            ) from error
+        for key, entry in self.layout.items():
+            if self._offsets[key] is None and math.prod(entry.shape(self.graphs, self.nodes, self.edges)):
+                raise UsageError(
+                    f"{build.address} cannot be read from afar: it is compressed.",
+                    expected="contiguous data, in which rows are ranges of bytes",
+                    found=f"chunks in {key} of {file}",
+                    next=pull_command(build.address),
+                )
+
+    def mapped(self, key: str) -> NDArray[Any] | None:
+        """Nothing of it is mapped."""
+        return None
+
+    def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
+        """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
+        entry = self._entry(key)
+        parts = [self._blocks.read(self.file, low, high) for low, high in self.places(key, start, stop)]
+        rows = np.concatenate(parts).view(entry.dtype)
+        return rows.reshape((*entry.row, stop - start) if entry.axis else (stop - start, *entry.row))
+
+    def places(self, key: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of bytes in the file that rows ``start:stop`` of a dataset lie in."""
+        entry, offset = self._entry(key), self._offsets[key] or 0
+        size = entry.dtype.itemsize if entry.axis else entry.row_bytes
+        for plane in range(entry.row[0] if entry.axis else 1):
+            first = offset + plane * size * self.edges
+            yield first + start * size, first + stop * size
+
+
+class _Opened(io.RawIOBase):
+    """A file of blocks as HDF5 reads it; ``failure`` is why a block could not be had."""
+
+    def __init__(self, blocks: Blocks, file: str) -> None:
+        self._blocks, self._file, self._at = blocks, file, 0
+        self.failure: KmipDataError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._blocks.sizes[self._file]}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        stop = min(self._at + len(view), self._blocks.sizes[self._file])
+        count = max(0, stop - self._at)
+        try:
+            view[:count] = self._blocks.read(self._file, self._at, self._at + count).data
+        except KmipDataError as error:
+            self.failure = error
+            raise
+        self._at += count
+        return count
+
+
+def open_afar(address: str, home: Home) -> BuildAfar:
+    """Open the build at an address: what a push puts there, or a plain build folder, unverified.
+
+    Raises ``UsageError`` where it is no build, is compressed, or lies on a server that gives whole files
+    only; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
+    """
+    ranges, most = Ranges(address), cache_bytes()
+    address = ranges.address
+    try:
+        data = _whole(ranges, SHARE_NAME, MAX_BYTES)
+    except FileNotFoundError:
+        return _open_unverified(ranges, home)
+    share = parse_share(data, address)
+    if share.kind != "build":
+        raise UsageError(
+            f"{address} is not a build.",
+            expected="a build",
+            found=f"a {share.kind}",
+            next=pull_command(address),
+        )
+    digests = BlockDigests(share, _whole(ranges, BLOCKS_NAME, share.blocks_bytes), address)
+    sizes = {entry.file: entry.bytes for entry in share.files}
+    blocks = Blocks(ranges, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
+    small = [file for file in sizes if _is_small(file)]
+    if CARD_NAME not in sizes or (total := sum(sizes[file] for file in small)) > _MOST_SMALL:
+        found = f"no {CARD_NAME}" if CARD_NAME not in sizes else f"{total:,} bytes of them"
+        raise damaged(
+            f"{address}/{SHARE_NAME}", f"a card, and splits of at most {_MOST_SMALL:,} bytes", found
+        )
+    texts = {file: blocks.read(file, 0, sizes[file]).tobytes() for file in small}
+    folder = _unpack(home, f"{share.name}-{share.digest[:32]}", texts)
+    card = _card(folder, address)
+    _check_shards(card, share, address)
+    return BuildAfar(folder, card, address, blocks)
+
+
+def _is_small(file: str) -> bool:
+    """Whether a file is read whole: the card, a split, the card of an added column."""
+    folder, _, name = file.rpartition("/")
+    return file == CARD_NAME or folder == "splits" or (folder.startswith(f"{COLUMNS}/") and name == CARD_NAME)
+
+
+def _check_shards(card: Card, share: Share, address: str) -> None:
+    """Refuse a card of other shards than the push has."""
+    pushed = share.by_name()
+    for entry in card.shards:
+        found = pushed.get(entry.file)
+        if found is None or (found.bytes, found.sha256) != (entry.bytes, entry.sha256):
+            raise damaged(
+                f"{address}/{SHARE_NAME}", f"{entry.file} as {CARD_NAME} names it", "another, or none"
+            )
+
+
+def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
+    """Open a build folder that was not pushed: its card names its splits and the sizes of its shards."""
+    address = ranges.address
+    try:
+        data = _whole(ranges, CARD_NAME, MAX_BYTES)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{address} is not a build.",
+            expected=f"{SHARE_NAME}, of a push, or {CARD_NAME}, of a build folder",
+            found=str(error),
+            next="correct the address; it is that of the folder, without the name of a file",
+        ) from error
+    name = f"unverified-{hashlib.sha256(data).hexdigest()[:32]}"
+    card = _card(_unpack(home, name, {CARD_NAME: data}), address)
+    files = [entry.file for entry in card.splits.values()]
+    try:
+        texts = {file: _whole(ranges, file, _MOST_SMALL // len(files)) for file in files}
+    except FileNotFoundError as error:
+        raise damaged(address, "the splits that its card names", str(error)) from error
+    if address not in _noticed:
+        _noticed.add(address)
+        text = f"{address} has no {SHARE_NAME}: its shards are read unverified, and not kept in the cache"
+        warnings.warn(without_secrets(text), stacklevel=4)
+    sizes = {entry.file: entry.bytes for entry in card.shards}
+    return BuildAfar(_unpack(home, name, texts), card, address, Blocks(ranges, sizes, None, None))
+
+
+def _card(folder: Path, address: str) -> Card:
+    """Read the card that came from an address; where it is damaged, that is so there."""
+    try:
+        return read_card(folder)
+    except DamagedInput as error:
+        parts = error.parts
+        raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
+
+
+def _whole(ranges: Ranges, file: str, most: int) -> bytes:
+    """Return a whole file of at most ``most`` bytes."""
+    data = ranges.read(file, 0, most + 1)
+    if len(data) > most:
+        raise damaged(f"{ranges.address}/{file}", f"at most {most:,} bytes", "more")
+    return data
+
+
+def _unpack(home: Home, name: str, texts: dict[str, bytes]) -> Path:
+    """Put small files into a folder of the cache, named by what they are."""
+    folder = home.cache / "afar" / name
+    home.root.mkdir(parents=True, exist_ok=True)
+    for file, data in texts.items():
+        path = folder / file
+        make_folder(path.parent, root=home.root)
+        if not path.is_file() or path.read_bytes() != data:
+            write_file(path, data, root=home.root)
+    return folder

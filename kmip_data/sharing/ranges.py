@@ -1,0 +1,140 @@
+"""Ranges of bytes of the files at an address: ``http`` and ``https`` here, every other scheme by fsspec.
+
+fsspec reads a web server's answer to its end before anyone can see that it is the whole file, or that it
+never ends; here the status and the length are looked at first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import threading
+import time
+import urllib.parse
+from typing import Any, Final
+
+from kmip_data.errors import SourceUnavailable, UsageError
+from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
+from kmip_data.runtime.http_errors import MirrorFailed, from_status
+from kmip_data.sharing.addresses import pull_command
+from kmip_data.sharing.share import damaged
+
+_ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
+_MISSING: Final = frozenset(
+    {401, 403, 404, 410}
+)  #: stores that may not be listed say 403 of what is not there
+_PAST_THE_END: Final = 416
+
+_own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
+
+
+class Ranges:
+    """The files below an address.
+
+    Raises ``UsageError`` where nothing here reads such an address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+        self._patience = dataclasses.replace(Patience.from_environment(), attempts=_ATTEMPTS)
+        self._over_http = re.match("https?://", address) is not None
+        if not self._over_http:
+            self._file_system()
+
+    def read(self, file: str, start: int, stop: int) -> bytes:
+        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before.
+
+        Tries again what may pass. Raises ``FileNotFoundError`` where there is no such file for us;
+        ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it gives other bytes
+        than asked for; ``SourceUnavailable`` where it does not answer.
+        """
+        once = self._by_http if self._over_http else self._by_fsspec
+        for attempt in itertools.count(1):
+            try:
+                data = once(file, start, stop)
+            except MirrorFailed as failure:
+                if not failure.again or attempt >= self._patience.attempts:
+                    raise SourceUnavailable(
+                        f"{self.address}/{file} {failure.reason}.",
+                        expected=f"bytes {start:,} to {stop:,}",
+                        found=f"no answer that can be read in {attempt} tries",
+                        left="what was read before, in the cache",
+                        next="the same again, later",
+                    ) from failure
+                time.sleep(failure.wait or self._patience.pause * 2 ** (attempt - 1))
+                continue
+            if len(data) > stop - start:
+                raise self._other(file, start, stop, "more")
+            return data
+        raise AssertionError  # counts for ever
+
+    def _by_http(self, file: str, start: int, stop: int) -> bytes:
+        url = f"{self.address}/{urllib.parse.quote(file)}"
+        # An answer that is compressed on the way would be bytes of something else.
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        with open_response(url, headers, self._patience, _session()) as response:
+            if response.status_code in _MISSING:
+                raise FileNotFoundError(f"{url} {from_status(response, 0).reason}")
+            if response.status_code == _PAST_THE_END:
+                return b""
+            if response.ok and response.status_code != 206:
+                raise UsageError(
+                    f"{self.address} cannot be read from afar.",
+                    expected="a server that gives ranges of a file (206 Partial Content)",
+                    found=f"one that gives whole files only ({response.status_code})",
+                    next=pull_command(self.address),
+                )
+            if response.status_code != 206:
+                raise from_status(response, self._patience.longest_wait)
+            told = content_range(response)
+            if told is None or told[0] != start or not start <= told[1] < stop:
+                found = response.headers.get("Content-Range", "no Content-Range")
+                raise self._other(file, start, stop, found[:80])
+            wanted, data = told[1] + 1 - start, bytearray()
+            for piece in body(response, self._patience):
+                data += piece
+                if len(data) > wanted:
+                    raise self._other(file, start, stop, "more")
+            if len(data) < wanted:
+                raise MirrorFailed("cut the connection", again=True)
+            return bytes(data)
+
+    def _by_fsspec(self, file: str, start: int, stop: int) -> bytes:
+        system, root = self._file_system()
+        # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
+        options = {} if system.async_impl else {"cache_type": "none"}
+        try:
+            data: bytes = system.cat_file(f"{root}/{file}", start, stop, **options)
+        except (FileNotFoundError, PermissionError) as error:
+            raise FileNotFoundError(f"{self.address}/{file}: {error}") from error
+        except Exception as error:  # each store has errors of its own
+            text = " ".join(str(error).split())[:160]
+            raise MirrorFailed(f"failed ({type(error).__name__}: {text})", again=True) from error
+        return data
+
+    def _file_system(self) -> tuple[Any, str]:
+        """Return fsspec's file system, which it keeps for each process, and the path in it."""
+        import fsspec
+
+        try:
+            system, root = fsspec.core.url_to_fs(self.address)
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"{self.address} is not an address that can be read here.",
+                expected="https://…, s3://…, hf://… or another address of fsspec, and its package",
+                found=str(error),
+                next="install the package that is named, or correct the address",
+            ) from error
+        return system, root
+
+    def _other(self, file: str, start: int, stop: int, found: str) -> Exception:
+        return damaged(f"{self.address}/{file}", f"bytes {start:,} to {stop:,}", found)
+
+
+def _session() -> Session:
+    if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
+        _own.owner, _own.session = os.getpid(), Session()
+    session: Session = _own.session
+    return session

@@ -1,0 +1,389 @@
+"""Builds read where they lie: the same items, by no block more than they touch, nothing unverified kept."""
+
+import itertools
+import json
+import multiprocessing
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from support.builds import s3dis_records, s3dis_schema, write_build
+from support.range_server import serving
+from support.same import assert_same
+from support.shares import share_folder
+from torch_geometric.loader import DataLoader
+
+import kmip_data
+from kmip_data import GraphLoader
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.format.card import CARD_NAME
+from kmip_data.format.record import GraphRecord
+from kmip_data.format.schema import Column, Schema
+from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME
+
+INDEX = {SHARE_NAME, BLOCKS_NAME, CARD_NAME, "splits/default.h5"}
+PARTS = {"train": range(0, 100, 2), "test": range(1, 100, 2)}
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory):
+    """A build of four shards of some 2.7 MB, opened here, and the folder of its push."""
+    folder = tmp_path_factory.mktemp("push")
+    records = s3dis_records(120, nodes=(900, 3100))
+    build = write_build(folder / "b", records, s3dis_schema(), per_shard=30, parts=PARTS)
+    share_folder(build.path, folder / "share")
+    return kmip_data.open(build.path), folder / "share"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """A home and a cache of its own for each test."""
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def server(pushed):
+    with serving(pushed[1]) as server:
+        yield server
+
+
+def copy_of(pushed, target):
+    """The push once more, to be spoilt."""
+    share_folder(pushed[0].build.path, target)
+    return target
+
+
+def kept(tmp_path):
+    return [path for path in (tmp_path / "home" / "cache" / "blocks").glob("*/*") if path.is_file()]
+
+
+def blocks_asked(server):
+    """Blocks of shards that the server sent, each as often as it was sent."""
+    return [
+        (file, block)
+        for file, start, stop in server.asked
+        if file.startswith("shards/")
+        for block in range(start // BLOCK, -(-stop // BLOCK))
+    ]
+
+
+def _read(address, home, graphs):
+    far = kmip_data.open(address, home=home)
+    return [far[g] for g in graphs]
+
+
+def test_items_and_splits_are_those_of_the_local_build(pushed, server):
+    local, _ = pushed
+    far = kmip_data.open(server.address)
+    assert far.keys == local.keys
+    assert len(far) == len(local)
+    assert far.card.digest == local.card.digest
+    for g in (0, 29, 30, 77, 119):
+        assert_same(far[g], local[g])
+    test = kmip_data.open(server.address, "test", columns=["y"])
+    assert_same(test[3], kmip_data.open(local.build.path, "test", columns=["y"])[3])
+
+
+@pytest.mark.parametrize("options", [{"compact": True, "prefetch": 0}, {"num_threads": 2}])
+def test_batches_are_those_of_the_local_build(pushed, server, options):
+    options = {"batch_size": 7, "shuffle": True, "seed": 5, **options}
+    far = GraphLoader(kmip_data.open(server.address), **options)
+    for batch, other in zip(far, GraphLoader(pushed[0], **options), strict=True):
+        assert_same(batch, other)
+
+
+def index_build(folder):
+    """Graphs with an edge list, columns of every level, and some graphs and columns without rows."""
+    schema = Schema(
+        columns=(
+            Column(
+                key="graph/text", attribute="text", stored="uint8", presented="uint8", shape=(6,), form="text"
+            ),
+            Column(key="node/none", attribute="none", stored="float32", presented="float32", shape=(0,)),
+            Column(key="node/x", attribute="x", stored="int16", presented="float32", shape=(3, 2)),
+            Column(key="edge/attr", attribute="edge_attr", stored="float64", presented="float64"),
+        ),
+    )
+    rng, records = np.random.default_rng(1), []
+    for g in range(9):
+        nodes, edges = (0, 0) if g == 4 else (int(rng.integers(20_000, 50_000)), int(rng.integers(0, 90_000)))
+        columns = {
+            "graph/text": np.frombuffer(f"g{g}".encode().ljust(6, b"\0"), np.uint8),
+            "node/none": np.empty((nodes, 0), np.float32),
+            "node/x": rng.integers(-99, 99, (nodes, 3, 2)).astype(np.int16),
+            "edge/attr": rng.random(edges),
+        }
+        index = rng.integers(0, max(nodes, 1), (2, edges)).astype(np.uint16)
+        records.append(GraphRecord(key=str(g), num_nodes=nodes, columns=columns, edge_index=index))
+    return write_build(folder, records, schema, dataset="pairs", per_shard=4)
+
+
+def test_edge_lists_texts_and_empty_graphs(tmp_path):
+    build = index_build(tmp_path / "b")
+    share_folder(build.path, tmp_path / "share")
+    local = kmip_data.open(build.path)
+    with serving(tmp_path / "share") as server:
+        far = kmip_data.open(server.address)
+        for one, other in zip(far, local, strict=True):
+            assert_same(one, other)
+        wanted = GraphLoader(local, batch_size=4)
+        for batch, other in zip(GraphLoader(far, batch_size=4), wanted, strict=True):
+            assert_same(batch, other)
+
+
+def touched(local, graphs):
+    """Blocks that the rows of graphs lie in, by the offsets in the files."""
+    found = set()
+    for g in graphs:
+        number = int(local._store.shard[g])
+        shard = local._store.shards[number]
+        for key in ("node/x", "node/y", "edge/neighbor"):
+            start, count = (int(table[1, g]) for table in (local._store.start, local._store.count))
+            size, offset = shard.layout[key].row_bytes, shard._offsets[key]
+            low, high = offset + start * size, offset + (start + count) * size
+            name = local.card.shards[number].file
+            found |= {(name, block) for block in range(low // BLOCK, -(-high // BLOCK))}
+    return found
+
+
+def test_the_first_batch_asks_for_the_blocks_it_touches(pushed, server):
+    local, _ = pushed
+    far = kmip_data.open(server.address)
+    asked = {file for file, _, _ in server.asked}
+    assert asked >= INDEX
+    index, opened = server.sent, set(blocks_asked(server))
+    # Of each shard what HDF5 says of it: the first block, and those between large columns.
+    assert len(opened) <= 3 * len(local.card.shards)
+    graphs = [3, 4, 5, 64]
+    batch = next(iter(GraphLoader(far, batch_sampler=[graphs], prefetch=0)))
+    assert_same(batch, next(iter(GraphLoader(local, batch_sampler=[graphs], prefetch=0))))
+    blocks = blocks_asked(server)
+    assert set(blocks) == opened | touched(local, graphs)
+    assert len(blocks) == len(set(blocks))
+    assert server.sent - index <= len(touched(local, graphs)) * BLOCK
+
+
+def test_an_epoch_asks_for_no_block_twice_and_the_next_for_none(pushed, server, tmp_path):
+    for _ in GraphLoader(kmip_data.open(server.address), batch_size=8):
+        pass
+    blocks = blocks_asked(server)
+    assert len(blocks) == len(set(blocks))
+    assert len(kept(tmp_path)) == len(set(blocks)) + 2  # card and split
+    server.asked.clear()
+    for _ in GraphLoader(kmip_data.open(server.address), batch_size=8, shuffle=True):
+        pass
+    assert {file for file, _, _ in server.asked} == {SHARE_NAME, BLOCKS_NAME}
+
+
+def test_neighbours_are_asked_for_together(pushed, server):
+    far = kmip_data.open(server.address)
+    server.asked.clear()
+    far._store.build.blocks.take([("shards/00003.h5", block) for block in (0, 1, 2)])
+    assert len([stop for _, _, stop in server.asked]) <= 2
+
+
+@pytest.mark.parametrize(("file", "byte"), [("shards/00001.h5", 10), ("shards/00002.h5", 1_200_000)])
+def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server, tmp_path, file, byte):
+    server.wrong_file, server.wrong_byte = file, byte
+    with pytest.raises(DamagedInput, match=f"block {byte // BLOCK} of {server.address}/{file}") as raised:
+        for _ in GraphLoader(kmip_data.open(server.address), batch_size=16):
+            pass
+    assert "SHA-256" in raised.value.parts["expected"]
+    server.wrong_file = ""
+    assert_same(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
+
+
+def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
+    monkeypatch.setattr("kmip_data.sharing.ranges.time.sleep", lambda seconds: None)
+    server.resets = 3
+    far = kmip_data.open(server.address)
+    server.resets = 3
+    assert_same(far[45], pushed[0][45])
+    assert server.resets == 0
+    server.resets = 10_000
+    with pytest.raises(SourceUnavailable, match="cut the connection") as raised:
+        far[75]
+    assert "5 tries" in raised.value.parts["found"]
+    server.resets = 0
+    assert_same(far[75], pushed[0][75])
+
+
+def test_a_server_of_whole_files_is_refused_before_it_sends_one(server):
+    server.ranges = False
+    with pytest.raises(UsageError, match="cannot be read from afar") as raised:
+        kmip_data.open(server.address)
+    assert f"kmip-data pull {server.address}" in raised.value.parts["next"]
+
+
+def test_a_compressed_build_is_refused(tmp_path):
+    build = write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(), compression="gzip")
+    share_folder(build.path, tmp_path / "share")
+    with serving(tmp_path / "share") as server, pytest.raises(UsageError, match="it is compressed") as raised:
+        kmip_data.open(server.address)
+    assert f"kmip-data pull {server.address}" in raised.value.parts["next"]
+
+
+def test_other_parameters_and_other_things_are_refused(pushed, server, tmp_path):
+    kmip_data.open(server.address, k=4)
+    with pytest.raises(UsageError, match="another build"):
+        kmip_data.open(server.address, k=5)
+    with pytest.raises(UsageError, match="is not a build") as raised:
+        kmip_data.open(f"{server.address}/splits")
+    assert "404" in raised.value.parts["found"]
+    with pytest.raises(UsageError, match="not an address that can be read here"):
+        kmip_data.open("nothing-like-it://there/build")
+    share_folder(pushed[0].build.path, tmp_path / "run", kind="run")
+    with serving(tmp_path / "run") as other, pytest.raises(UsageError, match="is not a build"):
+        kmip_data.open(other.address)
+
+
+def test_the_cache_is_bounded(pushed, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_CACHE_GB", "0.005")
+    far = kmip_data.open(server.address)
+    for g in range(0, 120, 7):
+        assert_same(far[g], pushed[0][g])
+        assert sum(path.stat().st_size for path in kept(tmp_path)) <= 5_000_000
+    monkeypatch.setenv("KMIP_DATA_CACHE_GB", "much")
+    with pytest.raises(UsageError, match="KMIP_DATA_CACHE_GB is not a size"):
+        kmip_data.open(server.address)
+
+
+def test_what_is_damaged_in_the_cache_is_fetched_again(pushed, server, tmp_path):
+    for g in range(0, 120, 20):
+        kmip_data.open(server.address)[g]
+    for path in kept(tmp_path):
+        path.write_bytes(b"other")
+    assert_same(kmip_data.open(server.address)[40], pushed[0][40])
+
+
+def test_a_disk_that_takes_no_blocks_is_said_once(pushed, server, monkeypatch):
+    def full(path, data, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kmip_data.sharing.cache.write_file", full)
+    with pytest.warns(UserWarning, match="blocks are not kept") as warned:
+        far = kmip_data.open(server.address)
+    assert_same(far[60], pushed[0][60])
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("gigabytes", ["20", "0.003"])
+def test_several_processes_share_a_cache(pushed, server, tmp_path, monkeypatch, gigabytes):
+    monkeypatch.setenv("KMIP_DATA_CACHE_GB", gigabytes)
+    work = [(server.address, tmp_path / "shared", list(range(first, 120, 9))) for first in (0, 0, 4)]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        for graphs, (_, _, numbers) in zip(pool.starmap(_read, work), work, strict=True):
+            for graph, number in zip(graphs, numbers, strict=True):
+                assert_same(graph, pushed[0][number])
+
+
+def test_pickled_forked_and_read_in_workers(pushed, server):
+    far = kmip_data.open(server.address)
+    far[0]
+    assert_same(pickle.loads(pickle.dumps(far))[31], pushed[0][31])
+    loader = DataLoader(far, batch_size=16, num_workers=2, multiprocessing_context="fork", timeout=300)
+    for batch, other in zip(loader, DataLoader(pushed[0], batch_size=16), strict=True):
+        assert_same(batch, other)
+
+
+def test_a_folder_without_digests_is_read_with_one_notice(pushed, tmp_path):
+    local = pushed[0]
+    folder = copy_of(pushed, tmp_path / "plain")
+    (folder / SHARE_NAME).unlink()
+    with serving(folder) as server:
+        with pytest.warns(UserWarning, match="read unverified") as warned:
+            far, train = (kmip_data.open(server.address, part) for part in (None, "train"))
+        assert len(warned) == 1
+        assert_same(train[7], kmip_data.open(local.build.path, "train")[7])
+        for batch, other in zip(
+            GraphLoader(far, batch_size=9), GraphLoader(local, batch_size=9), strict=True
+        ):
+            assert_same(batch, other)
+        assert kept(tmp_path) == []
+        # What is wrong in a shard is what it is of any folder; a split is known by the card's digest.
+        server.wrong_file, server.wrong_byte = "splits/default.h5", 900
+        with pytest.raises(DamagedInput, match="not the split file that the card names"):
+            kmip_data.open(server.address, "train")
+        server.wrong_file, server.wrong_byte = "shards/00000.h5", 1
+        with pytest.raises(DamagedInput, match=f"{server.address}/shards/00000.h5 is not an HDF5 file"):
+            kmip_data.open(server.address)
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme):
+    local, folder = pushed
+    address = f"file://{folder}"
+    if scheme == "memory":
+        address = f"memory://{tmp_path.name}"
+        fsspec.filesystem("memory").put(str(folder), tmp_path.name, recursive=True)
+    far = kmip_data.open(address)
+    for g in (0, 61):
+        assert_same(far[g], local[g])
+    with pytest.raises(UsageError, match="is not a build"):
+        kmip_data.open(f"{address}/shards")
+
+
+def test_an_answer_that_goes_on_is_cut_off(server):
+    server.more = 2**24
+    with pytest.raises(DamagedInput, match="is not what was pushed") as raised:
+        kmip_data.open(server.address)
+    assert raised.value.parts["found"] == "more"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (lambda folder: (folder / SHARE_NAME).write_bytes(b" " * (2**24 + 1)), "share.json is not what"),
+        (lambda folder: (folder / SHARE_NAME).write_bytes(b"[" * 100_000), "share.json is not what"),
+        (lambda folder: (folder / BLOCKS_NAME).write_bytes(b"x" * 2000), "blocks.sha256 is not what"),
+        (lambda folder: (folder / "shards" / "00002.h5").unlink(), "shards/00002.h5 is not what"),
+        (
+            lambda folder: (folder / "shards" / "00002.h5").write_bytes(b"short"),
+            "shards/00002.h5 is not what",
+        ),
+    ],
+)
+def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
+    folder = copy_of(pushed, tmp_path / "share")
+    for path in folder.rglob("*"):
+        path.chmod(0o755)
+    spoil(folder)
+    with serving(folder) as server, pytest.raises(DamagedInput, match=match):
+        _read(server.address, None, range(0, 120, 10))
+
+
+def test_a_card_of_other_shards_than_were_pushed_is_refused(pushed, tmp_path):
+    source = copy_of(pushed, tmp_path / "b")
+    card = json.loads((source / CARD_NAME).read_text())
+    card["shards"][1]["sha256"] = "0" * 64
+    (source / CARD_NAME).write_text(json.dumps(card))
+    for name in (SHARE_NAME, BLOCKS_NAME):
+        (source / name).unlink()
+    share_folder(source, tmp_path / "share")
+    with serving(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"share\.json is not what"):
+        kmip_data.open(server.address)
+
+
+def test_the_server_of_the_tests_runs_alone(pushed):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-m", "tests.support.range_server", str(pushed[1]), "--port", str(port)]
+    with subprocess.Popen(command, cwd=root) as process:
+        try:
+            for _ in itertools.repeat(None, 600):
+                try:
+                    urllib.request.urlopen(f"http://localhost:{port}/card.json").close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            assert_same(kmip_data.open(f"http://localhost:{port}")[0], pushed[0][0])
+        finally:
+            process.terminate()

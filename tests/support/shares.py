@@ -1,0 +1,28 @@
+"""A build as a push has it, by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, Share, SharedFile
+
+
+def share_folder(source: Path, target: Path, kind: Literal["build", "run"] = "build") -> Share:
+    """Copy a folder and put beside it what a push does."""
+    shutil.copytree(source, target)
+    files, blocks = [], b""
+    for path in sorted(path for path in target.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        name = path.relative_to(target).as_posix()
+        files.append(SharedFile(file=name, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)))
+        blocks += b"".join(
+            hashlib.sha256(data[at : at + BLOCK]).digest() for at in range(0, len(data), BLOCK)
+        )
+    share = Share(kind=kind, name=source.name, files=files, blocks=hashlib.sha256(blocks).hexdigest())
+    (target / BLOCKS_NAME).write_bytes(blocks)
+    text = share.to_json()
+    (target / SHARE_NAME).write_text(text)
+    return Share.model_validate_json(text)
