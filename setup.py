@@ -39,6 +39,8 @@ EXTRAS = {
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})  # some 200 MB
+#: Of the site; in no other extra.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     "build>=1.2",
@@ -119,6 +121,7 @@ setup(
         **EXTRAS,
         "dev": [*DEV, *ALL],
         "all": ALL,
+        "docs": DOCS,
     },
     entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},
     classifiers=[
