@@ -9,7 +9,7 @@ WORKERS ?= auto
 PYTHONS ?= 3.11 3.12 3.13
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench torture wheel clean
+.PHONY: help venv demo check test test-pythons lint bench torture docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -56,6 +56,13 @@ lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tr
 	cd $(TYPED) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p kmip_data
 	cd $(TYPED) && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests setup.py
+
+$(VENV)/.installed-docs: $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs  ## docs/ as a site, with the API reference, in build/site; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 wheel: $(STAMP)  ## wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -40,6 +40,8 @@ EXTRAS = {
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})  # some 200 MB
+#: Of the site; in no other extra.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     "build>=1.2",
@@ -48,7 +50,9 @@ DEV = [
     "import-linter>=2.0",
     "markdown-it-py>=3.0",
     "mlcroissant>=1.1",
-    "moto[server]>=5.0",
+    "flask",
+    "flask-cors",
+    "moto[s3]>=5.0",
     "mypy>=1.11",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
@@ -123,6 +127,7 @@ setup(
         **EXTRAS,
         "dev": [*DEV, *ALL],
         "all": ALL,
+        "docs": DOCS,
     },
     entry_points={"console_scripts": ["kmip-data = kmip_data.cli.main:main"]},
     classifiers=[

@@ -101,7 +101,7 @@ def test_commands_run(environment):
         args = [word if word != "cuda" else "cpu" for word in args]
         run(args + SHORTER.get(args[0], []), environment)
         ran += 1
-    assert ran >= 10
+    assert ran >= 8
 
 
 @pytest.mark.slow

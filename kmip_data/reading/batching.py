@@ -133,8 +133,6 @@ def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
-    Raises ``UsageError`` where the batch has no neighbour table, or its ``batch`` is not sorted.
-
     Parameters
     ----------
     batch
@@ -146,6 +144,11 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     -------
     int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
     ``x[batch_neighbors(batch)]`` is (N, k, d).
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table, or its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError(
@@ -173,7 +176,12 @@ def expand_edges(batch: Batch) -> Batch:
     """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
     Returns a copy of the batch (other attributes are shared) that equals the batch of
-    ``GraphLoader(…, compact=False)``. Raises ``UsageError`` where the batch has no neighbour table.
+    ``GraphLoader(…, compact=False)``.
+
+    Raises
+    ------
+    UsageError
+        The batch has no neighbour table.
     """
     table = batch_neighbors(batch)
     nodes, k = table.shape

@@ -58,8 +58,11 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
     ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph.
 
-    Raises ``UsageError`` where the batch has no node features or no edges attribute, or they do not fit;
-    ``batch`` is not sorted, or contradicts ``ptr``.
+    Raises
+    ------
+    UsageError
+        The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not sorted, or
+        contradicts ``ptr``.
     """
     x = getattr(batch, "x", None)
     if x is None or x.ndim != 2:

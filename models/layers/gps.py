@@ -42,7 +42,10 @@ class GPSLayer(nn.Module):
     add_local_input
         Add x to what ``conv`` gives before its norm.
 
-    Raises ``UsageError`` where there is neither ``conv`` nor ``attention``.
+    Raises
+    ------
+    UsageError
+        There is neither ``conv`` nor ``attention``.
     """
 
     def __init__(

@@ -1,0 +1,158 @@
+"""What the site has beside the pages of ``docs/``: the API reference, files of the project, and the links.
+
+Pages are written for a forge, where a link may lead to any file of the project. Those outside ``docs/`` that
+a page links to become pages of the site, and the public names of the package get pages with their docstrings.
+Nothing is written into the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import posixpath
+import re
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+STUBS = {
+    "kmip_data": ROOT / "kmip_data" / "__init__.pyi",
+    "kmip_data.models": ROOT / "models" / "__init__.pyi",
+}
+MAPPED = ("pipelines", "models", "cli", "manifests")  # in setup.py, too
+#: Modules that pages import from beside the public names.
+MODULES = {
+    "builds": ("kmip_data.builds.find", "kmip_data.builds.home"),
+    "errors": ("kmip_data.errors",),
+    "graphs": (
+        "kmip_data.graphs.eccentricity",
+        "kmip_data.graphs.encodings.lappe",
+        "kmip_data.graphs.encodings.rwse",
+        "kmip_data.graphs.expanders",
+    ),
+}
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")
+TREE = tempfile.TemporaryDirectory()  # removed when Python ends
+ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, after Markdown saw it
+
+
+@event_priority(100)  # before mkdocstrings reads its options
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put pages where the navigation names a folder; mkdocstrings sees the package under its one name."""
+    package = Path(TREE.name, "kmip_data")
+    if not package.exists():
+        package.mkdir()
+        for part in (*(ROOT / "kmip_data").iterdir(), *(ROOT / name for name in MAPPED)):
+            (package / part.name).symlink_to(part)
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [TREE.name]
+    config.nav = _expanded(config.nav or [])
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the API reference, and what pages link to outside ``docs/``."""
+    for address, text in _reference().items():
+        files.append(File.generated(config, address, content=text))
+    outside = {ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"}
+    for page in DOCS.rglob("*.md"):
+        for _, target, _ in LINK.findall(page.read_text("utf-8")):
+            path = Path(os.path.normpath(page.parent / target))
+            if path.is_file() and not path.is_relative_to(DOCS):
+                outside.add(path)
+    for path in sorted(outside):
+        text, name = path.read_text("utf-8"), path.relative_to(ROOT).as_posix()
+        shown = text if path.suffix == ".md" else f"# {name}\n\n````{path.suffix[1:]}\n{text}````\n"
+        files.append(File.generated(config, _address(path), content=shown))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
+    """Turn links to files of the project into links to their pages."""
+    here = posixpath.dirname(page.file.src_uri)
+    origin = (ROOT if page.file.generated_by else DOCS) / here
+
+    def turned(link: re.Match[str]) -> str:
+        before, target, after = link.groups()
+        path = Path(os.path.normpath(origin / target))
+        address = posixpath.relpath(_address(path), here or ".") if path.is_file() else target
+        return f"{before}{address}{after}"
+
+    return LINK.sub(turned, markdown)
+
+
+def on_page_content(html: str, *, page: Page, **_: object) -> str:
+    """Turn the roles of docstrings into links, where what they name has a place in the reference."""
+
+    def turned(role: re.Match[str]) -> str:
+        name = role[1].rpartition(".")[2]
+        shown = f"<code>{name}</code>"
+        if name not in _places():
+            return shown
+        address, anchor = _places()[name]
+        relative = posixpath.relpath(address, posixpath.dirname(page.file.src_uri) or ".")
+        return f'<a href="{relative.removesuffix("md")}html#{anchor}">{shown}</a>'
+
+    return ROLE.sub(turned, html)
+
+
+def _expanded(items: list[Any]) -> list[Any]:
+    """The navigation, each folder in it replaced by its pages, ``README.md`` first."""
+    found: list[Any] = []
+    for item in items:
+        title, inside = next(iter(item.items())) if isinstance(item, dict) else (None, item)
+        if isinstance(inside, list):
+            inside = _expanded(inside)
+        elif inside.endswith("/"):
+            pages = _reference() if inside == "reference/" else (DOCS / inside).glob("*.md")
+            names = sorted((Path(page).name for page in pages), key=lambda name: (name != "README.md", name))
+            inside = [f"{inside}{name}" for name in names]
+        found.append(inside if title is None else {title: inside})
+    return found
+
+
+def _address(path: Path) -> str:
+    """Where the site has a file of the project."""
+    if path.is_relative_to(DOCS):
+        return path.relative_to(DOCS).as_posix()
+    name = path.relative_to(ROOT).as_posix()
+    return name if name in {"CONTRIBUTING.md", "CHANGELOG.md"} else f"files/{name.removesuffix('.md')}.md"
+
+
+@functools.cache
+def _reference() -> dict[str, str]:
+    """Address and text of each page of the reference: a page for each room that public names come from."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for package, stub in STUBS.items():
+        for node in ast.parse(stub.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                room = str(node.module).removeprefix(f"{package}.").split(".")[0]
+                title = room if package == "kmip_data" else f"models: {room}"
+                rooms[title] += [f"{package}.{name.name}" for name in node.names]
+    for title, modules in MODULES.items():
+        rooms[title] += modules
+    pages, rows = {}, []
+    for title, names in rooms.items():
+        page = f"{title.replace(': ', '-')}.md"
+        pages[f"reference/{page}"] = f"# {title}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
+        rows.append(f"| [{title}]({page}) | {', '.join(f'`{name}`' for name in names)} |\n")
+    index = f"# Reference\n\nFrom the docstrings.\n\n| page | names |\n|---|---|\n{''.join(rows)}"
+    return {"reference/README.md": index, **pages}
+
+
+@functools.cache
+def _places() -> dict[str, tuple[str, str]]:
+    """Page and anchor of each public name."""
+    found = {}
+    for address, text in _reference().items():
+        for anchor in re.findall("^::: (.+)$", text, re.MULTILINE):
+            found[anchor.rpartition(".")[2]] = (address, anchor)
+    return found

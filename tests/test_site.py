@@ -1,0 +1,89 @@
+"""The site of ``docs/``: it builds strictly, as a forge shows the pages, with nothing from another host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = {"li", "ol", "ul", "pre", "table", "tr", "blockquote", "h2", "h3", "h4"}
+LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
+
+
+class Tags(HTMLParser):
+    """Tags of a page inside its article, and every address that a browser loads by itself."""
+
+    def __init__(self, text: str, inside: str = "") -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.loaded: list[str] = []
+        self.ids: set[str] = set()
+        self.inside, self.counting = inside, not inside
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.counting |= tag == self.inside
+        self.counts[tag] += self.counting
+        self.ids.add(found.get("id", ""))
+        if tag in LOADED and found.get("rel") != "canonical":
+            self.loaded.append(found.get(LOADED[tag]) or "")
+
+    def handle_endtag(self, tag):
+        self.counting &= tag != self.inside or not self.inside
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    for name in ("material", "mkdocstrings"):
+        pytest.importorskip(name, reason="the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_it_is_built_as_a_forge_shows_it(site):
+    """Lists, tables and blocks: the two dialects of Markdown read some of them differently."""
+    forge = MarkdownIt("commonmark").enable("table")
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "README.md"]
+    assert len(pages) > 60
+    for path in [*pages, ROOT / "CONTRIBUTING.md"]:
+        name = path.relative_to(ROOT / "docs" if path in pages else ROOT).with_suffix(".html")
+        wanted = Tags(forge.render(path.read_text("utf-8"))).counts
+        found = Tags((site / name).read_text("utf-8"), inside="article").counts
+        assert {tag: found[tag] for tag in SHAPES} == {tag: wanted[tag] for tag in SHAPES}, name
+
+
+@pytest.mark.slow
+def test_nothing_comes_from_another_host(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 80
+    for page in pages:
+        for address in Tags(page.read_text("utf-8")).loaded:
+            assert "//" not in address, f"{page.relative_to(site)} loads {address}"
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?https?:", sheet.read_text("utf-8")), sheet
+
+
+@pytest.mark.slow
+def test_every_public_name_has_its_place_in_the_reference(site):
+    import kmip_data
+    import kmip_data.models
+
+    pages = {page: page.read_text("utf-8") for page in (site / "reference").glob("*.html")}
+    ids = set().union(*(Tags(text).ids for text in pages.values()))
+    for package in (kmip_data, kmip_data.models):
+        for name in package.__all__:
+            assert name.startswith("__") or f"{package.__name__}.{name}" in ids, name
+    for page, text in pages.items():
+        assert not re.search(r":(?:class|func|meth|data):<code>", text), f"a role is left in {page.name}"
