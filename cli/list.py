@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.output import annotated, print_json, table
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -54,8 +55,9 @@ def command(home: Home, as_json: bool) -> None:
             }
         )
         return
-    rows = [[m.name, m.title, m.expected.graphs, m.license.name] for m in manifests]
-    click.echo(table(["dataset", "what", "graphs", "license"], rows) + "\n")
+    rows = [[m.name, m.title, m.expected.graphs] for m in manifests]
+    click.echo(table(["dataset", "what", "graphs"], rows))
+    click.echo("Licenses and sources: kmip-data info NAME\n")
     if builds:
         click.echo(f"Builds in {home.built}")
         click.echo(builds_table(builds))
@@ -86,15 +88,14 @@ def build_facts(build: Build) -> dict[str, Any]:
 
 
 def builds_table(builds: list[Build]) -> str:
-    """One line per build."""
+    """One line per build, and one of its parameters."""
     rows = [
         [
             build.path.name,
-            as_options(build.card.parameters),
             *(build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")),
             human_bytes(build_facts(build)["bytes"]),
-            build.card.extent,
         ]
         for build in builds
     ]
-    return table(["folder", "parameters", "graphs", "nodes", "edges", "disk", "note"], rows)
+    notes = [[*wrap(as_options(build.card.parameters), 76), build.card.extent] for build in builds]
+    return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)

@@ -33,9 +33,9 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(r"\1***", _USER.sub("", text))
 
 
-def timestamp() -> str:
-    """Return the time in UTC, to the second, as records keep it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def timestamp(when: float | None = None) -> str:
+    """Return the time, or ``when`` in seconds since 1970, in UTC, to the second, as records keep it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def counted(count: int, noun: str) -> str:

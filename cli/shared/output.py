@@ -85,6 +85,22 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
 
 
+def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
+    """Put what is to be said of each row of a :func:`table` below it, indented; empty texts are left out.
+
+    >>> print(annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []]))
+    part
+    train
+        shuffled
+    test
+    """
+    head, *rows = lines.splitlines()
+    found = [head]
+    for row, texts in zip(rows, notes, strict=True):
+        found += [row, *(f"    {text}" for text in texts if text)]
+    return "\n".join(found)
+
+
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """``name  value`` lines with the values aligned; pairs without a value are left out."""
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]

@@ -210,7 +210,10 @@ class GraphLoader:
         epoch, position, batches = state["epoch"], state["position"], state["batches"]
         if found != wanted and position not in {0, batches}:
             raise UsageError(
-                "The loader's state does not fit this loader.", expected=str(wanted), found=str(found)
+                "The loader's state does not fit this loader.",
+                expected=str(wanted),
+                found=str(found),
+                next=f"set_epoch({epoch + 1}) goes on with the next epoch",
             )
         self._epoch, self._running = epoch, None
         self._position = position if found == wanted or not position else sys.maxsize

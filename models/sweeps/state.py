@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import LOCKS, build_lock
@@ -27,21 +27,26 @@ class State(NamedTuple):
 
 def state_of(cell: Cell, folder: Path) -> State:
     """Return where a cell stands; ``folder`` is the sweep's."""
-    log, seconds = log_of(cell, folder), _seconds(cell.folder / METRICS_NAME)
+    found = state_of_run(cell.folder, log_of(cell, folder), cell.config.training.epochs)
+    job = job_of(cell, folder) if found.kind in {"stopped", "waiting"} else ""
+    return found._replace(reason=f"submitted as job {job}") if job else found
+
+
+def state_of_run(folder: Path, log: Path | None, epochs: int) -> State:
+    """Return where a run of so many epochs stands; ``log`` is that of its cell, where it is of a sweep."""
+    seconds = _seconds(folder / METRICS_NAME)
     epoch = len(seconds)
-    if is_done(cell):
+    if (folder / RESULT_NAME).is_file():
         return State("done", epoch)
-    left = rough_time(sum(seconds) / epoch * (cell.config.training.epochs - epoch)) if epoch else ""
+    left = rough_time(sum(seconds) / epoch * max(0, epochs - epoch)) if epoch else ""
     # In this order: whoever begins a run has the first lock, and must find the second one free.
-    if not (is_free(log) and is_free(cell.folder)):
+    if not ((log is None or is_free(log)) and is_free(folder)):
         return State("running", epoch, left)
-    if reason := failure(log, PRUNED):
+    if log is not None and (reason := failure(log, PRUNED)):
         return State("pruned", epoch, "", reason)
-    if reason := failure(log):
+    if log is not None and (reason := failure(log)):
         return State("failed", epoch, left, reason)
-    job = job_of(cell, folder)
-    kind: Any = "stopped" if (cell.folder / CONFIG_NAME).is_file() else "waiting"
-    return State(kind, epoch, left, f"submitted as job {job}" if job else "")
+    return State("stopped" if (folder / CONFIG_NAME).is_file() else "waiting", epoch, left)
 
 
 def is_done(cell: Cell) -> bool:

@@ -110,8 +110,8 @@ def remove_work(folder: Path) -> None:
     files.remove_empty(work, root=folder)
 
 
-def remove_unfinished(folder: Path, key: str) -> bool:
-    """Remove what the build of this key made in ``folder``, by its journal; return whether it was one.
+def remove_unfinished(folder: Path, key: str | None) -> bool:
+    """Remove what the build of this key (None: any) made in ``folder``, by its journal; say whether it did.
 
     The folder stays, and so does a finished build.
     """

@@ -27,6 +27,7 @@ from kmip_data.files.small import open_regular, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.download.receipts import read_receipt
 from kmip_data.strict import Strict
 from kmip_data.wording import timestamp
 
@@ -237,6 +238,22 @@ def remove_copy(copy: RawFolder) -> None:
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
     files.remove_files(copy.path.parent, names, folders=[folder])
+
+
+def files_of_raw(folder: Path) -> list[str]:
+    """Names of copies, downloads and parts of downloads in ``raw/<dataset>``, receipts after their files.
+
+    What is pinned stays: a later download must have it.
+    """
+    names = []
+    for copy in list_copies(folder):
+        names += [f"{copy.path.name}/{name}" for name in (*copy.receipt.members, RECEIPT_NAME)]
+    for receipt in folder.glob("*.receipt.json"):
+        target = receipt.with_name(receipt.name.removesuffix(".receipt.json"))
+        names += [target.name, receipt.name] if read_receipt(target) is not None else []
+    for state in folder.glob("*.partial.json"):
+        names += [state.stem, state.name]
+    return names
 
 
 def _flush(folder: Path, members: Collection[str]) -> None:

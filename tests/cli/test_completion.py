@@ -38,3 +38,9 @@ def test_completions(words, expected):
     )
     found = {line.partition(",")[2] for line in outcome.out.splitlines()}
     assert expected <= found
+
+
+def test_what_may_be_removed_is_completed(home):
+    (home / "raw/s3dis").mkdir(parents=True)
+    words = {"COMP_WORDS": f"kmip-data remove --home {home} r", "COMP_CWORD": "4"}
+    assert kmip_process(**{COMPLETE: "bash_complete"}, **words).out == "plain,raw/s3dis\n"

@@ -28,9 +28,17 @@ def test_builds_with_their_counts(make_build):
     assert entry["counts"]["graphs"] == 10
     assert entry["bytes"] == sum(path.stat().st_size for path in build.path.glob("shards/*.h5"))
     text = kmip("list").out
-    line = next(line for line in text.splitlines() if line.startswith("s3dis-sample-k4"))
-    assert line.endswith("sample")
-    assert "--k 4" in line
+    lines = text.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("s3dis-sample-k4"))
+    assert "--k 4" in lines[row + 1]
+    assert lines[row + 2] == "    sample"
+
+
+def test_lists_fit_80_columns(make_build):
+    for dataset in dataset_names():
+        make_build(f"{dataset}-limit1000-sample-0123456789ab", parameters={f"p{n}": 0.125 for n in range(30)})
+    lines = kmip("list").out.splitlines()
+    assert max(map(len, [line for line in lines if not line.startswith("Builds in")])) <= 80
 
 
 def test_home_option_goes_before_the_environment(make_build, tmp_path):

@@ -128,6 +128,7 @@ def test_options_reach_the_configuration():
         precision="bf16-mixed",
         compiled=True,
         logger="csv",
+        checkpoint_every=2.5,
         overrides=("training.epochs=9", "optimiser.lr=1e-3"),
     )
     assert config.variant == "text"
@@ -139,3 +140,4 @@ def test_options_reach_the_configuration():
     assert config.optimiser.lr == 1e-3
     assert (config.system.device, config.system.devices, config.system.compile) == ("cpu", 2, True)
     assert config.training.precision == "bf16-mixed"
+    assert config.system.checkpoint_every == 2.5

@@ -255,9 +255,8 @@ class SplitMetrics(nn.Module):
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on counting from what :meth:`state` gave."""
         for name, values in state.items():
-            metric = self.get_submodule(name)
             for key, value in values.items():
-                setattr(metric, key, move_data_to_device(value, metric.device))
+                setattr(self.get_submodule(name), key, move_data_to_device(value, self.loss.device))
 
     def reset(self) -> None:
         """Forget all batches."""

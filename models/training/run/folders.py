@@ -24,6 +24,12 @@ RESULT_NAME = "result.json"
 STEPS_NAME = "steps.csv"
 CURVES_NAME = "curves.png"
 _LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: what a run folder holds before its configuration
+#: What kmip-data writes into a run folder.
+_OWN = re.compile(
+    r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
+    r"|(initial|model)\.safetensors|map\.(png|html)"
+    r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 SYSTEM = ("logger", "devices", "nodes", "compile")  #: keys that start something beside the training itself
 
@@ -80,6 +86,13 @@ def _refuse_taken(folder: Path) -> None:
             found=str(folder),
             next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
         )
+
+
+def files_of_run(folder: Path) -> list[str]:
+    """Names, below its folder, of the files of a run that kmip-data wrote; what makes it a run is last."""
+    found = [path for place in (folder, folder / "checkpoints") for path in place.glob("*")]
+    names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
+    return sorted(filter(_OWN.fullmatch, names), key=lambda name: name == CONFIG_NAME)
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:

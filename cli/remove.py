@@ -1,0 +1,82 @@
+"""``kmip-data remove``: builds, raw files and runs, asked before and by name."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import print_json, table
+from kmip_data.errors import UsageError
+from kmip_data.files.disk import human_bytes
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+
+SHOWN = 5  #: names of what is left
+
+
+def complete_folder(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[click.shell_completion.CompletionItem]:
+    """Complete what lies in the home; other folders are left to the shell."""
+    from click.shell_completion import CompletionItem
+
+    from kmip_data.builds.home import Home
+    from kmip_data.cli.shared.belongings import belongings
+
+    names = [each.name for each in belongings(Home.locate(ctx.params.get("home")))]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data remove s3dis-k32-0123456789ab",
+        "kmip-data remove raw/s3dis s3dis/gps-kmip/20261120-071806-code-seed0 --yes",
+    ],
+)
+@click.argument("targets", metavar="TARGET…", nargs=-1, required=True, shell_complete=complete_folder)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@home_option
+@json_option
+def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> None:
+    """Remove builds, raw files and runs.
+
+    TARGET is a folder, or the end of its path as `kmip-data du` shows it; raw files are raw/NAME. Only
+    what kmip-data wrote goes: files of yours in these folders stay, and so does what another process uses.
+    """
+    from kmip_data.cli.shared.belongings import bytes_below, find, remove
+
+    those = list(dict.fromkeys(find(target, home) for target in targets))
+    sizes = [bytes_below(each.path) for each in those]
+    rows = [[each.name, each.kind, human_bytes(size)] for each, size in zip(those, sizes, strict=True)]
+    click.echo(table(["folder", "what", "disk"], rows), err=as_json)
+    if not yes:
+        if not (sys.stdin and sys.stdin.isatty()):
+            raise UsageError(
+                "Nobody can be asked whether to remove this.",
+                expected="a terminal to answer in, or --yes",
+                found="input that is no terminal",
+                left="nothing was removed",
+                next="the same command with --yes",
+            )
+        if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):
+            click.echo("Nothing was removed.", err=True)
+            raise click.exceptions.Exit(1)
+    remove(those, home)
+    left = [bytes_below(each.path) for each in those]
+    if as_json:
+        counted = zip(those, sizes, left, strict=True)
+        facts = [vars(each) | {"bytes": size, "bytes_left": rest} for each, size, rest in counted]
+        print_json({"home": home.root, "removed": facts})
+        return
+    click.echo(f"Removed {human_bytes(sum(sizes) - sum(left))}.")
+    for each in those:
+        if each.path.is_dir() and (names := sorted(path.name for path in each.path.iterdir())):
+            more = ", …" if len(names) > SHOWN else ""
+            click.echo(f"left in {each.path}, not of kmip-data or pinned: {', '.join(names[:SHOWN])}{more}")

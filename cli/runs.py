@@ -1,0 +1,61 @@
+"""``kmip-data runs``: the runs in the home folder, how far they are and how to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import annotated, print_json, table
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+
+STATES = ("done", "running", "stopped", "failed", "pruned")
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data runs",
+        "kmip-data runs --dataset s3dis --model gps-kmip --state stopped",
+        "kmip-data runs --json",
+    ],
+)
+@click.option("--dataset", metavar="NAME", shell_complete=complete_dataset, help="Runs on this dataset only.")
+@click.option("--model", metavar="NAME", help="Runs of this model only.")
+@click.option("--state", type=click.Choice(STATES), help="Runs in this state only.")
+@home_option
+@json_option
+def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:
+    """The runs in the home folder, the newest first.
+
+    Epochs that are done, the metric on test, and the command that goes on with a run that was stopped.
+    A run of a sweep that ended with an error has failed, with the error. `report` compares finished runs.
+    """
+    from kmip_data.models.reports.listing import list_runs
+
+    found = [
+        run
+        for run in list_runs(home)
+        if dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
+        and model in {None, run.model}
+        and state in {None, run.state}
+    ]
+    if as_json:
+        print_json({"home": home.root, "runs": [vars(run) for run in found]})
+        return
+    if not found:
+        click.echo(f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20")
+        return
+    rows, notes = [], []
+    for run in found:
+        test = "" if run.test is None else f"{run.metric} {run.test:.4f}"
+        of = "" if run.epochs is None else f" of {run.epochs}"
+        rows.append([f"{run.dataset}/{run.model}/{run.name}", run.state, f"{run.epoch}{of}", test])
+        left = f"{run.left} left, by the epochs so far" if run.state == "running" and run.left else ""
+        notes.append([left, run.reason, run.resume and f"go on: {run.resume}"])
+    click.echo(annotated(table(["run", "state", "epochs", "test"], rows), notes))

@@ -1,0 +1,184 @@
+"""``remove`` and ``du``: what goes is what kmip-data wrote, after a question, and how large it was."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.cli import kmip
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Build, Home
+from kmip_data.files.locking import build_lock
+from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.raw.copies import local_source, store
+
+MEMBERS = {"a.txt": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"}  # of "a"
+
+
+@pytest.fixture
+def raw(home: Path, tmp_path: Path) -> Path:
+    """``raw/s3dis`` with a copy of one member, a part of a download, and the pin of a first one."""
+    folder, stage = home / "raw/s3dis", tmp_path / "stage"
+    folder.mkdir(parents=True)
+    stage.mkdir()
+    (stage / "a.txt").write_text("a")
+    store(folder, stage, MEMBERS, [local_source("rooms", "here", MEMBERS, 1)], dataset="s3dis")
+    (folder / "rooms.zip.partial").write_bytes(b"PK")
+    (folder / "rooms.zip.partial.json").write_text("{}")
+    (folder / "pinned.json").write_text("{}")
+    return folder
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_sizes_by_folder(make_build: Callable[..., Build], raw: Path, home: Path) -> None:
+    build = make_build()
+    for name in ("one", "two"):
+        (home / "runs/s3dis/gcn" / name).mkdir(parents=True)
+        (home / "runs/s3dis/gcn" / name / "config.toml").write_bytes(b"x" * 1000)
+    (home / "sweeps/plan").mkdir(parents=True)
+    (home / "sweeps/plan/a.log").write_bytes(b"x" * 10)
+    (home / "licenses.json").write_bytes(b"x" * 7)
+    (home / "built/elsewhere").symlink_to(home.parent)
+    found = kmip("du", "--json").json
+    folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in found["folders"]}
+    assert folders["built/s3dis-k4"] == ("build", size_of(build.path))
+    assert folders["raw/s3dis"] == ("raw files", size_of(raw))
+    assert folders["runs/s3dis/gcn"] == ("2 runs", 2000)
+    assert folders["sweeps"] == ("logs of sweeps", 10)
+    assert folders["others"][1] >= 7
+    assert found["bytes"] == sum(size for _, size in folders.values())
+    sizes = [entry["bytes"] for entry in found["folders"]]
+    assert sizes == sorted(sizes, reverse=True)
+    text = kmip("du").out
+    assert f"{home}: " in text
+    assert "runs/s3dis/gcn  2 runs" in text.replace("   ", "  ")
+
+
+def test_nothing_to_measure(home: Path) -> None:
+    assert f"{home}: " in kmip("du").out
+    assert not home.exists()
+
+
+def test_a_build_goes_and_what_is_not_of_it_stays(make_build: Callable[..., Build]) -> None:
+    build, other = make_build(), make_build("s3dis-k8")
+    mine = build.path / "shards/notes.txt"
+    (build.path / "preview.html").write_text("a picture")
+    mine.write_text("mine")
+    size = size_of(build.path)
+    found = kmip("remove", "s3dis-k4", "--yes", "--json")
+    assert found.code == 0, found.err
+    (entry,) = found.json["removed"]
+    assert (entry["name"], entry["kind"]) == ("built/s3dis-k4", "build")
+    assert (entry["bytes"], entry["bytes_left"]) == (size, 4)
+    assert [path for path in build.path.rglob("*") if path.is_file()] == [mine]
+    assert other.path.is_dir()
+    outcome = kmip("remove", other.path, "-y")
+    assert "Removed " in outcome.out
+    assert not other.path.exists()
+    assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
+
+
+def test_a_build_of_another_folder_goes_by_its_path(make_build: Callable[..., Build], tmp_path: Path) -> None:
+    build = make_build()
+    away = tmp_path / "away"
+    shutil.move(build.path, away)
+    link = tmp_path / "link"
+    link.symlink_to(away)
+    assert "is a symbolic link" in kmip("remove", link, "--yes").err
+    assert (away / "card.json").is_file()
+    assert kmip("remove", away, "--yes").code == 0
+    assert not away.exists()
+
+
+def test_raw_files_go_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
+    assert kmip("remove", "s3dis", "--yes").code == 2  # raw files are never what a short name means
+    outcome = kmip("remove", "raw/s3dis", "--yes")
+    assert outcome.code == 0, outcome.err
+    assert [path.name for path in raw.iterdir()] == ["pinned.json"]
+    assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in outcome.out
+
+
+def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> None:
+    build = learnable_build(tmp_path / "data")
+    options = {"training": {"epochs": 3, "keep_best": 2}, "system": {"log_every": 1}}
+    first, second = (
+        train(tiny_config(build, **options), home=Home(home), name=name, quiet=True, profile=True).runs[0]
+        for name in ("one", "two")
+    )
+    shutil.copy(first / "model.safetensors", first / "initial.safetensors")
+    (second / "mine").mkdir()
+    outcome = kmip("remove", "clouds/gps-kmip/one", "two", "--yes")
+    assert outcome.code == 0, outcome.err
+    assert not first.exists()
+    assert [path.name for path in second.iterdir()] == ["mine"]
+    (second / "mine").rmdir()
+    second.rmdir()
+    assert build.path.is_dir()
+
+
+def test_the_empty_folders_above_a_run_go_too(home: Path) -> None:
+    run = home / "runs/s3dis/gcn/one"
+    run.mkdir(parents=True)
+    (run / "config.toml").write_text("")
+    assert kmip("remove", run, "--yes").code == 0
+    assert not (home / "runs/s3dis").exists()
+
+
+def test_an_unfinished_build_goes_by_its_journal(home: Path) -> None:
+    folder = home / "built/s3dis-k32-0123456789ab"
+    for name in ("shards", "work"):
+        (folder / name).mkdir(parents=True)
+    (folder / "work/journal.jsonl").write_text('{"journal":1,"key":"0123456789ab"}\n{"units":2}\n')
+    (folder / "shards/00001.h5").write_bytes(b"x")
+    (folder / "shards/00007.h5").write_bytes(b"mine")
+    assert kmip("remove", folder.name, "--yes").code == 0
+    assert [path.name for path in folder.rglob("*")] == ["shards", "00007.h5"]
+
+
+def test_nothing_goes_where_one_of_them_is_in_use(make_build: Callable[..., Build]) -> None:
+    build, other = make_build(), make_build("s3dis-k8")
+    with build_lock(other.path):
+        outcome = kmip("remove", "s3dis-k4", "s3dis-k8", "--yes")
+    assert outcome.code == 2
+    assert f"{other.path} is in use" in outcome.err
+    assert build.path.is_dir()
+
+
+def test_nothing_goes_through_a_link(make_build: Callable[..., Build], tmp_path: Path) -> None:
+    build, away = make_build(), tmp_path / "away"
+    shutil.move(build.path / "shards", away)
+    (build.path / "shards").symlink_to(away)
+    kmip("remove", "s3dis-k4", "--yes")
+    assert list(away.glob("*.h5"))
+
+
+def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:
+    build = make_build()
+    outcome = kmip("remove", "s3dis-k4")
+    assert outcome.code == 2
+    assert "--yes" in outcome.err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, code in ((False, 1), (True, 0)):
+        monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer)
+        assert build.path.is_dir()
+        assert kmip("remove", "s3dis-k4").code == code
+    assert not build.path.exists()
+
+
+def test_names_that_mean_nothing_or_several(make_build: Callable[..., Build], home: Path) -> None:
+    make_build()
+    outcome = kmip("remove", "s3dis-k5", "--yes")
+    assert outcome.code == 2
+    assert "built/s3dis-k4" in outcome.err
+    for model in ("gcn", "gps-kmip"):
+        (home / "runs/s3dis" / model / "one").mkdir(parents=True)
+    outcome = kmip("remove", "one", "--yes")
+    assert "2 folders are called 'one'" in outcome.err
+    assert "runs/s3dis/gcn/one" in outcome.err
+    assert kmip("remove", "/", "--yes").code == kmip("remove", "..", "--yes").code == 2

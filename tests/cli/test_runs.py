@@ -1,0 +1,110 @@
+"""``runs``: each state, what a run found, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cli import kmip, kmip_process
+from support.training_data import learnable_build, tiny_config
+
+from kmip_data.builds.home import Home
+from kmip_data.files.locking import build_lock
+from kmip_data.models.training.run.train import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a finished run, ``clouds/gps-kmip/done``."""
+    home = tmp_path_factory.mktemp("trained")
+    build = learnable_build(home / "built/clouds")
+    train(tiny_config(build, training={"epochs": 2}), home=Home(home), name="done", quiet=True)
+    return home
+
+
+@pytest.fixture
+def runs(trained: Path, home: Path) -> Iterator[Path]:
+    """One run in each state, begun one after the other, with the lock of that which runs."""
+    folder = home / "runs/clouds/gps-kmip"
+    for number, name in enumerate(("done", "stopped", "failed", "running", "damaged")):
+        shutil.copytree(trained / "runs/clouds/gps-kmip/done", folder / name)
+        if name != "done":
+            (folder / name / "result.json").unlink()
+        os.utime(folder / name / "config.toml", (1e9 + number, 1e9 + number))
+    (folder / "damaged/result.json").write_text('{"metric": ')
+    shutil.copytree(folder / "stopped", home / "runs/clouds-sample/gcn/early")
+    (home / "runs/clouds-sample/gcn/early/metrics.csv").unlink()
+    os.utime(home / "runs/clouds-sample/gcn/early/config.toml", (1, 1))
+    (home / "runs/clouds/gps-kmip/no-run").mkdir()
+    log = home / "sweeps/plan/clouds.gps-kmip.failed.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1/2\nError: The memory ran out.\n  next: less\n")
+    with build_lock(folder / "running"):
+        yield folder
+
+
+def test_each_state_with_what_goes_on(runs: Path) -> None:
+    outcome = kmip("runs", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json["runs"]
+    assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in found] == [
+        ("damaged", "stopped", 2, 2),
+        ("running", "running", 2, 2),
+        ("failed", "failed", 2, 2),
+        ("stopped", "stopped", 2, 2),
+        ("done", "done", 2, 2),
+        ("early", "stopped", 0, 2),
+    ]
+    by_name = {run["name"]: run for run in found}
+    assert by_name["stopped"]["resume"] == "kmip-data train --resume clouds/gps-kmip/stopped"
+    assert by_name["stopped"]["begun"] == "2001-09-09T01:46:41Z"
+    assert by_name["failed"]["reason"] == "The memory ran out."
+    assert by_name["failed"]["resume"]
+    assert "result.json cannot be read" in by_name["damaged"]["reason"]
+    assert by_name["done"]["resume"] is by_name["running"]["resume"] is None
+    assert by_name["done"]["path"] == str(runs / "done")
+    assert 0 <= by_name["done"]["test"] <= 1
+    lines = kmip("runs").out.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped "))
+    assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
+    assert lines[row + 1] == "    go on: kmip-data train --resume clouds/gps-kmip/stopped"
+    done = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
+    assert done.endswith(f"{by_name['done']['metric']} {by_name['done']['test']:.4f}")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--dataset", "clouds", "--model", "gcn"], ["early"]),
+        (["--dataset", "clouds-sample"], ["early"]),
+        (["--state", "failed"], ["failed"]),
+        (["--model", "gps-kmip", "--state", "stopped"], ["damaged", "stopped"]),
+        (["--dataset", "s3dis"], []),
+    ],
+)
+def test_filters(runs: Path, options: list[str], names: list[str]) -> None:
+    assert [run["name"] for run in kmip("runs", *options, "--json").json["runs"]] == names
+
+
+def test_another_home_is_named_in_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = runs.parents[2]
+    monkeypatch.delenv("KMIP_DATA_HOME")
+    (run,) = kmip("runs", "--home", home, "--state", "failed", "--json").json["runs"]
+    assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
+
+
+def test_an_empty_home_says_how_to_begin(home: Path) -> None:
+    assert "No such runs in" in kmip("runs").out
+    assert not home.exists()
+
+
+@pytest.mark.slow
+def test_a_list_loads_no_pytorch(runs: Path) -> None:
+    found = kmip_process("runs", PYTHONPROFILEIMPORTTIME="1", KMIP_DATA_HOME=str(runs.parents[2]))
+    assert found.code == 0
+    assert "clouds/gps-kmip/done" in found.out
+    assert " torch\n" not in found.err
