@@ -9,7 +9,7 @@
 #define TAKE (PART - 8)         // results of one round over the keys
 #define ROUNDS (LIST >= 512)    // k may take more than one
 // Batches of keys between two votes of a warp: as many as registers hold, or eight in shared memory.
-#define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS > 16 ? 1 : 16 / WORDS)
+#define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS > 16 ? 1 : WORDS == 2 && TILES == 2 ? 4 : 16 / WORDS)
 #define RING 4                  // stages of keys in shared memory
 #define RESIDENT (WORDS > 8 ? 2 : 4)  // blocks of a processor, as in plan.py
 
@@ -195,7 +195,8 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
       }
       return ~all >> 31;
     };
-    // Notes the keys of a batch that may matter; lists and their counts belong to one lane each.
+    // Notes the keys of a batch that may matter; lists and their counts belong to one lane each. Whether a list was
+    // full and all were cut.
     auto note = [&](int batch, const uint32_t (&b)[WORDS]) {
       uint32_t below = 0;  // bit 8 (2 half + column) + 2 m + part: tile m, rows half * 8 on, keys part * 8 on
 #pragma unroll
@@ -218,10 +219,10 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
           fullest = max(fullest, n + 1);
         }
       }
-      if (__any_sync(FULL, fullest > PART - 5)) {  // one more batch brings up to four
-        shrink(s, h, rows, list, packed_rows, done);
-        refill(start, rows);
-      }
+      if (!__any_sync(FULL, fullest > PART - 5)) return false;  // one more batch brings up to four
+      shrink(s, h, rows, list, packed_rows, done);
+      refill(start, rows);
+      return true;
     };
 #pragma unroll 1
     for (;; done += TAKE) {
@@ -234,15 +235,19 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
 #if STAGED
       __syncthreads();
       int stages = (shared_batches + AT_ONCE - 1) / AT_ONCE;
-      int units = (graph.keys + CHUNK - 1) / CHUNK * (CHUNK / 16) * (BATCH / 4);  // of 16 bytes, padding with them
-      constexpr int STAGE = AT_ONCE * BATCH / 4;
+      int padded = (graph.keys + CHUNK - 1) / CHUNK * (CHUNK / 16);
+      constexpr int STAGE = AT_ONCE * BATCH / 4;  // in 16 bytes
       auto fetch = [&](int stage) {
-        for (int i = threadIdx.x; i < STAGE; i += WARPS * 32) {
-          long long unit = (long long)stage * STAGE + i;
-          if (stage < stages && unit < units) copy_start(ring + stage % RING * STAGE + i, (const uint4*)packed + unit);
+        int there = stage < stages ? min(padded - stage * AT_ONCE, AT_ONCE) * (BATCH / 4) : 0;
+        const uint4* from = (const uint4*)(packed + (long long)stage * AT_ONCE * BATCH);
+#pragma unroll
+        for (int j = 0; j < STAGE; j += WARPS * 32) {
+          int i = j + threadIdx.x;
+          if (i < there) copy_start(ring + stage % RING * STAGE + i, from + i);
         }
         copy_commit();
       };
+#pragma unroll 1
       for (int stage = 0; stage < RING - 1; stage++) fetch(stage);
       int noting = 0;  // stages to come whose batches are noted without a look first: most would need it
 #pragma unroll 1
@@ -279,8 +284,11 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
       constexpr bool AHEAD = WORDS <= 16;  // the next batches are on their way while these are multiplied
       uint32_t next[AT_ONCE][WORDS];
       auto fetch = [&](int i, int batch) { load_batch(packed + (long long)min(batch, batches - 1) * BATCH, next[i]); };
-      if (AHEAD && batches)
-        for (int i = 0; i < AT_ONCE; i++) fetch(i, i);
+      auto fetch_ahead = [&](int batch) {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) fetch(i, batch + i);
+      };
+      if (AHEAD && batches) fetch_ahead(0);
 #pragma unroll 1
       for (int batch = 0; batch < batches; batch += AT_ONCE) {
         uint32_t hit = 0;
@@ -299,7 +307,8 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
           int i = __ffs(hit) - 1;
           uint32_t b[WORDS];
           load_batch(packed + (long long)(batch + i) * BATCH, b);
-          note(batch + i, b);
+          // Fetched again, the next batches need no registers while lists are cut.
+          if (note(batch + i, b) && AHEAD) fetch_ahead(batch + AT_ONCE);
         }
       }
 #endif
