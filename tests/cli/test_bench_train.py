@@ -72,3 +72,22 @@ def test_the_table_says_what_could_not_be_measured(home_of_sample, monkeypatch):
     assert outcome.code == 0, outcome.err
     assert "gcn: gcn" in outcome.out
     assert "quick: not the figures of a full run" in outcome.out
+
+
+def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch):
+    from support.emulated_graph import EmulatedGraphs
+
+    from kmip_data.models.layers import gated_edges
+    from kmip_data.models.profiling import training
+    from kmip_data.models.training.capture import steps
+
+    monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
+    monkeypatch.setattr(training, "why_plain", lambda *_, **__: None)
+    monkeypatch.setattr(steps, "CudaGraphs", lambda _: EmulatedGraphs())
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL)
+    assert outcome.code == 0, outcome.err
+    (ours,) = outcome.json["models"]
+    assert ours["captured"] > 0
+    batches = ours["hours"] * 3600 / ours["captured"] / 200
+    assert batches == pytest.approx(round(batches))

@@ -235,6 +235,14 @@ def test_where_graphs_begin_must_be_known_on_the_host():
     assert shape_of(several[0]) is not None
 
 
+def test_batches_whose_graphs_the_host_does_not_know_are_told(clouds, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "pointers_on_cpu", lambda *_: None)
+    run = learn(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
+    assert len(run.told) == 1
+    assert "where the graphs of a batch begin" in run.told[0]
+    assert not graphs.recorded
+
+
 def test_a_recording_keeps_what_a_cache_may_drop():
     plan, objects = object(), []
     assert kept(plan) is plan
