@@ -106,10 +106,11 @@ class CapturedSteps:
         return True
 
     def _give_up(self, why: str) -> bool:
-        """Say so once; always False."""
+        """Say so once, and replay nothing any more; always False."""
         if not self._failed:
             self._tell(f"steps: not captured, operation by operation from here on: {why}")
         self._failed = True
+        self._steps.clear()  # they know the random generator of before a failure
         return False
 
     def _learn(self, batch: Any, optimiser: Optimizer, *, first: bool, recording: bool = False) -> Learned:

@@ -106,14 +106,20 @@ def test_more_shapes_than_are_kept_run_plainly(clouds, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
+    """The second shape: what was recorded before is not replayed any more either."""
+
     class Failing(EmulatedGraphs):
         def record(self, work):
-            super().record(work)
-            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+            found = super().record(work)
+            if self.recorded > 1:
+                raise RuntimeError("operation not permitted\nwhen stream is capturing")
+            return found
 
-    changes = {"training": {"epochs": 4, "accumulate": 2}}
-    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, Failing()))
+    changes = {"training": {"epochs": 4, "accumulate": 1}}
+    graphs = Failing()
+    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
     assert_same(plain, failed)
+    assert graphs.replayed == 7  # of the first three epochs the whole batches but two
     assert failed.told == [
         "steps: not captured, operation by operation from here on: operation not permitted"
     ]
