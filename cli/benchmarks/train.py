@@ -59,9 +59,9 @@ def command(
 
     Batches of the loop that `train` runs, several models in turn: waiting for data, forward pass
     without search, search, backward pass, optimiser; graphs a second, memory, operators called (on a
-    GPU also launches and synchronisations), hours to the preset's epochs. Beside them, with the width
-    and depth of the first model, PyTorch Geometric's GPSConv with multihead and with Performer
-    attention, and k-MIP attention as upstream computes it.
+    GPU also launches and synchronisations, and the time of a batch as a CUDA graph), hours to the
+    preset's epochs. Beside them, with the width and depth of the first model, PyTorch Geometric's
+    GPSConv with multihead and with Performer attention, and k-MIP attention as upstream computes it.
     """
     from kmip_data.cli.train import configuration
     from kmip_data.models.profiling.rivals import rivals
@@ -134,7 +134,19 @@ def _keep(
 def _table(paces: list[Pace], *, cuda: bool) -> str:
     stages = list(next((pace.stages for pace in paces if pace.stages), {}))
     counts = ["operators", *(["launches", "synchronisations"] if cuda else [])]
-    header = ["", "a batch", *stages, "graphs/s", "data's share", "memory", *counts, "hours", "ratio"]
+    captured = ["captured"] if cuda else []
+    header = [
+        "",
+        "a batch",
+        *captured,
+        *stages,
+        "graphs/s",
+        "data's share",
+        "memory",
+        *counts,
+        "hours",
+        "ratio",
+    ]
     rows = []
     for pace in paces:
         if pace.seconds is None:
@@ -145,6 +157,7 @@ def _table(paces: list[Pace], *, cuda: bool) -> str:
             [
                 pace.name,
                 quantity(pace.seconds, "s"),
+                *("–" if pace.captured is None else quantity(pace.captured, "s") for _ in captured),
                 *(quantity(seconds, "s") for seconds in pace.stages.values()),
                 f"{pace.graphs / pace.seconds:.3g}",
                 f"{100 * pace.stages['data'] / pace.seconds:.1f} %",

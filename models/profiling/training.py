@@ -20,6 +20,8 @@ from kmip_data.errors import KmipDataError
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
 from kmip_data.models.profiling.measuring import Peak
+from kmip_data.models.training.capture.reasons import why_plain
+from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
@@ -32,6 +34,7 @@ from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.reading import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
+RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last
 SHARE = 0.8  #: of free memory that a network may take on a CPU
 #: What the profiler calls them.
 LAUNCHES = {
@@ -51,6 +54,9 @@ class Pace:
     name: str
     parameters: int = 0
     seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
+    captured: float | None = (
+        None  #: the same where steps are CUDA graphs, as in ``train``; None: they are not
+    )
     stages: dict[str, float] = field(default_factory=dict)  #: of :data:`STAGES`
     graphs: float = 0.0  #: of a batch
     batches: int = 0  #: that were measured
@@ -83,16 +89,21 @@ class Contestant:
     ) -> None:
         self.config, self.data, self.device = data.pinned(config), data, device
         recompute = plan_memory(self.config, data, device).recompute
+        self.plain = why_plain(self.config, data, device, recompute=recompute, profile=False)
         seed_everything(config.training.seed, workers=False, verbose=False)
         self.module = TrainingModule(self.config, data, recompute=recompute)
         if replace is not None:
             replace(self.module.model, self.config.model)
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
         self.rounds: list[list[dict[str, float]]] = []
+        self.replayed: list[dict[str, float]] = []
         self.epoch = len(data.batches(lambda: 0))  # type: ignore[arg-type] # batches of one
 
-    def run(self, batches: int, *watching: Callback) -> list[dict[str, float]]:
-        """Train on so many batches and one before, which is left out; return the stages of each."""
+    def run(self, batches: int, *watching: Callback, captured: bool = False) -> list[dict[str, float]]:
+        """Train on so many batches and one before, which is left out; return the stages of each.
+
+        ``captured``: by recorded steps, which have no stages.
+        """
         of_one = min(self.config.training.accumulate, self.epoch)  # an epoch's last step may have fewer
         steps = -(-(batches + 1) // of_one)
         seen = _Stages(self.module)
@@ -101,7 +112,10 @@ class Contestant:
             limits = {"max_epochs": -1, "max_steps": steps, "enable_checkpointing": False}
             trainer = build_trainer(self.config, self.device, callbacks, **limits)
             source = self.data.batches(lambda: trainer.current_epoch)
+            if captured:
+                self.module.learn_with(captured_steps(self.module.forward_loss, self.config, lambda _: None))
             trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
+            self.module.learn_with(None)
         return seen.found[1:]
 
     def measure(self, batches: int) -> None:
@@ -112,6 +126,8 @@ class Contestant:
         peak.stop()
         if peak.bytes is not None:
             self.pace.peak = max(self.pace.peak or 0, peak.bytes)
+        if self.plain is None:
+            self.replayed += self.run(batches + RECORDED, captured=True)[-batches:]
 
     def count(self) -> None:
         """Count what one step calls."""
@@ -130,7 +146,9 @@ class Contestant:
         pace.batches = len(done)
         ratios = [own / other for own, other in zip(self.paces(), first, strict=True)]
         pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
-        pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
+        if self.replayed:
+            pace.captured = statistics.median(batch["whole"] for batch in self.replayed)
+        pace.hours = self.config.training.epochs * self.epoch * (pace.captured or pace.seconds) / 3600
         return pace
 
     def paces(self) -> list[float]:

@@ -92,3 +92,22 @@ def test_what_was_measured_as_the_preset_has_it_tells_sweeps_their_hours(home_of
     words = ("sweep", "paper-points", "--dataset", "s3dis", "--model", "gcn", "--set", "data.sample=true")
     told = kmip(*words, "--dry-run", "--home", home_of_sample).out
     assert "by bench train on this machine, without evaluations." in told
+
+
+def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch):
+    from support.emulated_graph import EmulatedGraphs
+
+    from kmip_data.models.layers import gated_edges
+    from kmip_data.models.profiling import training
+    from kmip_data.models.training.capture import steps
+
+    monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
+    monkeypatch.setattr(training, "why_plain", lambda *_, **__: None)
+    monkeypatch.setattr(steps, "CudaGraphs", lambda _: EmulatedGraphs())
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL)
+    assert outcome.code == 0, outcome.err
+    (ours,) = outcome.json["models"]
+    assert ours["captured"] > 0
+    batches = ours["hours"] * 3600 / ours["captured"] / 200
+    assert batches == pytest.approx(round(batches))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -43,7 +44,7 @@ class CudaGraphs:
         index = torch.cuda.current_device() if device.index is None else device.index
         self._device = torch.device("cuda", index)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
+        self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: None  # forgotten with its steps
 
     def run(self, work: Work) -> Learned:
         """Do the work on that stream, for which libraries and the search then have what they need."""
@@ -58,7 +59,8 @@ class CudaGraphs:
 
     def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
         """Record a graph; whatever goes wrong, random numbers can be drawn afterwards as before."""
-        graph, objects = torch.cuda.CUDAGraph(), list[Any]()
+        graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
+        pool = None if newest is None else newest.pool()  # that of no living graph cannot be shared
         generator = torch.cuda.default_generators[self._device.index]
         before, failed = generator.clone_state(), list[Exception]()
         try:
@@ -66,18 +68,20 @@ class CudaGraphs:
             with (
                 torch.cuda.stream(self._stream),
                 keeping(objects),
-                torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"),
+                torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"),
             ):
                 try:
                     found = work()
                 except Exception as error:
                     failed.append(error)
                     raise
-        except Exception as error:  # noqa: BLE001 -- raised again
+        except BaseException as error:  # noqa: BLE001 -- raised again
             # A recording without an end leaves its generator waiting for one, and refusing all else.
             generator.graphsafe_set_state(before)
             # That end has an error of its own, which says less.
             raise (failed or [error])[0] from None
+
+        self._newest = weakref.ref(graph)
 
         def replay(_: list[Any] = objects) -> None:
             graph.replay()

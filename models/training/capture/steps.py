@@ -89,7 +89,9 @@ class CapturedSteps:
 
     def _record(self, key: Any, batch: Any, optimiser: Optimizer, *, first: bool) -> bool:
         """Record the work on batches of this shape, unless it is too early, too much or impossible."""
-        if key is None or self._failed or len(self._steps) == MOST:
+        if key is None:
+            return self._give_up("the host does not know where the graphs of a batch begin")
+        if self._failed or len(self._steps) == MOST:
             return False
         self._seen[key] += 1
         if self._seen[key] <= WARM_UP:
@@ -99,12 +101,17 @@ class CapturedSteps:
                 lambda: self._learn(batch, optimiser, first=first, recording=True)
             )
         except Exception as error:  # noqa: BLE001 -- what is not the recording's the plain step meets again
-            self._failed = True
-            what = (str(error).splitlines() or [type(error).__name__])[0]
-            self._tell(f"steps: not captured, operation by operation from here on: {what}")
-            return False
+            return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
         self._steps[key] = _Step(batch, replay, found)
         return True
+
+    def _give_up(self, why: str) -> bool:
+        """Say so once, and replay nothing any more; always False."""
+        if not self._failed:
+            self._tell(f"steps: not captured, operation by operation from here on: {why}")
+        self._failed = True
+        self._steps.clear()  # they know the random generator of before a failure
+        return False
 
     def _learn(self, batch: Any, optimiser: Optimizer, *, first: bool, recording: bool = False) -> Learned:
         """Forward and backward pass and, where ``stepping``, the step: what Lightning's loop does."""

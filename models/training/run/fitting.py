@@ -107,7 +107,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             trainer.fit(module, train_batches(own, device, tell), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
-            module.captured = None  # the graphs' memory is free for the evaluation
+            module.learn_with(None)  # the graphs' memory is free for the evaluation
             return _finish(job, recorder, device)
 
 

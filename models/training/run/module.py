@@ -114,9 +114,9 @@ class TrainingModule(LightningModule):
         self.metrics.update(logits, target, loss)
         return learned
 
-    def learn_with(self, captured: CapturedSteps) -> None:
-        """Leave gradients and steps to ``captured``; what happens between them stays as it is."""
-        self.captured, self.meter.whole = captured, True
+    def learn_with(self, captured: CapturedSteps | None) -> None:
+        """Leave gradients and steps to ``captured``, or again to Lightning; what is around them stays."""
+        self.captured, self.meter.whole = captured, captured is not None
 
     def forward_loss(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch."""

@@ -20,6 +20,14 @@ class _Stream:
         self._log.append(f"{self.name} waits for {other.name}")
 
 
+class _Graph:
+    def replay(self):
+        pass
+
+    def pool(self):
+        return "its pool"
+
+
 @pytest.fixture
 def card(monkeypatch):
     """Log of what is asked, and the one random generator."""
@@ -39,8 +47,7 @@ def card(monkeypatch):
         "stream": lambda _: contextlib.nullcontext(),
         "current_stream": lambda _: _Stream(log, "loop"),
         "current_device": lambda: 0,
-        "graph_pool_handle": lambda: "a pool",
-        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: log.append("replayed")),
+        "CUDAGraph": _Graph,
         "default_generators": [generator],
         "graph": recording,
     }
@@ -73,9 +80,18 @@ def test_a_graph_keeps_what_its_work_refers_to(card):
     replay, found = CudaGraphs(torch.device("cuda")).record(work)
     replay()
     assert isinstance(found, Learned)
-    assert card == ["recorded on the side in a pool, thread_local", "replayed"]
+    assert card == ["recorded on the side in None, thread_local"]
     del replay
     assert card[-1] == "plan dropped"
+
+
+def test_graphs_share_memory_with_those_that_are_there(card):
+    graphs = CudaGraphs(torch.device("cuda"))
+    first = graphs.record(_work)
+    second = graphs.record(_work)
+    del first, second
+    graphs.record(_work)
+    assert [line.split()[5].rstrip(",") for line in card] == ["None", "its", "None"]
 
 
 def test_a_failure_is_told_by_its_own_error_and_frees_the_generator(card):

@@ -106,14 +106,20 @@ def test_more_shapes_than_are_kept_run_plainly(clouds, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
+    """The second shape: what was recorded before is not replayed any more either."""
+
     class Failing(EmulatedGraphs):
         def record(self, work):
-            super().record(work)
-            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+            found = super().record(work)
+            if self.recorded > 1:
+                raise RuntimeError("operation not permitted\nwhen stream is capturing")
+            return found
 
-    changes = {"training": {"epochs": 4, "accumulate": 2}}
-    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, Failing()))
+    changes = {"training": {"epochs": 4, "accumulate": 1}}
+    graphs = Failing()
+    plain, failed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
     assert_same(plain, failed)
+    assert graphs.replayed == 7  # of the first three epochs the whole batches but two
     assert failed.told == [
         "steps: not captured, operation by operation from here on: operation not permitted"
     ]
@@ -233,6 +239,14 @@ def test_where_graphs_begin_must_be_known_on_the_host():
     several.x = several.x[:4]  # where its graphs begin now nothing on the host says
     assert shape_of(several) is None
     assert shape_of(several[0]) is not None
+
+
+def test_batches_whose_graphs_the_host_does_not_know_are_told(clouds, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "pointers_on_cpu", lambda *_: None)
+    run = learn(clouds, tmp_path, graphs := EmulatedGraphs(), training={"epochs": 2})
+    assert len(run.told) == 1
+    assert "where the graphs of a batch begin" in run.told[0]
+    assert not graphs.recorded
 
 
 def test_a_recording_keeps_what_a_cache_may_drop():
