@@ -44,11 +44,12 @@ ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item 
 DEV = [
     "build>=1.2",
     "codespell>=2.3",
+    "flask-cors>=4.0",
     "hypothesis>=6.100",
     "import-linter>=2.0",
     "markdown-it-py>=3.0",
     "mlcroissant>=1.1",
-    "moto[server]>=5.0",
+    "moto[s3]>=5.0",
     "mypy>=1.11",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
