@@ -46,8 +46,7 @@ DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 DEV = [
     "build>=1.2",
     "codespell>=2.3",
-    "flask",
-    "flask-cors",
+    "flask-cors>=4.0",
     "hypothesis>=6.100",
     "import-linter>=2.0",
     "markdown-it-py>=3.0",

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,8 +82,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("bucket")
-    yield "s3://bucket/rings"
+    bucket = f"bucket-{secrets.token_hex(4)}"  # the server's buckets are those of this process
+    s3fs.S3FileSystem().mkdir(bucket)
+    yield f"s3://{bucket}/rings"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 

@@ -64,9 +64,9 @@ CALLS = [
     ("worker", "/shards", "write", 4),
     ("worker", "/shards", "fsync", 8),
     ("worker", "/shards", "replace", 4),
-    ("builder", "", "write", 11),  # the first says who has the lock
-    ("builder", "", "fsync", 15),
-    ("builder", "", "replace", 4),
+    ("builder", "", "write", 12),  # the first says who has the lock
+    ("builder", "", "fsync", 17),
+    ("builder", "", "replace", 5),
 ]
 
 
@@ -81,7 +81,7 @@ def _points() -> list[tuple[str, str, str, int, str]]:
     ]
 
 
-#: The named moments: each step of a shard, of a journal line, of the split, README and card.
+#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and card.
 CHOSEN = [
     ("worker", "/prepared/", "fsync", 2, "after"),
     ("worker", "/shards", "write", 1, "before"),
@@ -95,7 +95,8 @@ CHOSEN = [
     ("builder", "", "write", 9, "middle"),
     ("builder", "", "replace", 3, "before"),
     ("builder", "", "replace", 4, "before"),
-    ("builder", "", "replace", 4, "after"),
+    ("builder", "", "replace", 5, "before"),
+    ("builder", "", "replace", 5, "after"),
 ]
 
 
