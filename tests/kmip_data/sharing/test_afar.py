@@ -74,9 +74,9 @@ def blocks_asked(server):
     ]
 
 
-def _read(address, home, graphs):
+def _read_bytes(address, home, graphs):
     far = kmip_data.open(address, home=home)
-    return [far[g] for g in graphs]
+    return [far[g].x.numpy().tobytes() for g in graphs]
 
 
 def test_items_and_splits_are_those_of_the_local_build(pushed, server):
@@ -277,11 +277,10 @@ def test_a_disk_that_takes_no_blocks_is_said_once(pushed, server, monkeypatch):
 @pytest.mark.parametrize("gigabytes", ["20", "0.003"])
 def test_several_processes_share_a_cache(pushed, server, tmp_path, monkeypatch, gigabytes):
     monkeypatch.setenv("KMIP_DATA_CACHE_GB", gigabytes)
-    work = [(server.address, tmp_path / "shared", list(range(first, 120, 9))) for first in (0, 0, 4)]
+    work = [(server.address, tmp_path / "shared", range(first, 120, 9)) for first in (0, 0, 4)]
     with multiprocessing.get_context("fork").Pool(3) as pool:
-        for graphs, (_, _, numbers) in zip(pool.starmap(_read, work), work, strict=True):
-            for graph, number in zip(graphs, numbers, strict=True):
-                assert_same(graph, pushed[0][number])
+        for found, (_, _, graphs) in zip(pool.starmap(_read_bytes, work), work, strict=True):
+            assert found == [pushed[0][g].x.numpy().tobytes() for g in graphs]
 
 
 def test_pickled_forked_and_read_in_workers(pushed, server):
@@ -312,8 +311,12 @@ def test_a_folder_without_digests_is_read_with_one_notice(pushed, tmp_path):
         with pytest.raises(DamagedInput, match="not the split file that the card names"):
             kmip_data.open(server.address, "train")
         server.wrong_file, server.wrong_byte = "shards/00000.h5", 1
-        with pytest.raises(DamagedInput, match=f"{server.address}/shards/00000.h5 is not an HDF5 file"):
-            kmip_data.open(server.address)
+        again = server.address.replace("localhost", "127.0.0.1")  # what is open already is not opened again
+        with (
+            pytest.warns(UserWarning, match="read unverified"),
+            pytest.raises(DamagedInput, match=f"{again}/shards/00000.h5 is not an HDF5 file"),
+        ):
+            kmip_data.open(again)
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
@@ -356,7 +359,7 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
         path.chmod(0o755)
     spoil(folder)
     with serving(folder) as server, pytest.raises(DamagedInput, match=match):
-        _read(server.address, None, range(0, 120, 10))
+        _read_bytes(server.address, None, range(0, 120, 10))
 
 
 def test_a_card_of_other_shards_than_were_pushed_is_refused(pushed, tmp_path):
