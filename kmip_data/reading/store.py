@@ -35,7 +35,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     shards = [build.path / entry.file for entry in build.card.shards]
     found = [path.stat() for path in shards if path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    key = (build.place, tuple(card.name for card in added), *digests, *written)
+    key = (build.path, build.place, tuple(card.name for card in added), *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -55,6 +54,8 @@ class BuildAfar(Build):
 
     def shard(self, file: str) -> Shard:
         """Open one of its shards, or a file beside one, by its name."""
+        if file not in self.blocks.sizes:
+            raise damaged(f"{self.address}/{SHARE_NAME}", f"{file}, as a card names it", "no such file")
         files = [entry.file for entry in self.card.shards]
         at = files.index(file) if file in files else 1
         if at % _HEADS == 0:
@@ -63,12 +64,15 @@ class BuildAfar(Build):
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
         """Fetch the blocks of these rows (shard, key, first, end), all at once; hold the result."""
-        ranges = (
+        ranges = [
             (shard.file, *place)
             for shard, key, first, end in rows
             if isinstance(shard, ShardAfar)
             for place in shard.places(key, first, end)
-        )
+        ]
+        np.empty(
+            sum(stop - start for _, start, stop in ranges), np.uint8
+        )  # a MemoryError, before it is fetched
         return self.blocks.take(block for place in ranges for block in blocks_between(*place))
 
 
@@ -90,7 +94,8 @@ class ShardAfar(Shard):
                 next=build.remedy,
             ) from error
         for key, entry in self.layout.items():
-            if self._offsets[key] is None and math.prod(entry.shape(self.graphs, self.nodes, self.edges)):
+            shape = entry.shape(self.graphs, self.nodes, self.edges)
+            if self._offsets[key] is None and 0 not in shape:
                 raise UsageError(
                     f"{build.address} cannot be read from afar: it is compressed.",
                     expected="contiguous data, in which rows are ranges of bytes",

@@ -64,8 +64,9 @@ class Blocks:
 
         Raises what :meth:`Ranges.read` does, and ``DamagedInput`` where a block is not what was pushed.
         """
+        out = np.empty(stop - start, np.uint8)  # a MemoryError before anything is fetched
         keys = blocks_between(file, start, stop)
-        held, out = self.take(keys), np.empty(stop - start, np.uint8)
+        held = self.take(keys)
         for key in keys:
             first = key[1] * BLOCK
             low, high = max(start, first), min(stop, first + BLOCK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 import warnings
 from pathlib import Path
 from typing import Final
@@ -72,14 +71,13 @@ class BlockCache:
             self._broken = True
             warnings.warn(f"blocks are not kept in {self.folder}: {error}", stacklevel=2)
             return
-        with _trimming:
-            self._added += len(data)
-            if self._added >= _SLACK or self.most < _SLACK:
-                self._added = 0
-                self._trim()
+        self._added += len(data)
+        if self._added >= _SLACK or self.most < _SLACK:
+            self._added = 0
+            self._trim()
 
     def _trim(self) -> None:
-        """Remove the oldest blocks until at most ``most`` bytes are left."""
+        """Remove the oldest blocks until at most ``most`` bytes are left; two at once remove the same."""
         found = []
         for folder in self.folder.glob("??"):
             remove_partials(folder, root=self.folder)
@@ -97,6 +95,3 @@ class BlockCache:
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
-
-
-_trimming = threading.Lock()  #: one for all caches of a process, so that a cache can be pickled

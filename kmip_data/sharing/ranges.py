@@ -106,7 +106,7 @@ class Ranges:
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         try:
-            data: bytes = system.cat_file(f"{root}/{file}", start, stop, **options)
+            data: bytes = system.cat_file(f"{root}/{file}", start=start, end=stop, **options)
         except (FileNotFoundError, PermissionError) as error:
             raise FileNotFoundError(f"{self.address}/{file}: {error}") from error
         except Exception as error:  # each store has errors of its own
@@ -125,7 +125,7 @@ class Ranges:
                 f"{self.address} is not an address that can be read here.",
                 expected="https://…, s3://…, hf://… or another address of fsspec, and its package",
                 found=str(error),
-                next="install the package that is named, or correct the address",
+                next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://) or gcsfs (gs://)",
             ) from error
         return system, root
 

@@ -33,7 +33,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     found = []
     for name, nodes, columns, target in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            build = _write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
+            build = write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
             file = Path(folder) / "data.pt"
             InMemoryDataset.save([_as_pyg(item, columns) for item in ShardedDataset(build)], str(file))
             ours = sum(path.stat().st_size for path in build.path.rglob("*") if path.is_file())
@@ -60,7 +60,7 @@ def _as_pyg(item: Data, columns: slice) -> Data:
     return item
 
 
-def _write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Build:
+def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
     import hashlib
     import json

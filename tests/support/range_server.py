@@ -56,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         with server.lock:
             server.asked.append((name, start, stop))
+        time.sleep(server.latency)
         with path.open("rb") as file, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             file.seek(start)
             for at in range(start, stop, PIECE):
