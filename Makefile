@@ -61,7 +61,8 @@ $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
 	@touch $@
 
-docs: $(VENV)/.installed-docs  ## docs/ as a site, with the API reference, in build/site; fails on a broken link
+docs: $(VENV)/.installed-docs  ## draw the pictures of docs/ again, and make a site of it with the API reference, in build/site
+	$(BIN)/python docs/site/pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 wheel: $(STAMP)  ## wheel and sdist into dist/

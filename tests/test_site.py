@@ -64,6 +64,13 @@ def test_it_is_built_as_a_forge_shows_it(site):
         assert {tag: found[tag] for tag in SHAPES} == {tag: wanted[tag] for tag in SHAPES}, name
 
 
+def test_pictures_are_few_and_each_is_shown():
+    pictures = {path.name: path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()}
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md"))
+    assert set(pictures) == set(re.findall(r"\(pictures/([^)]+)\)", pages))
+    assert sum(pictures.values()) <= 300_000
+
+
 @pytest.mark.slow
 def test_nothing_comes_from_another_host(site):
     pages = list(site.rglob("*.html"))

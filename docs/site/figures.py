@@ -1,0 +1,206 @@
+"""The explanatory figures of the pages, as SVG that a browser shows on light and dark ground.
+
+Colours stand in attributes, for light ground, and again in a rule for dark ground; letters are those of the
+reader's machine. The same code writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+INK, QUIET, GROUND, PANEL = "#222222", "#777777", "#ffffff", "#eef1f5"
+BLUE, ORANGE = "#0072b2", "#d55e00"
+#: What each colour becomes on dark ground.
+DARK = {
+    INK: "#e6e6e6",
+    QUIET: "#a0a0a0",
+    GROUND: "#1e2129",
+    PANEL: "#2d323e",
+    BLUE: "#56b4e9",
+    ORANGE: "#ff9d5c",
+}
+ROWS, CHOSEN = 12, 3  #: of the matrices: queries, and keys that each of them attends to
+
+
+class Figure:
+    """Shapes in the order they are drawn in."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        rules = "".join(
+            f'[{of}="{light}"]{{{of}:{dark}}}' for light, dark in DARK.items() for of in ("fill", "stroke")
+        )
+        size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" role="img">',
+            f"<title>{escape(title)}</title>",
+            f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>",
+        ]
+        self.box(0, 0, width, height, fill=GROUND, radius=6)
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        fill: str,
+        radius: float = 0,
+        **style: str | float,
+    ) -> None:
+        """A rectangle; ``style`` are attributes of SVG, with ``_`` for ``-``."""
+        rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
+        corner = f' rx="{radius}"' if radius else ""
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"{corner} fill="{fill}"{rest}/>'
+        )
+
+    def text(
+        self, x: float, y: float, lines: str, *, size: int = 13, fill: str = INK, bold: bool = False
+    ) -> None:
+        """Lines around ``x``, the first with its base at ``y``."""
+        weight = ' font-weight="bold"' if bold else ""
+        for number, line in enumerate(lines.split("\n")):
+            at = y + number * size * 1.3
+            self.parts.append(
+                f'<text x="{x:g}" y="{at:g}" font-size="{size}" text-anchor="middle" fill="{fill}"{weight}>'
+                f"{escape(line)}</text>"
+            )
+
+    def arrow(self, *points: tuple[float, float], head: bool = True) -> None:
+        """A line through the points, with a head at its end."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{QUIET}" stroke-width="1.6"/>')
+        if head:
+            (x0, y0), (x, y) = points[-2:]
+            dx, dy = np.sign([x - x0, y - y0]).tolist()
+            tip = [
+                (x, y),
+                (x - 7 * dx + 4 * dy, y - 7 * dy + 4 * dx),
+                (x - 7 * dx - 4 * dy, y - 7 * dy - 4 * dx),
+            ]
+            corners = " ".join(f"{px:g},{py:g}" for px, py in tip)
+            self.parts.append(f'<polygon points="{corners}" fill="{QUIET}"/>')
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        path.write_text("\n".join([*self.parts, "</svg>\n"]), encoding="utf-8")
+
+
+def gps_layer(path: Path) -> None:
+    """A GPS layer: message passing and k-MIP attention on the same input, their sum, and a perceptron."""
+    figure = Figure(
+        760, 430, "A GPS layer: message passing and k-MIP attention side by side, then a perceptron"
+    )
+
+    def block(x: float, y: float, width: float, text: str, colour: str = PANEL) -> None:
+        figure.box(x, y, width, 40, fill=colour, radius=5, stroke=QUIET, stroke_width=1)
+        figure.text(
+            x + width / 2,
+            y + 25,
+            text,
+            fill=GROUND if colour in {BLUE, ORANGE} else INK,
+            bold=colour != PANEL,
+        )
+
+    figure.text(140, 34, "edge features e")
+    figure.text(400, 34, "node features x  (N, d)")
+    figure.arrow((400, 44), (400, 70), (230, 70), (230, 92))
+    figure.arrow((400, 44), (400, 70), (570, 70), (570, 92))
+    figure.arrow((140, 44), (140, 92))
+    block(90, 92, 220, "GatedGCN", BLUE)
+    block(460, 92, 220, "k-MIP attention", ORANGE)
+    figure.text(
+        200,
+        152,
+        "message passing: every node hears\nits neighbours; residual, dropout inside",
+        size=12,
+        fill=QUIET,
+    )
+    figure.text(
+        570,
+        152,
+        "each head: every node hears the k nodes\nof its graph with the largest q · key",
+        size=12,
+        fill=QUIET,
+    )
+    figure.arrow((90, 112), (50, 112), (50, 400))
+    figure.text(66, 420, "e of the next layer", size=12)
+    for x in (200, 570):
+        figure.arrow((x, 176), (x, 202))
+        block(x - 70, 202, 140, "norm" if x == 200 else "+ x, norm")
+    figure.arrow((200, 242), (200, 280), (388, 280))
+    figure.arrow((570, 242), (570, 280), (412, 280))
+    figure.box(388, 268, 24, 24, fill=PANEL, radius=12, stroke=QUIET, stroke_width=1)
+    figure.text(400, 286, "+", size=18)
+    figure.arrow((400, 292), (400, 318))
+    block(290, 318, 220, "W₂ act(W₁ h), + h, norm")
+    figure.text(362, 310, "h", size=12, fill=QUIET)
+    figure.arrow((400, 358), (400, 400))
+    figure.text(400, 420, "x of the next layer  (N, d)")
+    figure.save(path)
+
+
+def attention_matrices(path: Path) -> None:
+    """The scores of queries and keys as a dense, a sparse and a symbolic matrix."""
+    rng = np.random.Generator(np.random.PCG64(7))
+    scores = rng.normal(size=(ROWS, 4)) @ rng.normal(size=(4, ROWS))
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    dense = weights / weights.sum(1, keepdims=True)
+    largest = scores >= np.sort(scores, axis=1)[:, [-CHOSEN]]
+    sparse = np.where(largest, weights, 0)
+    figure = Figure(760, 325, "Attention weights of 12 nodes as a dense, a sparse and a symbolic matrix")
+    notes = (
+        ("dense", "full attention:\nN² weights, all in memory"),
+        ("sparse", f"k-MIP attention, k = {CHOSEN}:\nN · k weights and indices of keys"),
+        (
+            "symbolic",
+            "what is searched: a formula\nof 2 N · d numbers; an entry exists\nwhile it is looked at",
+        ),
+    )
+    for number, (name, note) in enumerate(notes):
+        left, top = 30 + 250 * number, 62
+        figure.text(left + 96, 28, name, size=15, bold=True)
+        figure.text(left + 96, 286, note, size=12, fill=QUIET)
+        if name == "symbolic":
+            _symbolic(figure, left, top, largest)
+        else:
+            _cells(figure, left, top, (dense, sparse / sparse.sum(1, keepdims=True))[number])
+    figure.save(path)
+
+
+def _cells(figure: Figure, left: float, top: float, weights: NDArray[np.float64], side: float = 16) -> None:
+    for (row, column), weight in np.ndenumerate(weights):
+        style = {"fill": PANEL}
+        if weight > 0:
+            style = {"fill": BLUE, "fill_opacity": f"{0.12 + 0.88 * weight**0.5:.2f}"}
+        figure.box(left + side * column, top + side * row, side - 1, side - 1, **style)
+
+
+def _symbolic(figure: Figure, left: float, top: float, largest: NDArray[np.bool_], side: float = 16) -> None:
+    """Queries beside and keys above an empty matrix, of which one row is being looked at."""
+    row, extent = 4, side * ROWS
+    figure.box(left, top, extent - 1, extent - 1, fill="none", stroke=QUIET, stroke_dasharray="3 3")
+    for place in range(ROWS):
+        strong = 0.95 if place == row else 0.35
+        figure.box(left - 26, top + side * place, 20, side - 1, fill=ORANGE, fill_opacity=strong)
+        figure.box(left + side * place, top - 26, side - 1, 20, fill=ORANGE, fill_opacity=0.35)
+        figure.box(left + side * place, top + side * row, side - 1, side - 1, fill=PANEL)
+        if largest[row, place]:
+            figure.box(left + side * place, top + side * row, side - 1, side - 1, fill=BLUE)
+    figure.text(left - 17, top - 11, "q, key", size=11)
+    figure.text(left + extent / 2, top + side * (row + 3), "q · key of one row, of which", size=12)
+    figure.text(left + extent / 2, top + side * (row + 4) + 2, f"the {CHOSEN} largest are kept", size=12)
+
+
+def draw(folder: Path) -> Sequence[Path]:
+    """Write all of them."""
+    named = {"gps-layer.svg": gps_layer, "attention-matrices.svg": attention_matrices}
+    for name, of in named.items():
+        of(folder / name)
+    return [folder / name for name in named]
