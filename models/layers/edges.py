@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -123,6 +124,19 @@ class NeighborTable:
 
 
 Edges = EdgeList | NeighborTable
+
+
+class UnformedEdges(ABC):
+    """New edges that no one has formed yet: the next layer does, in its first pass over them."""
+
+    @abstractmethod
+    def tensor(self) -> Tensor:
+        """Form them: edge values, as a layer would have given them."""
+
+
+def formed(edges: Any) -> Any:
+    """``edges``, which are formed if they are not."""
+    return edges.tensor() if isinstance(edges, UnformedEdges) else edges
 
 
 class TableRange(NamedTuple):

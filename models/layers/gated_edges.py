@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.relu_dropout import relu_dropout
 from kmip_data.models.layers.triton_cards import triton_runs
@@ -36,26 +36,32 @@ class EdgePart:
     activation: Activation
     dropout: float  #: probability; 0 outside training
     closeness: nn.Module | None = None  #: factor of the gates, of the edges' distance
+    defer: bool = False  #: whether new edges may be left unformed
 
 
-def gated_edges(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+def gated_edges(
+    edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
+) -> tuple[Tensor, Tensor | UnformedEdges]:
     """Gate the edges, sum at the targets, and update the edges.
 
     For an edge j → i: ê = target(x_i) + source(x_j) + product(old), its gate s = sigmoid(ê), and its new
     features old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of ``edges``, or
-    (1, d) where all edges share one vector.
+    (1, d) where all edges share one vector, or what a layer before left unformed.
 
     Gives Σ s · message(x_j) / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the edges in the form of
     ``edges``, or ``old`` itself where they are not updated.
     """
     fused = _fused(edges, x, old, part)
     if fused is None:
-        return _by_operators(edges, x, old, part)
-    shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
+        return _by_operators(edges, x, formed(old), part)
+    shared = False
+    if isinstance(old, Tensor):
+        shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
     weight, norm = None if shared else part.product.weight, part.norm if part.update else None
     at_target = part.target(x) + (part.product(old) if shared else part.product.bias)
     quotient, new = fused(edges, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
-    return quotient, old if new is None else new
+    new = old if new is None else new
+    return quotient, new if part.defer else formed(new)
 
 
 def activated(rows: Tensor, activation: Activation, dropout: float) -> Tensor:
@@ -81,7 +87,7 @@ def _by_operators(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple
     return quotient, new.view(pre.shape) + old
 
 
-def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[..., Any] | None:
+def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart) -> Callable[..., Any] | None:
     """The function of compiled or fused passes that takes these, or None."""
     if (
         part.closeness is not None
@@ -94,8 +100,9 @@ def _fused(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> Callable[...
         return None
     kind, weight = x.device.type, part.product.weight
     lowered = torch.is_autocast_enabled(kind)
-    plain = all(t.dtype == torch.float32 for t in (x, old, weight)) and not lowered
-    if kind == "cpu" and plain and isinstance(edges, NeighborTable):
+    given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
+    plain = all(t.dtype == torch.float32 for t in given) and not lowered
+    if kind == "cpu" and plain and isinstance(edges, NeighborTable) and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges
+from kmip_data.models.layers.edges import Edges, UnformedEdges
 from kmip_data.models.layers.gated_edges import Activation, EdgePart, gated_edges
 from kmip_data.models.layers.normed import normed
 from kmip_data.models.layers.norms import BatchNorm
@@ -36,6 +36,9 @@ class GatedGCN(nn.Module):
         Scale the gates by the distance that the edges carry.
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
+    defer_edges
+        The layer may give :class:`~kmip_data.models.layers.edges.UnformedEdges`, for a next one of this
+        kind to form in passes of its own. It does so on a GPU.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class GatedGCN(nn.Module):
         update_edges: bool = True,
         by_distance: bool = False,
         activation: Activation = "relu",
+        defer_edges: bool = False,
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
@@ -58,9 +62,11 @@ class GatedGCN(nn.Module):
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
-        self.activation = activation
+        self.activation, self.defer_edges = activation, defer_edges
 
-    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch | Edges
+    ) -> tuple[Tensor, Tensor | UnformedEdges]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
@@ -70,7 +76,13 @@ class GatedGCN(nn.Module):
         dropout = self.dropout if self.training else 0.0
         linear = self.D, self.E, self.B, self.C
         part = EdgePart(
-            *linear, self.norm_e, self.update_edges, self.activation, dropout, closeness=self.closeness
+            *linear,
+            self.norm_e,
+            self.update_edges,
+            self.activation,
+            dropout,
+            self.closeness,
+            self.defer_edges,
         )
         gathered, e_new = gated_edges(edges, x, e, part)
         residual, act = x if self.residual else None, self.activation

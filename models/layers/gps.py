@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch, read_batch
+from kmip_data.models.layers.edges import formed
+from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.normed import normed, relu_dropout
 from kmip_data.models.layers.norms import NORMS
 
@@ -73,7 +75,7 @@ class GPSLayer(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.add_local_input = add_local_input
 
-    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
+    def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
 
         ``batch`` may be one of PyTorch Geometric's, too.
@@ -83,7 +85,7 @@ class GPSLayer(nn.Module):
         dropout = self.dropout.p if self.dropout.training else 0.0
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
-            local, e = self.local(x, e, batch)
+            local, e = self.local(x, e if isinstance(self.local, GatedGCN) else formed(e), batch)
             h = normed(self.norm_local, local, x if self.add_local_input else None, graphs)
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.edges import formed
 from kmip_data.models.layers.norms import unchanged_statistics
 from kmip_data.models.search.kept import KeptSearches
 
@@ -18,7 +19,7 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch,
     """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and takes over the
-    results of the first pass's searches.
+    results of the first pass's searches. Edges are formed, as what they are formed from is not kept.
     """
     searches = KeptSearches()
 
@@ -27,8 +28,12 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch,
         with unchanged_statistics(), searches.replaying():
             yield
 
+    def run(x: Tensor, e: Tensor | None, *given: Any) -> Any:
+        x, e, *carried = layer(x, e, *given)
+        return x, formed(e), *carried
+
     return checkpoint(
-        layer,
+        run,
         x,
         e,
         batch,

@@ -57,11 +57,14 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
             taken = compile_for(kernel, capability, options, types | own)
             found[f"{name}, d = {d}, k = {k}, {edges}"] = vars(taken)
-    for d in sorted({d for d, _ in SIZES}):
-        options = {"D": d, "BR": products.ROWS, **products.widths(d), "ADD": True, "PRECISION": "bf16x3"}
-        types = dict.fromkeys(["rows", "weight", "addend", "out"], "*fp32")
-        taken = compile_for(products.multiply, capability, {**options, **OPTIONS}, types)
-        found[f"multiply, d = {d}, fp32"] = vars(taken)
+    for d, edges in itertools.product(sorted({d for d, _ in SIZES}), ("fp32", "bf16")):
+        options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": "bf16x3", **OPTIONS}
+        stored = ["rows", "weight", "addend", "out", "pre", "new"]
+        types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
+        for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
+            flags = {"FORM": forward, "ADD": not forward, "SUM": not forward, "SHARED": False, "DROP": True}
+            taken = compile_for(products.multiply, capability, {**options, **flags}, types)
+            found[f"{name}, d = {d}, {edges}"] = vars(taken)
     return found
 
 

@@ -128,16 +128,15 @@ def differentiate(
         at = number[:, None] * D + channel[None, :]
         looked_up = source[:, None] * D + channel[None, :]
         value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
+        z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         if UPDATE:
-            z, away, g = through_norm(
-                pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, True, DROP
-            )
+            g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+            away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
             factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
             offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
             slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
             g = factor * g - offset - slope * away
         else:
-            z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
             g = tl.zeros((BN, BC), tl.float32)
         opened = tl.sigmoid(z)
         g += opened * (1.0 - opened) * of_sum * (value - ratio)

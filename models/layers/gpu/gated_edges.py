@@ -1,15 +1,15 @@
-"""GatedGCN on a GPU: the edges' part of a layer as one differentiable function, for both forms of edges.
+"""GatedGCN on a GPU: the edges' part of a layer in two differentiable functions, for both forms of edges.
 
-As on the CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Each
-kernel goes through them as few times as it can; a step takes 7 passes over an (E, d) tensor forward (2 the
-product, 2 z, 3 the new edges) and 12 backward (2 the norm's sums, 3 the gradient of z, 2 the sums at sources,
-5 the products). A layer that formed the edges of the one before in its own first pass, and products made in
-such passes, would leave 16 of these 19.
+New edges are formed by who reads them, which is the next layer in the pass that multiplies them. As on the
+CPU two (E, d) tensors live from a layer's forward to its backward pass: z and the old edges. Where a kernel
+here takes the products, a layer has 6 passes over an (E, d) tensor forward (4 the old edges and their
+product, 2 z) and 11 backward (3 the gradient of z, 2 the sums at sources, 2 the weight's, 4 the old edges'
+and, in the same pass, the sums for the norm they came from); with products by cuBLAS 7 and 12.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from triton import cdiv
 
 from kmip_data.models.layers.edge_norm import constants_of
-from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
 from kmip_data.models.layers.gpu.norms import (
     BLOCK,
@@ -26,6 +26,7 @@ from kmip_data.models.layers.gpu.norms import (
     constants_by_tiles,
     dropout_of,
     gradients_by_tiles,
+    sums_by_tiles,
 )
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.norms import BatchNorm
@@ -36,43 +37,146 @@ GATE, DIFFERENTIATE = (256, 2), (512, 4)
 SOURCES = 256  #: elements of a tile of ``sum_at_sources``
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The arguments of a call that are not tensors."""
-
-    edges: Edges
-    norm: BatchNorm | None
-    drop: Dropout
-    dtype: torch.dtype  #: of z and of the new edges
-    keep: bool  #: for a backward pass
-    split: bool  #: products in bf16x3
-
-
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
 def gated_edges(
-    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
-    norm: BatchNorm | None, dropout: float,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor | UnformedEdges,
+    weight: Tensor | None, norm: BatchNorm | None, dropout: float,
+) -> tuple[Tensor, UnformedEdges | None]:  # fmt: skip
     """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
 
-    Edges are a table or a list in any order, ``old`` (N, k, d) or (E, d), or (1, d) where all share one
-    vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z and the new
+    Edges are a table or a list in any order, ``old`` (N, k, d), (E, d) or unformed, or (1, d) where all share
+    one vector. All float32; under autocast to bfloat16 node tensors may have either dtype, and z and the new
     edges are bfloat16, while running statistics, sums and gradients of nodes stay float32. The seed is drawn
     and stays on the device; nothing waits for it. That the edges name nodes that are there is not checked.
     """
-    device = at_target.device
+    device, d = at_target.device, at_target.shape[1]
     lowered = torch.is_autocast_enabled(device.type)
     dtype = torch.get_autocast_dtype(device.type) if lowered else torch.float32
-    if weight is not None:
-        old, weight = old.to(dtype), weight.to(dtype)
+    weight, product = None if weight is None else weight.to(dtype), None
+    if isinstance(old, _Unformed) and weight is not None and old.dtype == dtype:
+        rows, product = old.multiplied(weight)
+    else:
+        given = old.tensor() if isinstance(old, UnformedEdges) else old
+        rows = given.to(dtype).contiguous().view(-1, d)
+        if weight is not None:
+            rows, product = _Form.apply(rows, None, weight, None)  # type: ignore[no-untyped-call]
+    options = _Options(_Entries(edges), norm, _Norming(dropout_of(dropout if norm else 0.0, device)), dtype)
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
-    tensors = (*(rows.contiguous() for rows in (at_target, at_source, message, old)), weight, *of_norm)
-    drop = dropout_of(dropout if norm is not None else 0.0, device)
-    split = splits() and dtype == torch.float32 and at_target.shape[1] <= products.MOST
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    options = _Options(edges, norm, drop, dtype, keep, split)
-    found: tuple[Tensor, Tensor | None] = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
-    return found
+    nodes = (each.contiguous() for each in (at_target, at_source, message))
+    quotient, z = _GatedEdges.apply(*nodes, product, *of_norm, options)  # type: ignore[no-untyped-call]
+    return quotient, None if norm is None else _Unformed(rows, z, options.norming, options.entries.shape)
+
+
+class _Entries:
+    """The edges of one batch as entries of their targets."""
+
+    def __init__(self, edges: Edges) -> None:
+        self.edges = edges
+        if isinstance(edges, NeighborTable):
+            self.nodes, self.k = edges.neighbor.shape
+            self.shape: tuple[int, ...] = (self.nodes, self.k, -1)
+            ends = edges.neighbor.contiguous()
+            self.incoming: tuple[Tensor | None, ...] = (ends, ends, ends)  # of which one is read
+        else:
+            bags = edges.adjacency.incoming
+            self.nodes, self.k, self.shape = edges.num_nodes, 0, (len(edges.source), -1)
+            self.incoming = (bags.start, bags.node, bags.edge)
+        self.count = self.shape[0] * (self.k or 1)
+
+
+@dataclass(eq=False)
+class _Norming:
+    """What a layer's norm makes of z, for the two functions that have a part in it."""
+
+    drop: Dropout
+    constants: Tensor = field(init=False)  #: (3, d) factors, shifts and means, once there are statistics
+    parts: Tensor | None = None  #: backwards: (tiles, 2, d), the norm's sums, where they are there
+
+
+@dataclass(frozen=True, eq=False)
+class _Options:
+    """The arguments of a call that are not tensors."""
+
+    entries: _Entries
+    norm: BatchNorm | None
+    norming: _Norming
+    dtype: torch.dtype  #: of z and of the new edges
+
+
+class _Unformed(UnformedEdges):
+    """``old`` (E, d) or (1, d) + dropout(relu(norm(z))).
+
+    ``carrier`` is z (E, d), but its gradient is that of the edges, which the layer that made z takes through
+    its norm. They are formed once, so that this gradient has one source.
+    """
+
+    def __init__(self, old: Tensor, carrier: Tensor, norming: _Norming, shape: tuple[int, ...]) -> None:
+        self._given: tuple[Tensor, Tensor | None, _Norming | None] = (old, carrier, norming)
+        self._shape, self.dtype = shape, carrier.dtype
+
+    def tensor(self) -> Tensor:
+        old, carrier, _ = self._given
+        return (old if carrier is None else self.multiplied(None)[0]).view(self._shape)
+
+    def multiplied(self, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The edges (E, d), and their product with ``weight`` (d, d) transposed."""
+        old, carrier, norming = self._given
+        formed, product = _Form.apply(old, carrier, weight, norming)  # type: ignore[no-untyped-call]
+        self._given = formed, None, None
+        return formed, product
+
+
+class _Form(torch.autograd.Function):
+    """Edges, ``old`` or what is made of it and of z, and their product where there is a weight."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, old: Tensor, z: Tensor | None, weight: Tensor | None, norming: _Norming | None
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        new, product, d = old, None, old.shape[1]
+        ctx.inside = d <= products.MOST and (splits() or old.dtype == torch.bfloat16)
+        if z is not None and norming is not None:
+            new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
+        if z is not None and norming is not None and weight is not None and ctx.inside:
+            product = products.form_and_multiply(old, weight, (z, norming.constants, norming.drop), new)
+        elif z is not None and norming is not None:
+            with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+                norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
+                    old, z, norming.constants, new, *norming.drop, z.numel(),
+                    D=d, BLOCK=BLOCK, ADD=True, SHARED=len(old) < len(z), NORM=True, RELU=True,
+                    DROP=norming.drop[1] > 0, **OPTIONS,
+                )  # fmt: skip
+        if weight is not None and product is None:
+            product = products.split_product(new, weight) if ctx.inside else torch.mm(new, weight.t())
+        ctx.norming, ctx.shared = norming, len(old) < len(new)
+        ctx.save_for_backward(None if weight is None else new, weight, z)
+        return new, product
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_new: Tensor | None, grad_product: Tensor | None) -> tuple[Tensor | None, ...]:
+        new, weight, z = ctx.saved_tensors
+        grad = None if grad_new is None else grad_new.contiguous()
+        grad_weight = parts = None
+        if grad_product is not None:
+            grad_weight = grad_product.t() @ new
+            if z is not None and ctx.inside:
+                given = z, ctx.norming.constants, ctx.norming.drop
+                grad, parts = products.multiply_and_sum(grad_product, weight.t(), grad, given)
+            elif ctx.needs_input_grad[0] or z is not None:
+                grad = _of_old(grad, grad_product, weight, split=ctx.inside)
+        if z is not None:
+            ctx.norming.parts = parts
+        of_old = grad.sum(0, keepdim=True, dtype=torch.float32) if ctx.shared and grad is not None else grad
+        return of_old, None if z is None else grad, grad_weight, None
+
+
+def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split: bool) -> Tensor:
+    """Gradient of the old edges, (E, d): that of the new ones, to which they were added, and z's."""
+    if split:
+        return products.split_product(grad_pre, weight.t(), grad_new)
+    return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
 
 
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
@@ -82,103 +186,67 @@ def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
     return {"D": d, "K": k, "BC": block, "BN": nodes, "UNROLL": unroll, **OPTIONS}
 
 
-class _Entries:
-    """The edges of one batch as entries of their targets."""
-
-    def __init__(self, edges: Edges) -> None:
-        if isinstance(edges, NeighborTable):
-            self.nodes, self.k = edges.neighbor.shape
-            self.count = self.nodes * self.k
-            ends = edges.neighbor.contiguous()
-            self.incoming: tuple[Tensor | None, ...] = (ends, ends, ends)  # of which one is read
-        else:
-            bags = edges.adjacency.incoming
-            self.nodes, self.k, self.count = edges.num_nodes, 0, len(edges.source)
-            self.incoming = (bags.start, bags.node, bags.edge)
-
-
 class _GatedEdges(torch.autograd.Function):
+    """Quotients and z, which takes ``product``'s place; for its gradient see :class:`_Unformed`."""
+
     @staticmethod
     def forward(
-        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+        ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, product: Tensor | None,
         _scale: Tensor | None, _shift: Tensor | None, options: _Options,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        norm, d = options.norm, at_target.shape[1]
-        entries = _Entries(options.edges)
-        nodes, count = entries.nodes, entries.count
-        own = norm is not None and norm.uses_batch(count)
-        ctx.options, ctx.own = options, own
-        if weight is None:
-            pre = torch.empty(count, d, dtype=options.dtype, device=old.device)
+        norm, entries, (nodes, d) = options.norm, options.entries, at_target.shape
+        own = norm is not None and norm.uses_batch(entries.count)
+        ctx.options, ctx.share = options, float(own) / entries.count
+        if product is None:
+            z = torch.empty(entries.count, d, dtype=options.dtype, device=message.device)
         else:
-            rows = old.view(-1, d)
-            pre = products.split_product(rows, weight) if options.split else torch.mm(rows, weight.t())
-        quotient, inverse = (torch.empty(nodes, d, device=old.device) for _ in range(2))
+            z = product
+            ctx.mark_dirty(product)
+        quotient, inverse = (torch.empty(nodes, d, device=z.device) for _ in range(2))
         shape = by_node(GATE, d, entries.k)
-        parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=old.device)
-        with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
+        parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
+        with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             gate_kernels.gate[programs(nodes, shape["BN"], d)](
-                at_target, at_source, message, *entries.incoming, pre, quotient, inverse, parts, nodes,
-                ADD=weight is not None, STATISTICS=own, **shape,
+                at_target, at_source, message, *entries.incoming, z, quotient, inverse, parts, nodes,
+                ADD=product is not None, STATISTICS=own, **shape,
             )  # fmt: skip
-            if norm is None:
-                ctx.save_for_backward(message, old, weight, pre, quotient, inverse)
-                return quotient, None
-            constants, deviation = constants_by_tiles(norm, parts) if own else constants_of(norm, None, count)
-            new = torch.empty_like(pre) if options.keep else pre
-            norm_kernels.update[(cdiv(pre.numel(), BLOCK),)](
-                old, pre, constants, new, *options.drop, pre.numel(),
-                D=d, BLOCK=BLOCK, ADD=True, SHARED=weight is None, NORM=True, RELU=True,
-                DROP=options.drop[1] > 0, **OPTIONS,
-            )  # fmt: skip
-        ctx.save_for_backward(message, old, weight, pre, quotient, inverse, constants, deviation)
-        return quotient, new.view(nodes, entries.k, d) if entries.k else new
+            deviation = None
+            if norm is not None:
+                found = constants_by_tiles(norm, parts) if own else constants_of(norm, None, entries.count)
+                options.norming.constants, deviation = found
+        ctx.save_for_backward(message, z, quotient, inverse, deviation)
+        return quotient, z
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_quotient: Tensor | None, grad_new: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        message, old, weight, pre, quotient, inverse, *of_norm = ctx.saved_tensors
+    def backward(ctx: Any, grad_quotient: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        message, z, quotient, inverse, deviation = ctx.saved_tensors
         options: _Options = ctx.options
-        d, nodes = pre.shape[1], len(quotient)
-        entries = _Entries(options.edges)
-        grad_scale = grad_shift = grad_weight = grad_old = None
-        grad = norm = pre  # not read where the new edges are not used
-        with torch.cuda.device_of(pre):  # type: ignore[no-untyped-call]
-            if grad_new is not None:
-                grad, (constants, deviation) = grad_new.contiguous().view(-1, d), of_norm
+        entries, norming, (nodes, d) = options.entries, options.norming, quotient.shape
+        grad_scale = grad_shift = norm = None
+        if grad_quotient is None:
+            grad_quotient = torch.zeros_like(quotient)
+        with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+            if grad is not None:
+                parts, norming.parts = norming.parts, None
+                if parts is None:
+                    parts = sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
                 grad_scale, grad_shift, norm = gradients_by_tiles(
-                    pre, grad, constants, deviation, options.drop, relu=True, own=ctx.own
+                    parts, norming.constants, deviation, ctx.share
                 )
-            if grad_quotient is None:
-                grad_quotient = torch.zeros_like(quotient)
-            grad_pre = torch.empty_like(pre)
-            of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=pre.device)
+            grad_pre = torch.empty_like(z)
+            of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
             shape = by_node(DIFFERENTIATE, d, entries.k)
             gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
-                grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, pre, grad, norm,
-                grad_pre, of_target, of_sum, *options.drop, nodes,
-                UPDATE=grad_new is not None, DROP=options.drop[1] > 0, **shape,
+                grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, z, grad, norm,
+                grad_pre, of_target, of_sum, *norming.drop, nodes,
+                UPDATE=grad is not None, DROP=norming.drop[1] > 0, **shape,
             )  # fmt: skip
-            out, block = options.edges.adjacency.outgoing, channels_of_a_tile(d)
+            out, block = entries.edges.adjacency.outgoing, channels_of_a_tile(d)
             gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](
-                pre, grad_pre, of_sum, out.start, out.node, out.edge, of_source, of_message, nodes,
+                z, grad_pre, of_sum, out.start, out.node, out.edge, of_source, of_message, nodes,
                 D=d, BN=SOURCES // block, BC=block, **OPTIONS,
             )  # fmt: skip
-        if weight is not None:
-            grad_weight = grad_pre.t() @ old.view(-1, d)
-            if ctx.needs_input_grad[3]:
-                grad_old = _of_old(None if grad_new is None else grad, grad_pre, weight, split=options.split)
-                grad_old = grad_old.view(old.shape)
-        elif ctx.needs_input_grad[3] and grad_new is not None:  # one row, only added to the new edges
-            grad_old = grad.sum(0, keepdim=True, dtype=torch.float32)
-        return of_target, of_source, of_message, grad_old, grad_weight, grad_scale, grad_shift, None
-
-
-def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split: bool) -> Tensor:
-    """Gradient of the old edges, (E, d): that of the new ones, to which they were added, and z's."""
-    if split:
-        return products.split_product(grad_pre, weight.t(), grad_new)
-    return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
+        of_product = grad_pre if ctx.needs_input_grad[3] else None
+        return of_target, of_source, of_message, of_product, grad_scale, grad_shift, None

@@ -119,6 +119,20 @@ def finish(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def activated(
+    y: tl.tensor, seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    RELU: tl.constexpr, DROP: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """dropout(relu(y)) of the elements ``number``."""
+    if RELU:
+        y = tl.where(y > 0, y, 0.0)
+    if DROP:
+        y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
+    return y
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def update(
     old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
     kept_scale: tl.tensor, size: tl.tensor,
@@ -138,10 +152,7 @@ def update(
     y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
     if NORM:
         y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
-    if RELU:
-        y = tl.where(y > 0, y, 0.0)
-    if DROP:
-        y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
+    y = activated(y, seed, number, channel, dropped, kept_scale, RELU, DROP)
     if ADD and SHARED:
         y += tl.load(old + channel).to(tl.float32)
     elif ADD:
@@ -151,21 +162,19 @@ def update(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def through_norm(
-    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
+    z: tl.tensor, g: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
+    at: tl.tensor, channel: tl.tensor,
     D: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """Z of the elements ``at``, z − mean, and the gradient of what the norm gives."""
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """Z − mean of the elements ``at``, and the gradient of what the norm gives, from g behind it."""
     there = channel < D
-    z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
-    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
     if RELU:
         factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
         shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
         g = tl.where(z * factor + shift > 0, g, 0.0)
     if DROP:
         g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
-    return z, z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
+    return z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -187,9 +196,9 @@ def sum_gradients(
         number = first + step * BE + tl.arange(0, BE)
         mask = (number < edges)[:, None] & there[None, :]
         at = number[:, None] * D + channel[None, :]
-        _z, away, g = through_norm(
-            pre, grad, norm, seed, dropped, kept_scale, at, channel, mask, D, RELU, DROP
-        )
+        z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+        g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU, DROP)
         total += g
         product += g * away
     out = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 2 * D + channel
@@ -247,9 +256,9 @@ def spread_gradients(
     number, live, channel, there = tile_of(rows, D, BE, BC)
     mask = live[:, None] & there[None, :]
     at = number[:, None] * D + channel[None, :]
-    _z, away, g = through_norm(
-        pre, grad, norm, after, after_dropped, after_scale, at, channel, mask, D, RELU, DROP_AFTER
-    )
+    z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+    away, g = through_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU, DROP_AFTER)
     factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
     offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
     slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]

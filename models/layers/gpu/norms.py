@@ -48,12 +48,10 @@ def constants_by_tiles(norm: BatchNorm, parts: Tensor) -> tuple[Tensor, Tensor]:
     return constants, deviation
 
 
-def gradients_by_tiles(
-    z: Tensor, grad: Tensor, constants: Tensor, deviation: Tensor, drop: Dropout, *, relu: bool, own: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.edge_norm.gradients_of` gives, of values z (E, d) and of the gradient behind the norm.
+def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, relu: bool) -> Tensor:
+    """Σ g and Σ g · (z − mean) of tiles, (tiles, 2, d), g the gradient of what a norm made of z (E, d).
 
-    That is what dropout(relu(norm(z))) gave; ``relu`` False: without it. ``own``: the statistics were z's.
+    ``grad`` is that of what dropout(relu(norm(z))) gave; ``relu`` False: without it.
     """
     count, d = z.shape
     block = channels_of_a_tile(d)
@@ -63,9 +61,17 @@ def gradients_by_tiles(
         z, grad, constants, parts, *drop, count,
         D=d, STEPS=STEPS, BE=rows, BC=block, RELU=relu, DROP=drop[1] > 0, **OPTIONS,
     )  # fmt: skip
-    out = torch.empty(7, d, device=z.device)
+    return parts
+
+
+def gradients_by_tiles(
+    parts: Tensor, constants: Tensor, deviation: Tensor, share: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`.edge_norm.gradients_of` gives, of the sums of :func:`sums_by_tiles`."""
+    tiles, _, d = parts.shape
+    out = torch.empty(7, d, device=parts.device)
     norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
-        parts, len(parts), constants, deviation, out, float(own) / count, D=d, **FINISH
+        parts, tiles, constants, deviation, out, share, D=d, **FINISH
     )
     return out[5], out[6], out[:5]
 
@@ -137,9 +143,8 @@ class _Normed(torch.autograd.Function):
         if ctx.types[0] == ctx.types[1] and not around.before[1]:
             of_more = of_rows
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            of_scale, of_shift, norm = gradients_by_tiles(
-                z, given, constants, deviation, around.after, relu=around.relu, own=True
-            )
+            parts = sums_by_tiles(z, given, constants, around.after, relu=around.relu)
+            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count)
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
                 z, given, norm, of_rows, of_more, *around.after, *around.before, count,
                 D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,

@@ -14,21 +14,49 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kmip_data.models.layers.gpu.norm_kernels import activated, through_norm
+from kmip_data.models.layers.gpu.norms import Dropout
 from kmip_data.models.layers.gpu.tiles import OPTIONS
 
+Norming = tuple[
+    Tensor, Tensor, Dropout
+]  #: z (E, d); its norm's factors, shifts and means (3, d); what follows
 MOST = 128  #: channels; a wider row has more sums than a program's registers hold
 ROWS = 64  #: edges of a program
 PRECISION = "ieee" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x3"  # which it does not know
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _form(
+    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
+    seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
+    D: tl.constexpr, SHARED: tl.constexpr, DROP: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Elements ``at`` of new edges, as :func:`.norm_kernels.update` makes them."""
+    there = channel < D
+    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+    shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
+    y = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32) * factor + shift
+    y = activated(y, seed, at, channel[None, :], dropped, kept_scale, True, DROP)
+    if SHARED:
+        return y + tl.load(old + channel, mask=there, other=0.0).to(tl.float32)[None, :]
+    return y + tl.load(old + at, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def multiply(
     rows: tl.tensor, weight: tl.tensor, addend: tl.tensor, out: tl.tensor, edges: tl.tensor,
-    out_stride: tl.tensor, in_stride: tl.tensor,
-    D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, ADD: tl.constexpr,
+    out_stride: tl.tensor, in_stride: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor,
+    parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
+    D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, FORM: tl.constexpr,
+    SHARED: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """``out`` = ``rows`` · weightᵀ, + ``addend`` if ``ADD``; all (E, D) but the weight, which has strides.
+
+    With ``FORM`` the rows are ``new``, made on the way of ``pre`` and the old ones, ``rows``. With ``SUM``
+    ``out`` is the gradient of rows made of ``pre``, and ``parts`` (tiles, 2, D) are what
+    :func:`.norm_kernels.sum_gradients` sums of the two.
 
     Channels of the result are two tiles side by side, of MAIN and REST (0: none), so that d = 76 takes
     64 + 16 and not 128; those of the rows are taken 16 at a time.
@@ -42,36 +70,110 @@ def multiply(
     more = tl.zeros((BR, max(REST, 16)), tl.float32)
     for start in range(0, D, 16):
         channel = start + tl.arange(0, 16)
-        of_rows = tl.load(rows + place + channel[None, :], mask=live & (channel < D)[None, :], other=0.0)
+        at = place + channel[None, :]
+        mask = live & (channel < D)[None, :]
+        if FORM:
+            of_rows = _form(
+                rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, DROP
+            ).to(new.dtype.element_ty)
+            tl.store(new + at, of_rows, mask=mask)
+        else:
+            of_rows = tl.load(rows + at, mask=mask, other=0.0)
+        if PRECISION == "ieee":  # the interpreter multiplies no bfloat16
+            of_rows = of_rows.to(tl.float32)
         from_ = channel[:, None] * in_stride
         there = (channel < D)[:, None] & (main < D)[None, :]
         of_weight = tl.load(weight + from_ + main[None, :] * out_stride, mask=there, other=0.0)
+        of_weight = of_weight.to(of_rows.dtype)
         sums = tl.dot(of_rows, of_weight, sums, input_precision=PRECISION)
         if REST > 0:
             there = (channel < D)[:, None] & (rest < D)[None, :]
             of_weight = tl.load(weight + from_ + rest[None, :] * out_stride, mask=there, other=0.0)
+            of_weight = of_weight.to(of_rows.dtype)
             more = tl.dot(of_rows, of_weight, more, input_precision=PRECISION)
-    mask = live & (main < D)[None, :]
-    if ADD:
-        sums += tl.load(addend + place + main[None, :], mask=mask, other=0.0)
-    tl.store(out + place + main[None, :], sums, mask=mask)
+    _finish(
+        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM, DROP
+    )
     if REST > 0:
-        mask = live & (rest < D)[None, :]
-        if ADD:
-            more += tl.load(addend + place + rest[None, :], mask=mask, other=0.0)
-        tl.store(out + place + rest[None, :], more, mask=mask)
+        _finish(
+            more,
+            addend,
+            out,
+            place,
+            rest,
+            live,
+            pre,
+            norm,
+            parts,
+            seed,
+            dropped,
+            kept_scale,
+            D,
+            ADD,
+            SUM,
+            DROP,
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finish(
+    sums: tl.tensor, addend: tl.tensor, out: tl.tensor, place: tl.tensor, channel: tl.tensor, live: tl.tensor,
+    pre: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
+    kept_scale: tl.tensor,
+    D: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Write one of the two tiles of :func:`multiply`."""
+    at = place + channel[None, :]
+    mask = live & (channel < D)[None, :]
+    if ADD:
+        sums += tl.load(addend + at, mask=mask, other=0.0).to(tl.float32)
+    stored = tl.where(mask, sums, 0.0).to(out.dtype.element_ty)
+    tl.store(out + at, stored, mask=mask)
+    if SUM:
+        z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
+        g = stored.to(tl.float32)
+        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
+        part = parts + tl.program_id(0).to(tl.int64) * 2 * D + channel
+        tl.store(part, tl.sum(g, 0), mask=channel < D)
+        tl.store(part + D, tl.sum(g * away, 0), mask=channel < D)
 
 
 def split_product(rows: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
-    """``rows`` (E, d) · ``weight`` (d, d) transposed, + ``addend`` (E, d); float32, d ≤ :data:`MOST`."""
-    edges, d = rows.shape
+    """``rows`` (E, d) · ``weight`` (d, d) transposed, + ``addend`` (E, d); d ≤ :data:`MOST`."""
     out = torch.empty_like(rows)
-    with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
-        multiply[(-(-edges // ROWS),)](
-            rows, weight, rows if addend is None else addend, out, edges, *weight.stride(),
-            D=d, BR=ROWS, **widths(d), ADD=addend is not None, PRECISION=PRECISION, **OPTIONS,
-        )  # fmt: skip
+    _multiply(rows, weight, addend, out)
     return out
+
+
+def form_and_multiply(old: Tensor, weight: Tensor, of: Norming, new: Tensor) -> Tensor:
+    """Make ``new`` (E, d) = ``old`` + dropout(relu(norm(z))), and give that · ``weight`` transposed."""
+    out = torch.empty_like(of[0])
+    _multiply(old, weight, None, out, of, new)
+    return out
+
+
+def multiply_and_sum(
+    rows: Tensor, weight: Tensor, addend: Tensor | None, of: Norming
+) -> tuple[Tensor, Tensor]:
+    """:func:`split_product`, the gradient of what was made of z; and :func:`.norms.sums_by_tiles` of it."""
+    out, (edges, d) = torch.empty_like(rows), rows.shape
+    parts = torch.empty(triton.cdiv(edges, ROWS), 2, d, device=rows.device)
+    _multiply(rows, weight, addend, out, of, parts=parts)
+    return out, parts
+
+
+def _multiply(
+    rows: Tensor, weight: Tensor, addend: Tensor | None, out: Tensor, of: Norming | None = None,
+    new: Tensor | None = None, parts: Tensor | None = None,
+) -> None:  # fmt: skip
+    edges, d = out.shape
+    z, constants, drop = of or (None, None, (None, 0, 1.0))
+    with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
+        multiply[(triton.cdiv(edges, ROWS),)](
+            rows, weight, addend, out, edges, *weight.stride(), z, constants, new, parts, *drop,
+            D=d, BR=ROWS, **widths(d), FORM=new is not None, SHARED=len(rows) == 1 < edges,
+            ADD=addend is not None, SUM=parts is not None, DROP=drop[1] > 0, PRECISION=PRECISION, **OPTIONS,
+        )  # fmt: skip
 
 
 def widths(d: int) -> dict[str, int]:

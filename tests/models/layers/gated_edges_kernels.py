@@ -21,10 +21,9 @@ from torch_geometric.data import Data
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_edges as layers
 from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
-from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
+from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
-from kmip_data.models.layers.gpu.gated_edges import gated_edges
 from kmip_data.models.layers.gpu.products import split_product, widths
 from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
@@ -34,6 +33,12 @@ from kmip_data.models.network import build_model
 
 N, SEED = 13, 6
 NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight", "scale", "shift")
+
+
+def gated_edges(*arguments):
+    """What the kernels make, with the new edges formed."""
+    quotient, new = gpu.gated_edges(*arguments)
+    return quotient, None if new is None else new.tensor()
 
 
 def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
@@ -260,6 +265,122 @@ def test_a_whole_layer(form, training: bool, residual: bool, monkeypatch) -> Non
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 
 
+def stack(edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False):
+    """Three layers that hand their edges on, and all gradients; ``float64``: by torch operations."""
+    torch.manual_seed(3)
+    exact = precision == "float64"
+    layers_ = torch.nn.ModuleList(
+        GatedGCN(d, dropout=p, residual=True, update_edges=number < 2, defer_edges=number < 2)
+        for number in range(3)
+    ).to(DEVICE, torch.float64 if exact else torch.float32)
+    x, e = (each.to(layers_[0].A.weight.dtype).requires_grad_() for each in given)
+    rows, values = x, e
+    torch.manual_seed(SEED)
+    with products(precision), torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
+        for layer in layers_:
+            rows, values = (recomputed if recompute else GatedGCN.__call__)(layer, rows, values, edges)
+    weights = [each for each in layers_.parameters() if each.requires_grad]
+    grads = torch.autograd.grad(rows.double().sin().sum(), [x, e, *weights])
+    return [each.detach().double() for each in (rows, *grads, *layers_.buffers())]
+
+
+@pytest.fixture
+def by_kernels(monkeypatch) -> None:
+    """Layers take the kernels, but for float64."""
+    monkeypatch.setattr(
+        layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gpu.gated_edges
+    )
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize(("precision", "d"), [("bf16x3", d) for d in (5, 14, 19, 76, 136)] + [("32", 20)])
+def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypatch) -> None:
+    edges = table(k=1) if d % 2 else edge_list(hub="source")
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    inside = precision == "bf16x3" and d <= gpu.products.MOST
+    taken = []
+    for module, name in ((gpu.norm_kernels.update, "run"), (gpu, "sums_by_tiles")):
+        original = getattr(module, name)
+        counted = lambda *a, original=original, name=name, **k: taken.append(name) or original(*a, **k)
+        monkeypatch.setattr(module, name, counted)
+    found = stack(edges, d, [x, e], precision)
+    assert sorted(taken) == ([] if inside else ["run"] * 2 + ["sums_by_tiles"] * 2)
+    exact = stack(edges, d, [x, e], "float64")
+    for number, (a, b) in enumerate(zip(found, exact, strict=True)):
+        assert float((a - b).norm()) <= (3e-4 if inside else 3e-5) * float(b.norm()) + 2e-5, number
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("precision", ["32", "bf16x3", "bf16-mixed"])
+@pytest.mark.parametrize(("form", "shared"), [(table, True), (edge_list, False)])
+def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool, precision: str) -> None:
+    """As with edges formed by each layer, in recomputed ones: bit for bit where products are cuBLAS's."""
+    edges, d = form(), 19
+    x, _, _, e, _ = inputs(edges, d, shared=shared)
+    found, again = (stack(edges, d, [x, e], precision, p=0.3) for _ in range(2))
+    other = stack(edges, d, [x, e], precision, p=0.3, recompute=True)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    most = {"32": (0.0, 0.0), "bf16x3": (1e-5, 1e-5), "bf16-mixed": (2e-2, 2e-2)}[precision]
+    for a, b in zip(found, other, strict=True):
+        assert float((a - b).norm()) <= most[0] * float(b.norm()) + most[1]
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_who_else_reads_the_edges_forms_them_once() -> None:
+    edges, d = table(), 14
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    first = GatedGCN(d, dropout=0.0, residual=True, defer_edges=True).to(DEVICE)
+    _, unformed = first(x, e, edges)
+    assert isinstance(unformed, UnformedEdges)
+    values = unformed.tensor()
+    torch.testing.assert_close(values, GatedGCN.forward(first.eval().train(), x, e, edges)[1].tensor())
+    assert values.shape == e.shape
+    assert unformed.tensor().data_ptr() == values.data_ptr()
+    last = GatedGCN(d, dropout=0.0, residual=True).to(DEVICE)
+    results = []
+    for given in (unformed, values):
+        loss = last(x, given, edges)[1].sin().sum() + values.cos().sum()
+        results.append(torch.autograd.grad(loss, first.D.weight, retain_graph=True)[0])
+    assert torch.equal(*results)
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("precision", ["32", "bf16x3"])
+def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> None:
+    edges, d = edge_list(), 19
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(3)
+        pair = [
+            GatedGCN(d, dropout=0.3, residual=True, defer_edges=True).eval().to(DEVICE, dtype) for _ in "12"
+        ]
+        rows, values = x.to(dtype), e.to(dtype)
+        with torch.inference_mode(), products(precision):
+            for layer in pair:
+                rows, values = layer(rows, values, edges)
+            results.append([rows, values.tensor() if dtype == torch.float32 else values])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a.double(), b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None:
+    edges, d = table(k=8), 16
+    x, _, _, e, _ = inputs(edges, d, shared=False)
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        for precision in ("32", "bf16x3"):
+            sizes.clear()
+            stack(edges, d, [x, e], precision)
+            assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
+
+
 def test_two_edge_tensors_live_from_forward_to_backward() -> None:
     edges, d = table(k=8), 16
     tensors = [each.requires_grad_() for each in inputs(edges, d, shared=False)]
@@ -415,7 +536,7 @@ def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
     data = Data(x=x, neighbor=torch.randint(0, 30, (30, 3), generator=generator))
     config = ModelConfig(layers=2, hidden_dim=20, dropout=0.2, checkpoint_layers=recompute)
     losses = []
-    for function in (gated_edges, on_cpu):
+    for function in (gpu.gated_edges, on_cpu):
         monkeypatch.setattr(layers, "_fused", lambda *_, function=function: function)
         torch.manual_seed(SEED)
         model = build_model(config, in_channels=6, num_classes=4).train()

@@ -41,7 +41,7 @@ def child(*command: str, **variables: str) -> str:
     return done.stdout
 
 
-FILES = {"gated_edges_kernels.py": 60, "normed_kernels.py": 20}  #: and how many tests pass at least
+FILES = {"gated_edges_kernels.py": 80, "normed_kernels.py": 20}  #: and how many tests pass at least
 
 
 def run_all(file: str, **variables: str) -> None:
@@ -79,5 +79,6 @@ def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int) -> None:
     assert kernels
     for name, taken in kernels.items():
         assert taken["spilled"] == 0, name
-        assert 16 < taken["registers"] <= 128, name  # 4 programs of 128 threads at a time
+        # 4 programs of 128 threads at a time; 2 of those that multiply.
+        assert 16 < taken["registers"] <= (200 if "multiply" in name else 128), name
         assert taken["shared"] <= 48 * 1024, name
