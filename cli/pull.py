@@ -60,6 +60,7 @@ def command(
         click.echo(note)
     what = f"{share.kind}: {counted(len(found.files), 'file')}, {human_bytes(size)}"
     click.echo(f"{found.path}  {what}, {'there already' if found.there else 'verified'}")
+    click.echo(f"digest  {share.sealed}")
     if found.card is None:
         click.echo(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
         return

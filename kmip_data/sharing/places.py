@@ -17,6 +17,7 @@ from kmip_data.sharing.share import BLOCK, damaged
 from kmip_data.wording import without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes asked for at a time
+_STREAMING: Final = {"http", "https", "hf"}  #: file systems that take a block size of 0 for one stream
 
 
 class Place:
@@ -41,6 +42,8 @@ class Place:
                 next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",
             ) from error
         self._root = root.rstrip("/")
+        kinds = self._fs.protocol
+        self._kinds = {kinds} if isinstance(kinds, str) else set(kinds)
         self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
@@ -75,7 +78,7 @@ class Place:
         There a file each would be hundreds of commits, which the hub refuses. Yields whether it is one.
         """
         with self._asked(""):
-            known: Any = self._fs.resolve_path(self._root) if "hf" in self._fs.protocol else None
+            known: Any = self._fs.resolve_path(self._root) if "hf" in self._kinds else None
         if not hasattr(known, "repo_id"):  # a bucket of the hub has none
             yield False
             return
@@ -128,7 +131,8 @@ class Place:
                 local.seek(start)
                 yield local
             return
-        with self._fs.open(f"{self._root}/{name}", "rb", block_size=PIECE if start else 0) as file:
+        streamed = not start and not _STREAMING.isdisjoint(self._kinds)
+        with self._fs.open(f"{self._root}/{name}", "rb", block_size=0 if streamed else PIECE) as file:
             if start:
                 file.seek(start)
             yield file

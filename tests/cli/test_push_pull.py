@@ -29,6 +29,7 @@ def test_a_build_there_and_back_into_another_home(home_of_sample, sample, tmp_pa
     assert "s3dis" in kmip("list", "--home", other).out
     text = kmip("pull", share, "--home", other, "-q").out
     assert "there already" in text
+    assert pushed.json["digest"] in text
     assert "CC BY 4.0" in text
 
 
