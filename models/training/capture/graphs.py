@@ -62,7 +62,7 @@ class CudaGraphs:
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
         pool = None if newest is None else newest.pool()  # that of no living graph cannot be shared
         generator = torch.cuda.default_generators[self._device.index]
-        before, failed = generator.clone_state(), list[Exception]()
+        before, failed = generator.clone_state(), list[BaseException]()
         try:
             # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
             with (
@@ -72,7 +72,7 @@ class CudaGraphs:
             ):
                 try:
                     found = work()
-                except Exception as error:
+                except BaseException as error:
                     failed.append(error)
                     raise
         except BaseException as error:  # noqa: BLE001 -- raised again
