@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from kmip_data.cli.analyses.shared import save_option, save_paths, seed_option
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import json_option, number_option, quiet_option
+from kmip_data.cli.shared.options import file_option, json_option, number_option, quiet_option
 from kmip_data.cli.shared.output import print_json, table
 
+if TYPE_CHECKING:
+    from kmip_data.models.analysis.graph_pairs import Pair
+    from kmip_data.models.analysis.refinement import Refinement
 
-@click.command(cls=Command, examples=["kmip-data analyze expressivity"])
+DRAWN = 8  #: pairs in the picture
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "kmip-data analyze expressivity",
+        "kmip-data analyze expressivity --brec brec_v3.npy",
+    ],
+)
+@file_option("--brec", help="Pairs of this file instead: BREC's brec_v3.npy, or graph6 lines, pair by pair.")
 @number_option("--draws", "Draws of the networks' weights.", 4)
 @seed_option
 @save_option
 @json_option
 @quiet_option
-def command(draws: int, seed: int, save: str | None, as_json: bool, quiet: bool) -> None:
+def command(brec: Path | None, draws: int, seed: int, save: str | None, as_json: bool, quiet: bool) -> None:
     """Which graphs refinement and networks tell apart (Theorem 1).
 
     1-WL and S-SEG-WL refine colours on pairs of graphs; then networks of every attention, with random
@@ -25,26 +43,32 @@ def command(draws: int, seed: int, save: str | None, as_json: bool, quiet: bool)
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.analysis.drawing import draw_refinement
     from kmip_data.models.analysis.expressivity import check_networks
-    from kmip_data.models.analysis.graph_pairs import known_pairs
+    from kmip_data.models.analysis.graph_pairs import known_pairs, read_pairs
     from kmip_data.models.analysis.refinement import all_tests
     from kmip_data.models.training.run.logs import teller
 
-    saved, tell, pairs = save_paths("expressivity", save), teller(quiet), known_pairs()
+    saved, tell = save_paths("expressivity", save), teller(quiet)
+    pairs = known_pairs() if brec is None else read_pairs(brec)
     tests = {name: all_tests(pair) for name, pair in pairs.items()}
-    header = ["separated in iteration", "nodes", *tests["2 C3, C6"]]
+    header = ["separated in iteration", "nodes", *next(iter(tests.values()))]
     rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
     tell("networks of every attention, without an encoding and with RWSE and LapPE …")
-    checks = list(check_networks(pairs, draws=draws, seed=seed))
-    draw_refinement(pairs, tests, saved[0])
+    checks = []
+    for check in check_networks(pairs, draws=draws, seed=seed):
+        tell(f"  {check.attention}, {check.positional}: {check.verdict}")
+        checks.append(check)
+    draw_refinement(dict(islice(pairs.items(), DRAWN)), tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
     if as_json:
         networks = [{**check._asdict(), "verdict": check.verdict} for check in checks]
         refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
         print_json({"analysis": "expressivity", "separated": refined, "networks": networks, "saved": saved})
         return
-    click.echo(
-        table(header, ([*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows)) + "\n"
-    )
+    if brec is None:
+        shown = [[*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows]
+    else:
+        header, shown = ["pairs separated", "pairs", "nodes", *header[2:]], _by_family(pairs, tests)
+    click.echo(table(header, shown) + "\n")
     cells = (
         [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
          f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
@@ -57,3 +81,15 @@ def command(draws: int, seed: int, save: str | None, as_json: bool, quiet: bool)
         " another order, so that a premise of the theorem is not met."
     )
     click.echo("saved  " + "  ".join(map(str, saved)))
+
+
+def _by_family(pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]]) -> list[list[Any]]:
+    """How many pairs of each family, and of all, each test separates."""
+    families = [(family, [*names]) for family, names in groupby(pairs, lambda name: name.rpartition(" ")[0])]
+    rows = []
+    for family, names in [*families, ("all", [*pairs])]:
+        sizes = [len(pairs[name][0]) for name in names]
+        apart = [[one.separated is not None for one in tests[name].values()] for name in names]
+        nodes = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else sizes[0]
+        rows.append([family, len(names), nodes, *map(sum, zip(*apart, strict=True))])
+    return rows

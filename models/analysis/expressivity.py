@@ -18,6 +18,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.registry import ATTENTION, POSITIONAL
 
 EQUAL = 1e-9  #: largest difference of two outputs that are equal
+AT_ONCE = 40  #: pairs in one batch
 
 
 class Check(NamedTuple):
@@ -44,13 +45,27 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
     or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of ``draws`` draws counts,
     of a graph and the other with its nodes in another order.
     """
+    names = list(pairs)
+    parts = [{name: pairs[name] for name in names[i : i + AT_ONCE]} for i in range(0, len(names), AT_ONCE)]
+    for found in zip(*(_check(part, draws, seed) for part in parts), strict=True):
+        by_encoding = {name: gap for one in found for name, gap in one.by_encoding.items()}
+        gap, relabelled = max(one.gap for one in found), max(one.relabelled for one in found)
+        yield Check(found[0].attention, found[0].positional, gap, relabelled, by_encoding)
+
+
+def _check(pairs: Mapping[str, Pair], draws: int, seed: int) -> Iterator[Check]:
+    """:func:`check_networks` of pairs that fit into a batch."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    given = [matrix for pair in pairs.values() for matrix in pair]
-    orders = [rng.permutation(len(matrix)) for matrix in given]
-    graphs = as_graphs([*given, *(m[order][:, order] for m, order in zip(given, orders, strict=True))])
+    orders = [[rng.permutation(len(matrix)) for matrix in pair] for pair in pairs.values()]
+    fours = [
+        [*pair, *(m[order][:, order] for m, order in zip(pair, both, strict=True))]
+        for pair, both in zip(pairs.values(), orders, strict=True)
+    ]
+    graphs = as_graphs([matrix for four in fours for matrix in four])
     edges, ptr = torch.from_numpy(graphs.joined()), torch.from_numpy(graphs.node_ptr)
     batch = Data(x=torch.ones(int(ptr[-1]), 1, dtype=torch.float64), edge_index=edges, ptr=ptr)
-    columns = functools.cache(lambda encoding: encoded(graphs, encoding))
+    # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for one.
+    columns = functools.cache(lambda encoding: [encoded(as_graphs(four), encoding) for four in fours])
     plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
     for positional in ("none", "rwse", "lappe"):
         encoding = POSITIONAL[positional].encoding
@@ -59,13 +74,14 @@ def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) 
             attention = {"kind": kind, **({"k": (1, 3, 10)} if kind == "k-mip" else {})}
             parts = {"attention": attention, "positional": positional, "head": "graph"}
             config = ModelConfig.model_validate({"layers": 3, "hidden_dim": 48, **parts})
-            for key, values in (item for each in config.encodings for item in columns(each).items()):
-                column = torch.from_numpy(values)
-                batch[key.partition("/")[2]] = column.double() if column.is_floating_point() else column
-            outputs = _outputs(config, batch, range(seed, seed + draws)).reshape(draws, 2, len(given), 3)
-            apart = np.abs(outputs[:, 0, ::2] - outputs[:, 1, 1::2]).max((0, 2)).tolist()
+            for found in map(columns, config.encodings):
+                for key in found[0]:
+                    column = torch.from_numpy(np.concatenate([of_pair[key] for of_pair in found]))
+                    batch[key.partition("/")[2]] = column.double() if column.is_floating_point() else column
+            outputs = _outputs(config, batch, range(seed, seed + draws)).reshape(draws, len(fours), 4, 3)
+            apart = np.abs(outputs[:, :, 0] - outputs[:, :, 3]).max((0, 2)).tolist()
             gaps = dict(zip(pairs, apart, strict=True))
-            relabelled = float(np.abs(outputs[:, 0] - outputs[:, 1]).max())
+            relabelled = float(np.abs(outputs[:, :, :2] - outputs[:, :, 2:]).max())
             by_encoding = {name: gaps[name] for name in plain if name not in alike}
             gap = max((gaps[name] for name in alike), default=0.0)
             yield Check(kind, positional, gap, relabelled, by_encoding)

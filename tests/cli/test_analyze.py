@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import networkx as nx
+import numpy as np
 import pytest
 from support.cli import kmip
 from support.shared import ROOT
@@ -120,6 +122,26 @@ def test_expressivity_prints_and_saves(tmp_path):
     assert (tmp_path / "mine.png").read_bytes()[:4] == b"\x89PNG"
     lines = (tmp_path / "mine.csv").read_text().splitlines()
     assert lines[2] == '"2 C3, C6",6,,,0,0,0'
+
+
+@pytest.mark.parametrize("name", ["mine.g6", "mine.npy"])
+def test_expressivity_of_a_file_counts_pairs(tmp_path, name):
+    rings = [nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))]
+    graphs = [nx.path_graph(4), nx.star_graph(3), *rings]
+    texts = [nx.to_graph6_bytes(graph, header=False).strip() for graph in graphs]
+    if name.endswith("npy"):
+        np.save(tmp_path / name, texts)
+    else:
+        (tmp_path / name).write_bytes(b"\n".join(texts) + b"\n")
+    outcome = kmip(
+        "analyze", "expressivity", "--brec", tmp_path / name, "--draws", 1, "-q", "--save", tmp_path / "of"
+    )
+    assert outcome.code == 0, outcome.err
+    lines = [line.split() for line in outcome.out.splitlines()]
+    assert lines[1] == ["pair", "2", "4", "to", "6", "1", "1", "2", "2", "2"]
+    assert lines[2][0] == "all"
+    assert "not bounded" not in outcome.out
+    assert (tmp_path / "of.csv").read_text().splitlines()[1:] == ["pair 1,4,1,1,0,0,0", "pair 2,6,,,0,0,0"]
 
 
 def test_universality_prints_errors_by_depth_and_k(monkeypatch):
