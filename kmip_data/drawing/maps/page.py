@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -62,30 +62,65 @@ def draw_page(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     opens) and by every column, and shows all columns, without loss, of the intersection that is pointed at.
     """
     packer = Packer()
-    position = city.position.astype(np.float32)
-    names = list(city.columns)
+    write_page(map_header(city, layers, packer), packer, path, title=city.title, credit=ATTRIBUTION)
+
+
+def map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[str, Any]:
+    """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
+    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    header = page_header(city.position, city.streets, city.columns, layers, packer)
+    sinusoids = {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": list(city.columns)[:2]}
+    return {"facts": f"{facts}; {city.options}", "metres": True, "sinusoids": sinusoids, **header}
+
+
+def page_header(
+    position: NDArray[Any],
+    pairs: NDArray[np.int64],
+    columns: Mapping[str, NDArray[Any]],
+    layers: Sequence[Layer],
+    packer: Packer,
+) -> dict[str, Any]:
+    """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
     scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
-    header = {
-        "facts": f"{counted(len(position), 'intersection')}, {counted(city.streets.shape[1], 'street')}; "
-        f"{city.options}",
-        "x": packer.add(position[:, 0]),
-        "y": packer.add(position[:, 1]),
-        "streets": packer.add(city.streets.T.astype(np.uint32)),
+    axes = dict(zip("xyz", position.T.astype(np.float32), strict=False))
+    return {
+        **{axis: packer.add(values) for axis, values in axes.items()},
+        "streets": packer.add(pairs.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
         "columns": [
-            {"name": name, **packer.add_column(values)} for name, values in {**scales, **city.columns}.items()
+            {"name": name, **packer.add_column(values)} for name, values in {**scales, **columns}.items()
         ],
-        "sinusoids": {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": names[:2]},
         "ramp": ramp("viridis", 32),
     }
+
+
+def write_page(
+    header: Mapping[str, Any],
+    packer: Packer,
+    path: Path,
+    *,
+    title: str,
+    credit: str,
+    thing: str = "intersection",
+    added: Mapping[str, str] | None = None,
+) -> None:
+    """Write a page; ``thing`` is what a node is called.
+
+    ``added`` has more ``style``, ``panel`` (HTML) and ``script``, all of the package itself.
+    """
+    more = added or {}
     # Names come from the map: no "</script>" in them may end the element that they stand in.
     fields = {
-        "title": escape(city.title),
-        "credit": escape(ATTRIBUTION),
-        "style": _asset("page.css"),
-        "header": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
+        "title": escape(title),
+        "credit": escape(credit),
+        "thing": thing,
+        "style": _asset("page.css") + more.get("style", ""),
+        "panel": more.get("panel", ""),
+        "header": json.dumps({**header, "thing": thing}, separators=(",", ":")).replace("<", "\\u003c"),
         "data": packer.text(),
-        "script": "\n".join(_asset(name) for name in SCRIPTS),
+        "script": "\n".join(
+            [*(_asset(name) for name in SCRIPTS[:-1]), more.get("script", ""), _asset(SCRIPTS[-1])]
+        ),
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _asset("page.html"))
     write_output(path, page.encode())

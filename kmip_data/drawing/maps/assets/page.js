@@ -1,6 +1,7 @@
 // The page around the map: what it is coloured by, its legend, and the columns of an intersection.
 
 const $ = (id) => document.getElementById(id);
+const MOST_ROWS = 300; // of a legend: the colours of a picture have none
 const REACH = 24; // CSS pixels from which an intersection is pointed at
 
 function element(name, properties = {}, ...children) {
@@ -30,13 +31,17 @@ async function startMap() {
   $("data").remove();
   const [x, y, streets] = [header.x, header.y, header.streets].map(array);
   const columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
-  sinusoids(header.sinusoids, columns).forEach(([name, column]) => columns.set(name, column));
+  if (header.sinusoids) sinusoids(header.sinusoids, columns).forEach(([name, column]) => columns.set(name, column));
   const layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
   // Any other column can be coloured by, too.
   const ways = [...layers, ...[...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name)).map((name) => ({ name }))];
   const canvas = $("canvas");
-  const index = gridIndex(x, y);
-  const drawing = makeDrawing(canvas, { x, y, streets });
+  let index = gridIndex(x, y);
+  const crowded = header.explore && header.explore.crowded; // its lines would hide it
+  const drawing = makeDrawing(canvas, { x, y, streets: crowded ? new Uint32Array(0) : streets });
+  const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
+  const article = "aeiou".includes(header.thing[0]) ? "an" : "a";
+  const watchers = { drawn: [], picked: [] }; // what else follows the map
   const state = { layer: ways[0], hidden: new Set(), hovered: -1, pinned: -1, due: false };
 
   const visible = (node) => !state.layer.codes || !state.hidden.has(state.layer.codes[node]);
@@ -57,8 +62,9 @@ async function startMap() {
     // As large as intersections lie apart, but never so small or large that they cannot be seen or told apart.
     const diameter = Math.min(Math.max(0.35 * usual * view.metre, 2, 1.2 * Math.sqrt(view.zoomed())), 16);
     drawing.draw(view.center, view.metre * ratio, diameter * ratio);
-    drawScale();
+    if (header.metres) drawScale();
     placeMarks();
+    watchers.drawn.forEach((watch) => watch(ratio));
   }
 
   function drawScale() {
@@ -88,7 +94,7 @@ async function startMap() {
   };
 
   function describe(node) {
-    $("chosen").textContent = node < 0 ? "Point at an intersection" : `Intersection ${node}${node === state.pinned ? " (held)" : ""}`;
+    $("chosen").textContent = node < 0 ? `Point at ${article} ${header.thing}` : `${thing} ${node}${node === state.pinned ? " (held)" : ""}`;
     if (node < 0) return;
     const named = new Set(layers.map((layer) => layer.name));
     const rows = layers.map((layer) => [layer.name, shown(layer, node), false]);
@@ -119,11 +125,20 @@ async function startMap() {
     placeMarks();
   }
 
-  function pick(px, py, reach) {
-    const node = find(px, py, reach);
+  const pick = (px, py, reach) => hold(find(px, py, reach));
+
+  function hold(node) {
     state.pinned = node === state.pinned ? -1 : node;
     describe(state.pinned);
-    placeMarks();
+    watchers.picked.forEach((watch) => watch(state.pinned));
+    redraw();
+  }
+
+  // x and y have changed: draw and find the points where they are now.
+  function moved(order) {
+    drawing.move(order);
+    index = gridIndex(x, y);
+    redraw();
   }
 
   function paintCategories(layer) {
@@ -147,7 +162,7 @@ async function startMap() {
       });
       return button;
     });
-    $("legend").replaceChildren(...rows);
+    $("legend").replaceChildren(...(rows.length > MOST_ROWS ? [] : rows));
     paint();
   }
 
@@ -194,8 +209,12 @@ async function startMap() {
     drawing.restart();
     redraw();
   });
+  DARK.addEventListener("change", redraw);
+  $("scale").hidden = !header.metres;
+  describe(-1);
   view.fit();
   colorBy(ways[0]);
+  if (header.explore) startExplorer({ header, array, layers, columns, view, x, y, streets, canvas, hold, moved, redraw, watchers });
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find };

@@ -1,0 +1,227 @@
+// What the explorer adds to the map: balls, farthest paths, chosen keys, search, and figures of runs.
+
+const INKS = { ball: "#56b4e9", path: "#d55e00" };
+const LISTED = 60; // keys in the table: the heaviest ones
+
+function startExplorer({ header, array, layers, columns, view, x, y, streets, canvas, hold, moved, redraw, watchers }) {
+  const { explore } = header;
+  const graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
+  const byName = new Map(layers.map((layer) => [layer.name, layer]));
+  const chosen = readKeys(explore.keys, array, x.length);
+  const state = { node: -1, ball: new Map(), path: null, links: [] };
+  const overlay = $("overlay");
+
+  function pick(node) {
+    Object.assign(state, { node, ball: new Map(), path: null });
+    if (node >= 0) {
+      state.ball = explore.hops ? ballOf(graph, node, explore.hops) : new Map();
+      if (explore.lengths && explore.hops) state.path = farthestPath(graph, state.ball, node);
+    }
+    tell();
+    listKeys();
+    redraw();
+  }
+
+  function tell() {
+    const { node, ball, path } = state;
+    const lines = [];
+    const links = [];
+    if (node < 0) {
+      lines.push(`Click a${header.thing[0] === "i" ? "n" : ""} ${header.thing}, or press Enter on the one in the middle.`);
+    } else {
+      const [truth, said] = ["class", "predicted class"].map((name) => byName.get(name));
+      if (truth && said) {
+        const [a, b] = [truth, said].map(({ codes }) => codes[node]);
+        const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
+        lines.push(`Class ${truth.labels[a]}, predicted ${said.labels[b]}${a === b ? ": right" : off}.`);
+      }
+      if (explore.map && explore.hops) lines.push(`${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`);
+      else if (explore.hops) lines.push(`${ball.size - 1} neighbours.`);
+      if (path) {
+        lines.push(`The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`);
+        const stored = columns.get("eccentricity")(node);
+        lines.push(
+          Math.fround(path.length) === stored
+            ? "That is the eccentricity, which makes the class."
+            : `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`,
+        );
+      } else if (explore.map) lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
+      if (explore.map) links.push(mapLink(node));
+    }
+    $("story").replaceChildren(lines.join("\n"), ...(links.length ? ["\n", ...links] : []));
+  }
+
+  function mapLink(node) {
+    const osm = columns.get("osm_id");
+    const [longitude, latitude] = header.sinusoids.axes.map((name) => columns.get(name)(node).toFixed(6));
+    const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
+    const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
+    return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });
+  }
+
+  // The chosen keys of the node in the layer and heads that are asked for, heaviest first.
+  function listKeys() {
+    state.links = [];
+    if (!chosen) return;
+    const at = state.node < 0 ? undefined : chosen.place(state.node);
+    $("keys").hidden = state.node < 0;
+    if (state.node < 0) return;
+    $("kept").textContent = at === undefined ? `This ${header.thing} is none of those whose keys are in the page.` : chosen.note(header.thing);
+    if (at !== undefined) {
+      const head = $("head").value;
+      state.links = chosen.of(at, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
+      state.links.sort((a, b) => b.weight - a.weight);
+    }
+    const away = (key) => (header.metres ? `${Math.round(Math.hypot(x[key] - x[state.node], y[key] - y[state.node]))} m` : "");
+    const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
+    $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
+    const rows = state.links.slice(0, LISTED).map(({ key, head, weight }) => {
+      const button = element("button", { type: "button", textContent: String(key) });
+      button.addEventListener("click", () => show(key));
+      const texts = [String(head), weight.toFixed(4), ...(header.metres ? [away(key)] : [])];
+      return element("tr", {}, element("td", {}, button), ...texts.map((textContent) => element("td", { textContent })));
+    });
+    $("chosen-keys").tBodies[0].replaceChildren(...rows);
+  }
+
+  // Bring a node into the middle and hold it.
+  function show(node) {
+    view.center = [x[node], y[node]];
+    view.moved = true;
+    if (state.node === node) redraw();
+    else hold(node);
+  }
+
+  function search(text) {
+    const wanted = Number(text.trim());
+    const osm = columns.get("osm_id");
+    let node = -1;
+    if (text.trim() && Number.isInteger(wanted)) {
+      for (let i = 0; osm && node < 0 && i < x.length; i++) if (osm(i) === wanted) node = i;
+      if (node < 0 && wanted >= 0 && wanted < x.length) node = wanted;
+    }
+    if (node >= 0) show(node);
+    $("query").setCustomValidity(node < 0 ? `There is no such ${header.thing}.` : "");
+    $("query").reportValidity();
+  }
+
+  function draw(ratio) {
+    if (overlay.width !== canvas.width || overlay.height !== canvas.height) {
+      Object.assign(overlay, { width: canvas.width, height: canvas.height });
+    }
+    const pen = overlay.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
+    if (state.node < 0) return;
+    const line = (nodes) => nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...view.toScreen(x[node], y[node])));
+    pen.beginPath();
+    for (const node of state.ball.keys()) {
+      // One hop: the edges of the node itself; else every edge inside the ball, once.
+      if (explore.hops === 1 && node !== state.node) break;
+      for (let e = graph.first[node]; e < graph.first[node + 1]; e++) {
+        if (explore.hops === 1 || (graph.other[e] > node && state.ball.has(graph.other[e]))) line([node, graph.other[e]]);
+      }
+    }
+    Object.assign(pen, { strokeStyle: INKS.ball, lineWidth: 2, globalAlpha: 0.9 });
+    pen.stroke();
+    for (const { key, head, weight } of state.links) {
+      pen.beginPath();
+      line([state.node, key]);
+      Object.assign(pen, { strokeStyle: HUES[(head + 2) % HUES.length], lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight });
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    if (state.path) {
+      pen.beginPath();
+      line(state.path.path);
+      Object.assign(pen, { strokeStyle: INKS.path, lineWidth: 4, lineJoin: "round" });
+      pen.stroke();
+    }
+  }
+
+  function turn() {
+    const [across, deep, up] = turned.own;
+    const [angle, tilt] = ["turn", "tilt"].map((id) => (Number($(id).value) * Math.PI) / 180);
+    const depth = new Float32Array(x.length);
+    for (let i = 0; i < x.length; i++) {
+      const back = Math.sin(angle) * across[i] + Math.cos(angle) * deep[i];
+      x[i] = Math.cos(angle) * across[i] - Math.sin(angle) * deep[i];
+      y[i] = Math.cos(tilt) * up[i] + Math.sin(tilt) * back;
+      depth[i] = Math.cos(tilt) * back - Math.sin(tilt) * up[i];
+    }
+    moved(Uint32Array.from(depth.keys()).sort((a, b) => depth[b] - depth[a]));
+  }
+  const turned = { own: header.z ? [x.slice(), y.slice(), array(header.z)] : null };
+
+  if (turned.own) {
+    $("turning").hidden = false;
+    for (const id of ["turn", "tilt"]) $(id).addEventListener("input", turn);
+    turn();
+  }
+  if (chosen) {
+    const options = (texts) => texts.map(([value, textContent]) => element("option", { value, textContent }));
+    const heads = () => [["all", "all"], ...Array.from({ length: chosen.heads(Number($("layer").value)) }, (_, i) => [i, String(i)])];
+    $("layer").replaceChildren(...options(explore.keys.layers.map((_, i) => [i, String(i)])));
+    $("head").replaceChildren(...options(heads()));
+    for (const id of ["layer", "head"]) {
+      $(id).addEventListener("change", () => {
+        listKeys();
+        redraw();
+      });
+    }
+  }
+  $("search").firstElementChild.textContent = columns.has("osm_id") ? "Search by OpenStreetMap id or number" : `Search by number of the ${header.thing}`;
+  $("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    search($("query").value);
+  });
+  $("query").addEventListener("input", () => $("query").setCustomValidity(""));
+  showFigures(explore);
+  watchers.drawn.push(draw);
+  watchers.picked.push(pick);
+  tell();
+  window.explorer = { state, graph, chosen, show, search };
+}
+
+// The chosen keys: (S, H, k) of each layer, for the S nodes that are in the page.
+function readKeys(keys, array, count) {
+  if (!keys) return null;
+  const nodes = array(keys.nodes);
+  const places = new Map(Array.from(nodes, (node, at) => [node, at]));
+  const layers = keys.layers.map((layer) => ({ ...layer, indices: array(layer.indices), weights: array(layer.weights) }));
+  return {
+    heads: (layer) => layers[layer].heads,
+    place: (node) => places.get(node),
+    note: (thing) => (keys.all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${thing}s, drawn at random, are in the page.`),
+    of(at, layer) {
+      const { heads, k, indices, weights } = layers[layer];
+      const found = [];
+      for (let i = at * heads * k; i < (at + 1) * heads * k; i++) {
+        if (indices[i] < count) found.push({ key: indices[i], head: Math.floor(i / k) % heads, weight: weights[i] / 65535 });
+      }
+      return found;
+    },
+  };
+}
+
+function showFigures({ run, words, label, names, confusion, measured, errors, unit, curves }) {
+  const said = [label && `Label: ${label}`, words && `Predicted: ${words}`, run && `Run ${run}`].filter(Boolean);
+  $("words").hidden = !said.length;
+  $("words").textContent = said.join("\n");
+  const put = (id, text, ...figures) => {
+    $(id).hidden = false;
+    $(id).querySelector("p").textContent = text;
+    $(id).querySelector("div").replaceChildren(...figures);
+  };
+  const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
+  if (confusion) put("confusion", `${of} Rows are what is true.`, confusionTable(names, confusion));
+  if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorBars(errors, unit));
+  const columns = [...new Set((curves || []).flatMap((curve) => Object.keys(curve.columns)))].filter((name) => name !== "epoch");
+  if (!columns.length) return;
+  $("curves").hidden = false;
+  $("column").replaceChildren(...columns.map((name) => element("option", { value: name, textContent: name.replaceAll("_", " ") })));
+  const draw = () => $("curves").querySelector("div").replaceChildren(...curveChart(curves, $("column").value));
+  $("column").value = columns.find((name) => name.startsWith("val_") && name !== "val_loss") || columns[0];
+  $("column").addEventListener("change", draw);
+  draw();
+}
