@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         "kmip-data explore s3dis/gps-kmip/mine --record 12",
     ],
 )
-@click.argument("targets", metavar="[TARGET|RUN…]", nargs=-1, required=True, shell_complete=complete_dataset)
+@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, required=True, shell_complete=complete_dataset)
 @click.option(
     "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
 )

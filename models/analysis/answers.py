@@ -45,10 +45,11 @@ def ask(
     opened = open_run(run, home=home, device=device)
     data, where = opened.data, opened.device.kind
     check_part(data, part)
-    if not 0 <= position < (1 if data.unit == "nodes" else data.sizes[part]):
+    count = 1 if data.unit == "nodes" else data.sizes[part]
+    if not 0 <= position < count:
         raise UsageError(
             f"The part {part} has no record {position}.",
-            expected=f"0 to {data.sizes[part] - 1}",
+            expected=f"0 to {count - 1}",
             found=str(position),
             next="another --record or --part",
         )
@@ -64,11 +65,9 @@ def ask(
         logits = module(batch.to(where))[0].float().cpu()
     task, column = data.task, target_column(data.build.card.schema_)
     named = task.level == "node" and task.kind == "single-label"
-    words = (
-        label_words(column, said(task, logits[0]), data.build.card.class_names)
-        if (column is not None and task.level == "graph")
-        else ""
-    )
+    words = ""
+    if task.level == "graph" and column is not None:
+        words = label_words(column, said(task, logits[0]), data.build.card.class_names)
     return opened, Answer(
         run="/".join(opened.folder.parts[-3:]),
         split=data.split_name,

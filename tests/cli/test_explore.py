@@ -7,7 +7,10 @@ import re
 import webbrowser
 
 import pytest
+from support.browser import act
 from support.cli import kmip
+
+from kmip_data.drawing.explorer.graphs import EXTENT
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
@@ -73,3 +76,38 @@ def test_no_such_run(home):
     outcome = kmip("explore", "nothing/of/this")
     assert outcome.code == 2
     assert "no run 'nothing/of/this'" in outcome.err
+
+
+def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):
+    page = tmp_path / "page.html"
+    assert kmip("explore", *TARGET, home_of_sample, "--no-open", "--output", page).code == 0
+    found = act(
+        page,
+        """
+        const turn = (id, value) => {
+          const slider = document.getElementById(id);
+          slider.value = value;
+          slider.dispatchEvent(new Event("input"));
+        };
+        const { view, x, y } = cityMap;
+        const extent = (values) => Math.max(...values) - Math.min(...values);
+        turn("turn", 0), turn("tilt", 0);
+        const front = extent(y);
+        turn("tilt", 90);
+        const above = extent(y);
+        turn("turn", 57), turn("tilt", 33);
+        cityMap.drawNow();
+        explorer.show(7);
+        const at = view.toScreen(x[7], y[7]);
+        const inside = x.every((_, i) => Math.hypot(x[i], y[i]) < 1000);
+        document.dispatchEvent(new KeyboardEvent("keydown", { key: "/" }));
+        return { front, above, inside, node: cityMap.find(...at), focus: document.activeElement.id,
+                 story: document.getElementById("story").textContent };""",
+        tmp_path,
+    )
+    assert found["front"] == pytest.approx(EXTENT, rel=1e-5), "a room is higher than a block is wide"
+    assert found["above"] < found["front"]
+    assert found["inside"]
+    assert found["node"] == 7
+    assert found["focus"] == "query"
+    assert "neighbours." in found["story"]

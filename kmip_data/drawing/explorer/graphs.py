@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,16 @@ from kmip_data.drawing.maps.layers import (
 from kmip_data.drawing.maps.page import Packer, map_header, page_header
 from kmip_data.drawing.pictures import class_colors, class_name, drawing_of
 from kmip_data.errors import UsageError
-from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import as_options, counted
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from kmip_data.reading.dataset import ShardedDataset
 
 EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
 COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, whatever follows
+TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
 STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
 CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
 
@@ -97,11 +102,12 @@ def record_graph(
             found=str(position),
             next="another --record or --part",
         )
-    drawing, packer, card = drawing_of(dataset, position), Packer(), dataset.card
-    columns = _columns(dataset, position)
-    names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
+    drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
+    columns = _columns(dataset, data)
+    names: tuple[str, ...] = ()
     layers: list[Layer] = []
     if drawing.y is not None:
+        names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if classes is not None:
             right = drawing.y == classes
@@ -109,13 +115,14 @@ def record_graph(
             labels, colors = ("right", "wrong"), tuple(color for _, color in RIGHT_WRONG)[:2]
             layers.append(Categories("right or wrong", (~right).astype(np.uint8), labels, colors, note))
             layers.append(_classes("predicted class", classes, names, f"by {run}"))
-    layers += _picture(columns)
+    layers += own_colors(columns)
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
     place = f" ({drawing.place})" if drawing.place else ""
     header = page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
+    test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
     return Graph(
         title=card.heading,
         credit=str(card.license.get("notice", "")),
@@ -130,17 +137,18 @@ def record_graph(
         packer=packer,
         truth=drawing.y,
         names=names,
-        test=np.ones(len(drawing.pos), bool),
+        test=test,
     )  # fmt: skip
 
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
-    return Categories(name, codes.astype(np.uint8), names, tuple(class_colors(len(names))), note)
+    narrow = np.uint8 if len(names) <= 256 else np.uint16
+    return Categories(name, codes.astype(narrow), names, tuple(class_colors(len(names))), note)
 
 
-def _columns(dataset: ShardedDataset, position: int) -> dict[str, NDArray[Any]]:
+def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
     """Every number of a node by its name."""
-    data, found = dataset[position], {}
+    found: dict[str, NDArray[Any]] = {}
     for column in dataset.schema.columns:
         if column.level != "node" or column.attribute not in data:
             continue
@@ -152,12 +160,16 @@ def _columns(dataset: ShardedDataset, position: int) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _picture(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
-    """The colours of the nodes themselves, where the features have them as shares."""
-    found = [[values for name, values in columns.items() if name.startswith(color)] for color in COLORS]
-    if not all(found):
+def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+    """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
+    found: list[NDArray[Any]] = []
+    for color in COLORS:
+        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
+        found += [columns[name] for name in names[:1]]
+    if len(found) < len(COLORS):
         return []
-    shades = np.stack([each[0] for each in found], axis=1).clip(0, 1)
+    shades = np.stack(found, axis=1)
+    shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(0, 1)
     steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
     distinct, codes = np.unique(steps, axis=0, return_inverse=True)
     colors = ["#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row) for row in distinct.tolist()]

@@ -71,6 +71,7 @@ def read_city_map(build: Build) -> CityMap:
             found=f"{card.counts['graphs']:,} graphs",
             next="kmip-data list",
         )
+    hops = card.parameters.get("hops")
     bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
     store = open_store(build)
     shard = store.shards[0]
@@ -90,7 +91,7 @@ def read_city_map(build: Build) -> CityMap:
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
-        hops=card.parameters.get("hops"),
+        hops=hops if isinstance(hops, int) else None,
         classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),
         num_classes=int(labels.num_classes or 0),
         eccentricity=shard.read("node/eccentricity", 0, shard.nodes),

@@ -26,7 +26,7 @@ class Categories:
     """A category of each intersection."""
 
     name: str
-    codes: NDArray[np.uint8]  #: (N,), position in ``labels``
+    codes: NDArray[np.integer[Any]]  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
     colors: tuple[str, ...]
     note: str = ""  #: a sentence below the title

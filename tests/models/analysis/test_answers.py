@@ -13,8 +13,9 @@ from support.cli import kmip
 from support.training_data import TINY_RUN, learnable_build
 
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.answers import ask, choosing
+from kmip_data.models.analysis.answers import ask, choosing, said
 from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.training.objective.tasks import Task
 from kmip_data.models.training.predictions.predict import predict
 
 HEADS, K = 2, 3
@@ -74,6 +75,13 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
     for part, all_of_it in zip(some.layers, whole.layers, strict=True):
         np.testing.assert_array_equal(part.indices, all_of_it.indices[:, some.nodes])
         np.testing.assert_array_equal(part.weights, all_of_it.weights[:, some.nodes])
+
+
+def test_a_row_of_logits_says_a_class_labels_or_values():
+    row = torch.tensor([-1.0, 2.0, 0.5])
+    assert said(Task("graph", "single-label", 3), row) == 1
+    np.testing.assert_array_equal(said(Task("graph", "multilabel", 3), row), [False, True, True])
+    np.testing.assert_array_equal(said(Task("graph", "regression", 3), row), row.numpy())
 
 
 def test_no_such_record(run):

@@ -1,13 +1,16 @@
 // What the explorer adds to the map: balls, farthest paths, chosen keys, search, and figures of runs.
 
 const INKS = { ball: "#56b4e9", path: "#d55e00" };
+const hueOf = (head) => HUES[(head + 2) % HUES.length]; // orange and light blue are the path and the ball
 const LISTED = 60; // keys in the table: the heaviest ones
 
-function startExplorer({ header, array, layers, columns, view, x, y, streets, canvas, hold, moved, redraw, watchers }) {
+function startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, ...map }) {
   const { explore } = header;
+  const { hold, moved, redraw, watchers } = map;
   const graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
   const byName = new Map(layers.map((layer) => [layer.name, layer]));
   const chosen = readKeys(explore.keys, array, x.length);
+  const own = z && [x.slice(), y.slice(), z]; // places before they were turned
   const state = { node: -1, ball: new Map(), path: null, links: [] };
   const overlay = $("overlay");
 
@@ -36,16 +39,16 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
         lines.push(`Class ${truth.labels[a]}, predicted ${said.labels[b]}${a === b ? ": right" : off}.`);
       }
       if (explore.map && explore.hops) lines.push(`${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`);
-      else if (explore.hops) lines.push(`${ball.size - 1} neighbours.`);
+      else if (explore.hops) lines.push(`${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`);
       if (path) {
-        lines.push(`The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`);
-        const stored = columns.get("eccentricity")(node);
+        const [length, stored] = [Math.fround(path.length), columns.get("eccentricity")(node)];
+        lines.push(`The farthest, ${path.to}, is ${written(length)} ${explore.unit} away over ${path.path.length - 1} streets.`);
         lines.push(
-          Math.fround(path.length) === stored
+          length === stored
             ? "That is the eccentricity, which makes the class."
             : `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`,
         );
-      } else if (explore.map) lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
+      } else if (explore.map && !explore.lengths) lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
       if (explore.map) links.push(mapLink(node));
     }
     $("story").replaceChildren(lines.join("\n"), ...(links.length ? ["\n", ...links] : []));
@@ -66,7 +69,8 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
     const at = state.node < 0 ? undefined : chosen.place(state.node);
     $("keys").hidden = state.node < 0;
     if (state.node < 0) return;
-    $("kept").textContent = at === undefined ? `This ${header.thing} is none of those whose keys are in the page.` : chosen.note(header.thing);
+    const none = `This ${header.thing} is none of those whose keys are in the page.`;
+    $("kept").textContent = at === undefined ? none : chosen.note(header.thing);
     if (at !== undefined) {
       const head = $("head").value;
       state.links = chosen.of(at, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
@@ -79,7 +83,9 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
       const button = element("button", { type: "button", textContent: String(key) });
       button.addEventListener("click", () => show(key));
       const texts = [String(head), weight.toFixed(4), ...(header.metres ? [away(key)] : [])];
-      return element("tr", {}, element("td", {}, button), ...texts.map((textContent) => element("td", { textContent })));
+      const row = element("tr", {}, element("td", {}, button), ...texts.map((textContent) => element("td", { textContent })));
+      row.cells[1].style.borderLeft = `5px solid ${hueOf(head)}`;
+      return row;
     });
     $("chosen-keys").tBodies[0].replaceChildren(...rows);
   }
@@ -127,7 +133,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
     for (const { key, head, weight } of state.links) {
       pen.beginPath();
       line([state.node, key]);
-      Object.assign(pen, { strokeStyle: HUES[(head + 2) % HUES.length], lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight });
+      Object.assign(pen, { strokeStyle: hueOf(head), lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight });
       pen.stroke();
     }
     pen.globalAlpha = 1;
@@ -140,7 +146,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
   }
 
   function turn() {
-    const [across, deep, up] = turned.own;
+    const [across, deep, up] = own;
     const [angle, tilt] = ["turn", "tilt"].map((id) => (Number($(id).value) * Math.PI) / 180);
     const depth = new Float32Array(x.length);
     for (let i = 0; i < x.length; i++) {
@@ -151,18 +157,17 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
     }
     moved(Uint32Array.from(depth.keys()).sort((a, b) => depth[b] - depth[a]));
   }
-  const turned = { own: header.z ? [x.slice(), y.slice(), array(header.z)] : null };
 
-  if (turned.own) {
+  if (own) {
     $("turning").hidden = false;
     for (const id of ["turn", "tilt"]) $(id).addEventListener("input", turn);
     turn();
   }
   if (chosen) {
     const options = (texts) => texts.map(([value, textContent]) => element("option", { value, textContent }));
-    const heads = () => [["all", "all"], ...Array.from({ length: chosen.heads(Number($("layer").value)) }, (_, i) => [i, String(i)])];
+    const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => [i, String(i)]);
     $("layer").replaceChildren(...options(explore.keys.layers.map((_, i) => [i, String(i)])));
-    $("head").replaceChildren(...options(heads()));
+    $("head").replaceChildren(...options([["all", "all"], ...heads]));
     for (const id of ["layer", "head"]) {
       $(id).addEventListener("change", () => {
         listKeys();
@@ -170,10 +175,16 @@ function startExplorer({ header, array, layers, columns, view, x, y, streets, ca
       });
     }
   }
-  $("search").firstElementChild.textContent = columns.has("osm_id") ? "Search by OpenStreetMap id or number" : `Search by number of the ${header.thing}`;
+  const ways = columns.has("osm_id") ? "OpenStreetMap id or number" : `number of the ${header.thing}`;
+  $("search").firstElementChild.textContent = `Search by ${ways}`;
   $("search").addEventListener("submit", (event) => {
     event.preventDefault();
     search($("query").value);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target === $("query")) return;
+    event.preventDefault();
+    $("query").focus();
   });
   $("query").addEventListener("input", () => $("query").setCustomValidity(""));
   showFigures(explore);
@@ -190,7 +201,6 @@ function readKeys(keys, array, count) {
   const places = new Map(Array.from(nodes, (node, at) => [node, at]));
   const layers = keys.layers.map((layer) => ({ ...layer, indices: array(layer.indices), weights: array(layer.weights) }));
   return {
-    heads: (layer) => layers[layer].heads,
     place: (node) => places.get(node),
     note: (thing) => (keys.all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${thing}s, drawn at random, are in the page.`),
     of(at, layer) {

@@ -14,16 +14,18 @@ function drawn(name, attributes, ...children) {
 // Rows are what is true, columns what was predicted; darker: a larger share of the row.
 function confusionTable(names, counts) {
   const short = names.map((name) => (names.length > 6 ? name.split(":")[0].slice(0, 8) : name));
-  const head = element("tr", {}, element("th", { textContent: "true ↓ said →" }), ...short.map((name, i) => element("th", { textContent: name, title: names[i] })));
+  const heading = (i) => element("th", { textContent: short[i], title: names[i] });
+  const head = element("tr", {}, element("th", { textContent: "true ↓ said →" }), ...names.map((_, i) => heading(i)));
   const rows = counts.map((row, i) => {
     const all = row.reduce((sum, count) => sum + count, 0);
     const cells = row.map((count, j) => {
       const share = all ? count / all : 0;
-      const cell = element("td", { textContent: count.toLocaleString("en"), title: `${names[i]} said to be ${names[j]}: ${(100 * share).toFixed(1)} %` });
+      const title = `${names[i]} said to be ${names[j]}: ${(100 * share).toFixed(1)} %`;
+      const cell = element("td", { textContent: count.toLocaleString("en"), title });
       cell.style.background = `color-mix(in srgb, ${i === j ? HUES[0] : HUES[1]} ${Math.round(70 * share)}%, transparent)`;
       return cell;
     });
-    return element("tr", {}, element("th", { textContent: short[i], title: names[i] }), ...cells);
+    return element("tr", {}, heading(i), ...cells);
   });
   return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
 }
@@ -46,30 +48,42 @@ function errorBars(errors, unit) {
   const bars = errors.map(({ low, high, count, wrong }, i) => {
     const title = drawn("title", {}, `${written(low)}–${written(high)} ${unit}: ${wrong} of ${count} wrong`);
     const top = y(wrong / count);
-    return drawn("rect", { x: x(i) + 1, width: x(1) - x(0) - 2, y: top, height: HIGH - BELOW - top, fill: HUES[1] }, title);
+    const place = { x: x(i) + 1, width: x(1) - x(0) - 2, y: top, height: HIGH - BELOW - top };
+    return drawn("rect", { ...place, fill: HUES[1] }, title);
   });
-  const ends = [[0.5, Math.round(errors[0].low).toLocaleString("en")], [errors.length - 0.7, `${Math.round(errors.at(-1).high).toLocaleString("en")} ${unit}`]];
-  const label = "Share of wrong nodes by rising eccentricity: " + errors.map(({ wrong, count }) => `${Math.round((100 * wrong) / count)} %`).join(", ");
-  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label }, ...axes(x, y, ends, [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]), ...bars);
+  const whole = (value) => Math.round(value).toLocaleString("en");
+  const ends = [[0.5, whole(errors[0].low)], [errors.length - 0.7, `${whole(errors.at(-1).high)} ${unit}`]];
+  const shares = errors.map(({ wrong, count }) => `${whole((100 * wrong) / count)} %`).join(", ");
+  const lines = axes(x, y, ends, [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]);
+  return picture(`Share of wrong nodes by rising eccentricity: ${shares}`, ...lines, ...bars);
+}
+
+function picture(label, ...parts) {
+  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label }, ...parts);
 }
 
 // One column of several runs over epochs.
 function curveChart(runs, column) {
   const curves = runs.map(({ name, columns }, i) => ({ name, points: columns[column] || [], hue: HUES[i % HUES.length] }));
   const points = curves.flatMap((curve) => curve.points);
-  const [epochs, values] = [0, 1].map((axis) => points.map((point) => point[axis]));
-  const [least, most] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
-  const last = epochs.reduce((a, b) => Math.max(a, b), 1);
+  const values = points.map(([, value]) => value);
+  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+  const most = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const last = points.reduce((found, [epoch]) => Math.max(found, epoch), 1);
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
-  const lines = curves.map(({ name, points: each, hue }) =>
-    drawn("path", { class: "curve", stroke: hue, d: each.map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch)} ${y(value)}`).join("") }, drawn("title", {}, name)),
-  );
+  const lines = curves.map(({ name, points: each, hue }) => {
+    const d = each.map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch)} ${y(value)}`).join("");
+    return drawn("path", { class: "curve", stroke: hue, d }, drawn("title", {}, name));
+  });
   // Of one epoch there is no line.
-  const dots = curves.flatMap(({ points: each, hue }) => (each.length > 60 ? [] : each.map(([epoch, value]) => drawn("circle", { cx: x(epoch), cy: y(value), r: 2.2, fill: hue }))));
+  const dots = curves
+    .filter((curve) => curve.points.length <= 60)
+    .flatMap(({ points: each, hue }) => each.map(([epoch, value]) => drawn("circle", { cx: x(epoch), cy: y(value), r: 2.2, fill: hue })));
   const short = (value) => String(Number(value.toPrecision(3)));
-  const ends = points.length ? [[least, short(least)], ...(most > least ? [[most, short(most)]] : [])] : [];
-  const svg = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over epochs` }, ...axes(x, y, [[1, "1"], ...(last > 1 ? [[last, `epoch ${last}`]] : [])], ends), ...lines, ...dots);
+  const marks = [...new Set(points.length ? [least, most] : [])].map((value) => [value, short(value)]);
+  const epochs = [[1, "1"], ...(last > 1 ? [[last, `epoch ${last}`]] : [])];
+  const svg = picture(`${column} over epochs`, ...axes(x, y, epochs, marks), ...lines, ...dots);
   const legend = curves.map(({ name, points: each, hue }) => {
     const swatch = element("i");
     swatch.style.background = hue;

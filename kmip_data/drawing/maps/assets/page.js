@@ -45,8 +45,12 @@ async function startMap() {
   const state = { layer: ways[0], hidden: new Set(), hovered: -1, pinned: -1, due: false };
 
   const visible = (node) => !state.layer.codes || !state.hidden.has(state.layer.codes[node]);
-  const view = makeView(canvas, index.bounds, redraw);
-  const usual = Math.sqrt(((index.bounds[2] - index.bounds[0]) * (index.bounds[3] - index.bounds[1])) / x.length);
+  // What can be turned stays inside a circle about its middle.
+  const z = header.z && array(header.z);
+  const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 0);
+  const bounds = z ? [-reach, -reach, reach, reach] : index.bounds;
+  const view = makeView(canvas, bounds, redraw);
+  const usual = Math.sqrt(((bounds[2] - bounds[0]) * (bounds[3] - bounds[1])) / x.length);
 
   function redraw() {
     if (state.due) return;
@@ -162,7 +166,7 @@ async function startMap() {
       });
       return button;
     });
-    $("legend").replaceChildren(...(rows.length > MOST_ROWS ? [] : rows));
+    $("legend").replaceChildren(...(rows.length > MOST_ROWS ? [] : rows.filter((_, i) => header.metres || layer.counts[i])));
     paint();
   }
 
@@ -214,7 +218,10 @@ async function startMap() {
   describe(-1);
   view.fit();
   colorBy(ways[0]);
-  if (header.explore) startExplorer({ header, array, layers, columns, view, x, y, streets, canvas, hold, moved, redraw, watchers });
+  if (header.explore) {
+    const map = { layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw, watchers };
+    startExplorer({ header, array, ...map });
+  }
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find };
