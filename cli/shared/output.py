@@ -112,6 +112,16 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+def beside(prefix: Path, suffix: str) -> Path:
+    """``prefix`` with a suffix; where it ends as a picture does, pictures end so: ``a.svg`` for ``.png``."""
+    from kmip_data.drawing.style import KINDS
+
+    ending = prefix.suffix.lower()
+    if ending not in KINDS:
+        return prefix.with_name(f"{prefix.name}{suffix}")
+    return prefix.with_name(prefix.stem + suffix.replace(".png", ending))
+
+
 def check_prefix(prefix: Path, option: str = "--save") -> None:
     """Raise UsageError now, not after the work, where files beginning with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
