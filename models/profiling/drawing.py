@@ -12,7 +12,6 @@ from kmip_data.models.profiling.measuring import STAGES
 from kmip_data.models.profiling.results import SETTINGS, Cell, Published, growth_exponent
 
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
-STAGE_COLOURS = (PALETTE[0], *PALETTE[:6])  #: of STAGES; search and scores are one work
 
 
 @styled
@@ -64,12 +63,12 @@ def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, titl
     figure = new_figure(9, 1.5 + 0.6 * len(found), title=title)
     axes = figure.subplots()
     left = [0.0] * len(found)
-    for stage, colour in zip(STAGES, STAGE_COLOURS, strict=True):
+    for stage, colour in zip(STAGES, PALETTE, strict=True):
         widths = [stages.get(stage, 0.0) for stages in found.values()]
         if any(stage in stages for stages in found.values()):
             axes.barh(list(found), widths, left=left, color=colour, label=stage)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
-    axes.legend()
+    figure.legend(loc="outside right upper")
     save(figure, path)
