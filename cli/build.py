@@ -125,6 +125,8 @@ def result(build: Build, split: str) -> dict[str, Any]:
 
 def summary(build: Build, split: str) -> str:
     """What was built, where it lies, its split, and what to do with it."""
+    from kmip_data.pipelines.raw.license import SHOWN
+
     card = build.card
     rows = [
         [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
@@ -141,7 +143,7 @@ def summary(build: Build, split: str) -> str:
                     *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
                     ("shards", f"{len(card.shards)} ({size})"),
                     ("split", split),
-                    ("license", card.license.get("notice")),
+                    ("license", None if card.manifest in SHOWN else card.license.get("notice")),
                 ],
                 indent=2,
             ),

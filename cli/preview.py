@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
-from kmip_data.cli.shared.options import look_options
+from kmip_data.cli.shared.options import look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
 from kmip_data.format.parts import PARTS
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "kmip-data preview s3dis",
         "kmip-data preview shapenet-part --records 0,3,10..12 --html",
         "kmip-data preview s3dis --sample --part test --output blocks.png",
-        "kmip-data preview helsinki --html",
+        "kmip-data preview helsinki --style paper --output helsinki.pdf",
     ],
 )
 @click.argument("target", shell_complete=complete_dataset)
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the picture goes.  [default: preview.png in the build folder; with --run, map.png in the "
-    "run folder]",
+    help="Where the picture goes: a PNG, SVG or PDF by its ending.  [default: preview.png in the build "
+    "folder; with --run, map.png in the run folder]",
 )
 @click.option(
     "--html", is_flag=True, help="An interactive HTML file that needs no network, instead of the PNG."
 )
 @click.option("--run", metavar="RUN", help="Cities: draw where this trained run is right and wrong, too.")
+@style_option
 @look_options
 def command(
     target: str,
@@ -66,13 +67,16 @@ def command(
     """Draw records of a build, or the map of a city.
 
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit draws them,
-    call graphs by springs), its edges (dark where they join two classes), the
+    call graphs by springs), its edges (highlighted where they join two classes), the
     degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity, by split,
     and with --run by whether the prediction is right. Where the folder may not be written to, the
     picture goes to the current folder under the name of the build.
     """
+    from kmip_data.drawing.style import check_kind
     from kmip_data.drawing.views import view_of
 
+    if output is not None and not html:
+        check_kind(output)
     build = resolve(target, home, sample=sample)
     card = build.card
     view = view_of(

@@ -74,6 +74,27 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), None)
 
 
+def in_words(parameters: Mapping[str, Any]) -> str:
+    """Parameters as a caption has them, those that are unset left out.
+
+    >>> in_words({"k": 32, "hops": 16, "limit": None, "knn_rule": "exact"})
+    'k = 32 neighbours, 16 hops, knn rule exact'
+    """
+    words = []
+    for name, value in parameters.items():
+        if name == "on_error" or value in (None, False, [], ()):
+            continue  # what is done with bad records shows in no picture
+        plain = name.replace("_", " ")
+        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        if name == "k":
+            words.append(f"k = {value} neighbours")
+        elif type(value) is int and name.endswith("s"):
+            words.append(f"{value:,} {plain}")
+        else:
+            words.append(plain if value is True else f"{plain} {text}")
+    return ", ".join(words)
+
+
 def as_options(parameters: Mapping[str, Any]) -> str:
     """Parameters as options are typed, those that are unset left out.
 

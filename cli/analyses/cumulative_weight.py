@@ -34,5 +34,6 @@ def command(**options: Any) -> None:
         WEIGHT_LINES,
         title="Attention weight of the k best keys",
         ylabel="cumulative attention weight",
+        highest=1.0,
         columns={"k-MIP": "weight", "Gaussian": "Gaussian"},
     )

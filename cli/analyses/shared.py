@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.options import F, file_option, number_list, number_option, several, work_options
-from kmip_data.cli.shared.output import check_prefix, print_json, table
+from kmip_data.cli.shared.options import (
+    F,
+    file_option,
+    number_list,
+    number_option,
+    several,
+    style_option,
+    work_options,
+)
+from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.format.parts import PARTS
@@ -20,10 +28,14 @@ if TYPE_CHECKING:
     from kmip_data.models.analysis.projections import Projections
     from kmip_data.models.analysis.study import Measure
 
-save_option = click.option(
-    "--save",
-    metavar="PREFIX",
-    help="Write PREFIX.png and PREFIX.csv.  [default: the analysis' name, in the run folder or here]",
+save_option = several(
+    click.option(
+        "--save",
+        metavar="PREFIX",
+        help="Write PREFIX.png and PREFIX.csv, or, as PREFIX.svg or PREFIX.pdf, that picture and PREFIX.csv."
+        "  [default: the analysis' name, in the run folder or here]",
+    ),
+    style_option,
 )
 seed_option = number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0))
 #: The runs of an analysis that sets several side by side.
@@ -69,16 +81,16 @@ def analyse(
     title: str,
     ylabel: str,
     columns: Mapping[str, str],
+    highest: float | None = None,
 ) -> None:
     """Apply a measure as the options say, save its picture and figures, and print its summary.
 
-    ``columns`` maps a curve to its heading in the printed table; ``lines``, ``title`` and ``ylabel`` are of
-    the picture.
+    ``columns`` maps a curve to its heading in the printed table; ``lines``, ``title``, ``ylabel`` and
+    ``highest``, where values end, are of the picture.
     """
     from kmip_data.files.changes import write_output
     from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import Choice, run_study
-    from kmip_data.models.training.run.logs import teller
 
     saved = save_paths(name, options["save"], options["run"], options["home"])
     layers, most = options["layers"], options["max_nodes"]
@@ -92,10 +104,11 @@ def analyse(
     )
     ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
     projections = _projections(name, options)
-    study = run_study(projections, measure, choice=choice, ks=ks, tell=teller(options["quiet"]))
+    study = run_study(projections, measure, choice=choice, ks=ks, quiet=options["quiet"])
     about = dict(projections.about)
     summaries = {name: study.summary(name) for name in study.curves}
-    draw_study(study, saved[0], lines, title=f"{title}: {_source(about)}", ylabel=ylabel)
+    titles = {"title": f"{title}: {_source(about)}", "ylabel": ylabel}
+    draw_study(study, saved[0], lines, most=highest, **titles)
     write_output(saved[1], study.to_csv())
     if options["as_json"]:
         curves = {
@@ -161,7 +174,7 @@ def save_paths(name: str, save: str | None, run: str | None = None, home: Any = 
 
         prefix = find_run(run, home) / name
     check_prefix(prefix)
-    return [prefix.with_name(f"{prefix.name}{suffix}") for suffix in (".png", ".csv")]
+    return [beside(prefix, suffix) for suffix in (".png", ".csv")]
 
 
 def finish(
@@ -194,4 +207,5 @@ def _source(about: dict[str, Any]) -> str:
     if about.get("data") == "Gaussian":
         return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
     extent = remark(bool(about.get("sample")), about.get("complete"))
-    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {about.get('run')}"
+    run = "/".join(Path(str(about.get("run"))).parts[-3:])  # DATASET/MODEL/NAME, wherever it lies
+    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"

@@ -37,6 +37,21 @@ sample_option = click.option(
 )
 
 
+def _style(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    from kmip_data.drawing.style import chosen
+
+    ctx.with_resource(chosen(value))
+
+
+style_option = click.option(
+    "--style",
+    type=click.Choice(["light", "dark", "paper"]),
+    default="light",
+    show_default=True,
+    expose_value=False,
+    callback=_style,
+    help="How the picture looks; paper: no headline, at most 7 inches wide, 300 dots per inch.",
+)
 #: Where a trained model is measured.
 as_trained_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"

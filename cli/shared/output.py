@@ -19,20 +19,49 @@ from kmip_data.wording import without_controls
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 
 
+#: Beginnings of lines that are coloured on a terminal, and how.
+_COLOURS: dict[str, dict[str, Any]] = {
+    "Error:": {"fg": "red", "bold": True},
+    "  next:": {"fg": "green"},
+    "Next:": {"fg": "green"},
+}
+_HEAD = "\x1e"  #: begins the head of a table; a control character, so no name from outside brings one
+
+
 class _Filtered:
-    """A stream of text for a terminal: names from files and servers cannot move its cursor or retitle it."""
+    """A stream of text for a terminal: names from files and servers cannot move its cursor or retitle it.
+
+    Colours are put in here, after the filter, where the stream is a terminal and ``NO_COLOR`` is not set.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.unfiltered = stream
+        self.coloured = (
+            stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
 
     def write(self, text: str) -> int:
-        self.unfiltered.write(without_controls(text))
+        lines = text.split("\n")
+        shown = (
+            _coloured(line) if self.coloured else without_controls(line.removeprefix(_HEAD)) for line in lines
+        )
+        self.unfiltered.write("\n".join(shown))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":  # click would write around the filter where the terminal is ASCII
             raise AttributeError(name)
         return getattr(self.unfiltered, name)
+
+
+def _coloured(line: str) -> str:
+    if line.startswith(_HEAD):
+        return click.style(without_controls(line[1:]), bold=True)
+    plain = without_controls(line)
+    for begin, colour in _COLOURS.items():
+        if plain.startswith(begin):
+            return click.style(begin, **colour) + plain[len(begin) :]
+    return plain
 
 
 @contextlib.contextmanager
@@ -82,7 +111,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
         width = max(map(len, (head, *cells)))
         right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
-    return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
+    lines = [(" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True)]
+    head = _HEAD if getattr(sys.stdout, "coloured", False) else ""
+    return "\n".join([head + lines[0], *lines[1:]])
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
@@ -126,6 +157,16 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
+
+
+def beside(prefix: Path, suffix: str) -> Path:
+    """``prefix`` with a suffix; where it ends as a picture does, pictures end so: ``a.svg`` for ``.png``."""
+    from kmip_data.drawing.style import KINDS
+
+    ending = prefix.suffix.lower()
+    if ending not in KINDS:
+        return prefix.with_name(f"{prefix.name}{suffix}")
+    return prefix.with_name(prefix.stem + suffix.replace(".png", ending))
 
 
 def check_prefix(prefix: Path, option: str = "--save") -> None:

@@ -12,16 +12,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.pictures import (
-    CROSSING,
-    FEW,
-    PLAIN,
-    Drawing,
-    broken_line,
-    class_colors,
-    class_count,
-    class_name,
-)
+from kmip_data.drawing.pictures import FEW, PLAIN, Drawing, broken_line, class_count, class_name
+from kmip_data.drawing.style import class_colors, look
 from kmip_data.files.changes import write_output
 
 PICTURE: Final = 160  #: pixels of the longer side of a picture below the nodes
@@ -52,7 +44,7 @@ def draw_html(
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    colors = class_colors(class_count(drawings, class_names))
+    shown, colors = look(), class_colors(class_count(drawings, class_names))
     figure = make_subplots(
         rows=len(drawings),
         cols=3,
@@ -86,7 +78,8 @@ def draw_html(
     figure.update_layout(
         title={"text": f"<b>{'<br>'.join(map(escape, textwrap.wrap(title, 110)))}</b>"},
         height=180 + 480 * len(drawings),
-        template="plotly_white",
+        template="plotly_white" if shown.ink < shown.ground else "plotly_dark",
+        paper_bgcolor=shown.ground,
         bargap=0.02,
         legend={"groupclick": "togglegroup", "itemsizing": "constant"},
         margin={"b": 90},
@@ -116,7 +109,10 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
         traces.append(trace(name, drawing.pos[chosen].T, mode="markers", marker=marker, hoverinfo="name"))
     shown = drawing.some_edges()
     crossing = drawing.labels[shown[0]] != drawing.labels[shown[1]]
-    kinds = [("edges within a class", "#bbbbbb", ~crossing), ("edges between classes", CROSSING, crossing)]
+    kinds = [
+        ("edges within a class", look().faint, ~crossing),
+        ("edges between classes", look().ink, crossing),
+    ]
     for name, color, chosen in kinds:
         if chosen.any():
             lines = broken_line(drawing.pos.astype(np.float32), shown[:, chosen])
@@ -155,7 +151,7 @@ def _aspect(pos: NDArray[Any]) -> dict[str, float]:
 
 def _degree_bars(go: Any, drawing: Drawing) -> list[Any]:
     bars = []
-    for name, degrees, color in zip(("in", "out"), drawing.degrees(), (CROSSING, PLAIN), strict=True):
+    for name, degrees, color in zip(("in", "out"), drawing.degrees(), (look().ink, PLAIN), strict=True):
         values, counts = np.unique(degrees, return_counts=True)
         if name == "in" and len(values) == 1:
             continue  # one bar as high as the graph would hide the other histogram

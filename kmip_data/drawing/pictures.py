@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
-from kmip_data.files.changes import write_output
+from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
 from kmip_data.format.schema import Column, Schema
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
@@ -23,10 +22,10 @@ Values = Mapping[str, NDArray[Any]]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
-PLAIN = "#4c72b0"  #: colour of points without classes and of degree bars
-CROSSING = "#222222"  #: colour of edges between two classes
+PLAIN = PALETTE[0]  #: colour of points without classes and of degree bars
 ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
-_LINE = {"linewidths": 0.35, "alpha": 0.65, "clip_on": False}
+_LINE = {"alpha": 0.65, "clip_on": False}
+WIDTH: Final = 16.0  #: inches of four panels
 
 
 @dataclass(frozen=True)
@@ -121,15 +120,7 @@ def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> st
     return "\n".join(f"{name}  {number:.3g}" for name, number in named)
 
 
-def class_colors(count: int) -> list[str]:
-    """Hex colour of each class: 20 that are easy to tell apart, most of all neighbours, again and again."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    twenty = [to_hex(colormaps["tab20"](i)) for i in (*range(0, 20, 2), *range(1, 20, 2))]
-    return [twenty[i % 20] for i in range(count)]
-
-
+@styled
 def draw_png(
     drawings: Sequence[Drawing],
     path: Path,
@@ -139,18 +130,14 @@ def draw_png(
     class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
 ) -> None:
-    """Draw one row of four panels for each record into a PNG.
+    """Draw one row of four panels for each record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
     out-degrees with the in-degree, and the classes with their names and colours. ``title`` says what this is
     (a sample says so), ``footer`` the attribution that its licence asks for, ``up`` the axis that points up.
     A class without a name in ``class_names`` is shown by its number.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(16, 1.3 + 4.1 * len(drawings)), dpi=110, layout="constrained")
-    figure.suptitle(textwrap.fill(title, 120), fontsize=15, fontweight="bold")
-    figure.supxlabel(footer, fontsize=9, color="#555555")
+    figure = new_figure(WIDTH, 1.3 + 4.1 * len(drawings), title=title, footer=footer)
     grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
     colors = class_colors(class_count(drawings, class_names))
     for row, drawing in enumerate(drawings):
@@ -161,18 +148,7 @@ def draw_png(
         _draw_edges(edges, drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
-    write_png(figure, path)
-
-
-def write_png(figure: Any, path: Path, **options: Any) -> None:
-    """Write a figure; a dollar sign in a name begins no formula, which could be one that fails."""
-    from matplotlib.text import Text
-
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None}, **options)
-    write_output(path, picture.getvalue())
+    save(figure, path)
 
 
 def class_count(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
@@ -195,7 +171,7 @@ def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     place = f" ({drawing.place})" if drawing.place else ""
-    axes.set_title(f"{_short(drawing.key)}\n{len(drawing.pos):,} nodes{place}", fontsize=10)
+    axes.set_title(f"{_short(drawing.key)}\n{counted(len(drawing.pos), 'node')}{place}")
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
@@ -204,7 +180,14 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
     few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
     size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
     color = PLAIN if drawing.y is None else np.array(colors)[drawing.y]
-    axes.scatter(*drawing.pos.T, c=color, s=size, linewidths=edge, edgecolors="white", clip_on=False)
+    axes.scatter(
+        *drawing.pos.T,
+        c=color,
+        s=size * _scale(axes) ** 2,
+        linewidths=edge,
+        edgecolors="white",
+        clip_on=False,
+    )
 
 
 def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
@@ -213,21 +196,26 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
 
     shown = drawing.some_edges()
     total = drawing.edge_index.shape[1]
-    count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else f"{total:,} edges"
+    count = f"{shown.shape[1]:,} of {total:,} edges" if shown.shape[1] < total else counted(total, "edge")
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None and drawing.y is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
-    segments = drawing.pos[shown.T]
+    segments, line = drawing.pos[shown.T], {**_LINE, "linewidths": 0.35 * _scale(axes)}
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     sources, targets = drawing.labels[shown]
     crossing = sources != targets
     inside: Any = PLAIN if drawing.y is None else [colors[number] for number in targets[~crossing]]
-    axes.add_collection(collection(segments[~crossing], colors=inside, **_LINE))
-    axes.add_collection(collection(segments[crossing], colors=CROSSING, **_LINE))
+    axes.add_collection(collection(segments[~crossing], colors=inside, **line))
+    axes.add_collection(collection(segments[crossing], colors=look().ink, **line))
     if drawing.y is not None:
         sources, targets = drawing.y[drawing.edge_index]
-        count += f"\ndark: {np.mean(sources != targets) if total else 0:.1%} join two classes"
-    axes.set_title(count, fontsize=10)
+        count += f"\nhighlighted: {np.mean(sources != targets) if total else 0:.1%} join two classes"
+    axes.set_title(count)
+
+
+def _scale(axes: Any) -> float:
+    """Return how large the picture is against its usual size: dots and lines shrink with it."""
+    return float(axes.figure.get_figwidth() / WIDTH)
 
 
 def _short(key: str, most: int = 44) -> str:
@@ -247,10 +235,11 @@ def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
     """Equal scale on all axes, no ticks, the box of the data."""
     low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
     extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
+    low = (low + high - extent) / 2
     axes.set(xlim=(low[0], low[0] + extent[0]), ylim=(low[1], low[1] + extent[1]))
     axes.set_axis_off()
     if pos.shape[1] == 2:
-        axes.set_aspect("equal")
+        axes.set_aspect("equal", anchor="N")  # titles of a row on one line
         return
     axes.set_zlim(low[2], low[2] + extent[2])
     axes.view_init(elev=ELEVATION, azim=AZIMUTH, vertical_axis=up)
@@ -270,6 +259,8 @@ def _zoom(extent: NDArray[np.floating[Any]], up: str) -> float:
 
 
 def _draw_degrees(axes: Any, drawing: Drawing) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     incoming, outgoing = drawing.degrees()
     constant = len(incoming) > 0 and incoming.min() == incoming.max()
     last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
@@ -277,29 +268,33 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     bins = np.arange(0, last + step + 1, step) - 0.5
     axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree")
     if constant:
-        axes.axvline(incoming[0], color=CROSSING, linewidth=1.2, label=f"in-degree (all {incoming[0]})")
+        axes.axvline(incoming[0], color=look().ink, linewidth=1.2, label=f"in-degree (all {incoming[0]})")
     else:
-        axes.hist(incoming, bins=bins, histtype="step", color=CROSSING, label="in-degree")
-    axes.set_title("degrees", fontsize=10)
-    axes.set_xlabel("edges of a node")
-    axes.set_ylabel("nodes")
-    axes.legend(fontsize=8, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+        axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree")
+    axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
+    axes.margins(y=0.3)  # room for the legend above the bars
+    axes.legend(loc="upper left")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
-    axes.set_title("classes", fontsize=10)
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")
     if drawing.y is None:
-        text = f"the graph:\n\n{drawing.label}" if drawing.label else "nodes have no class"
-        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, transform=axes.transAxes)
+        text = drawing.label or "nodes have no class"
+        axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
     present, counts = np.unique(drawing.y, return_counts=True)
     rows = np.arange(len(present))
     bars = axes.barh(rows, counts, color=[colors[number] for number in present.tolist()])
-    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8)
-    axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()], fontsize=9)
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=NOTE)
+    axes.set_yticks(rows, [class_name(number, names) for number in present.tolist()])
     axes.set_ylim(max(len(present), 5) - 0.4, -0.6)
     axes.margins(x=0.15)
     axes.set_xlabel("nodes")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -22,7 +22,7 @@ from kmip_data.drawing.pictures import draw_png, drawing_of
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import as_options
+from kmip_data.wording import in_words
 
 SHOWN: Final = 3  #: records drawn unless told which
 MOST: Final = 16  #: records in one picture
@@ -107,11 +107,13 @@ def _records_view(
         drawings = [drawing_of(dataset, position) for position in chosen]
         if pictures is not None:
             below = pictures([drawing.key for drawing in drawings])
-            drawings = [replace(drawing, picture=below.get(drawing.key)) for drawing in drawings]
+            drawings = [
+                replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings
+            ]
         (draw_html if html else draw_png)(
             drawings,
             path,
-            title=f"{card.heading}   {as_options(card.parameters)}",
+            title=f"{card.heading}\n{in_words(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
             up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",

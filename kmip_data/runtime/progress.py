@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any, Self
@@ -41,6 +42,7 @@ class Progress:
                 initial=initial,
                 file=self._stream(),
                 dynamic_ncols=True,
+                colour=None if os.environ.get("NO_COLOR") else "green",
             )
 
     def update(self, amount: int) -> None:

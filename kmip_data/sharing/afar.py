@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -54,13 +55,16 @@ class BuildAfar(Build):
 
     def shard(self, file: str) -> Shard:
         """Open one of its shards, or a file beside one, by its name."""
-        if file not in self.blocks.sizes:
-            raise damaged(f"{self.address}/{SHARE_NAME}", f"{file}, as a card names it", "no such file")
-        files = [entry.file for entry in self.card.shards]
-        at = files.index(file) if file in files else 1
-        if at % _HEADS == 0:
-            self.blocks.take((name, 0) for name in files[at : at + _HEADS])
+        if not self.blocks.sizes.get(file):
+            raise damaged(f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one")
+        self.blocks.take((name, 0) for name in self._heads.get(file, ()))
         return ShardAfar(self, file)
+
+    @functools.cached_property
+    def _heads(self) -> dict[str, list[str]]:
+        """Every so many shards, the files whose first blocks are fetched together."""
+        files = [entry.file for entry in self.card.shards if entry.bytes]
+        return {files[at]: files[at : at + _HEADS] for at in range(0, len(files), _HEADS)}
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
         """Fetch the blocks of these rows (shard, key, first, end), all at once; hold the result."""
@@ -70,9 +74,8 @@ class BuildAfar(Build):
             if isinstance(shard, ShardAfar)
             for place in shard.places(key, first, end)
         ]
-        np.empty(
-            sum(stop - start for _, start, stop in ranges), np.uint8
-        )  # a MemoryError, before it is fetched
+        # What does not fit into memory is a MemoryError before it is fetched.
+        np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
         return self.blocks.take(block for place in ranges for block in blocks_between(*place))
 
 

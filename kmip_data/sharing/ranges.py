@@ -22,9 +22,7 @@ from kmip_data.sharing.addresses import pull_command
 from kmip_data.sharing.share import damaged
 
 _ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
-_MISSING: Final = frozenset(
-    {401, 403, 404, 410}
-)  #: stores that may not be listed say 403 of what is not there
+_MISSING: Final = frozenset({401, 403, 404, 410})  #: stores say 403, too, of what is not there
 _PAST_THE_END: Final = 416
 
 _own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it

@@ -9,42 +9,49 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.drawing.layouts import layout
-from kmip_data.drawing.pictures import broken_line, class_colors, write_png
+from kmip_data.drawing.pictures import broken_line
+from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
 from kmip_data.models.analysis.graph_pairs import Pair
 from kmip_data.models.analysis.refinement import Refinement
 from kmip_data.models.analysis.study import Study
 
 Curve = tuple[str, str, str]  #: label, colour, style
 APPROXIMATION_LINES: dict[str, Curve] = {
-    "k-MIP": ("k largest scores: k-MIP attention", "#4c72b0", "-"),
-    "as published": ("k smallest scores: as the published code computed", "#c44e52", "--"),
+    "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
+    "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
     "random": ("standard normal outputs", "#888888", ":"),
 }
 WEIGHT_LINES: dict[str, Curve] = {
-    "k-MIP": ("these queries and keys", "#4c72b0", "-"),
+    "k-MIP": ("these queries and keys", PALETTE[0], "-"),
     "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
 }
 
 
-def draw_study(study: Study, path: Path, lines: Mapping[str, Curve], *, title: str, ylabel: str) -> None:
-    """Draw the mean of each curve over k into a PNG, with its deviation over graphs as a band."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+@styled
+def draw_study(
+    study: Study,
+    path: Path,
+    lines: Mapping[str, Curve],
+    *,
+    title: str,
+    ylabel: str,
+    most: float | None = None,
+) -> None:
+    """Draw the mean of each curve over k, with its deviation over graphs as a band from 0 to ``most``."""
+    figure = new_figure(8, 5, title=title)
     axes = figure.subplots()
     for name, (label, colour, style) in lines.items():
         mean, std = study.summary(name)
         axes.plot(study.ks, mean, label=label, color=colour, linestyle=style)
         if std.any():
-            axes.fill_between(study.ks, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+            low, high = np.clip([mean - std, mean + std], 0, most)
+            axes.fill_between(study.ks, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel="k", ylabel=ylabel)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(bottom=0)
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    write_png(figure, path)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.set_ylim(bottom=0, top=None if most is None else 1.02 * most)
+    axes.grid()
+    axes.legend()
+    save(figure, path)
 
 
 class Panel(NamedTuple):
@@ -57,13 +64,13 @@ class Panel(NamedTuple):
     scales: tuple[str, str] = ("linear", "linear")
 
 
+@styled
 def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
-    """Draw panels into a PNG, two or three in a row; a curve has one colour and one legend entry in all."""
-    from matplotlib.figure import Figure
+    """Draw panels, two or three in a row; a curve has one colour and one legend entry in all."""
     from matplotlib.ticker import LogFormatter, MaxNLocator
 
     across = 2 if len(panels) % 3 else 3
-    figure = Figure(figsize=(5 * across, 4.2 * len(panels) // across), dpi=120, layout="constrained")
+    figure = new_figure(5 * across, 4.2 * (len(panels) // across), title=title)
     names = list(dict.fromkeys(row["curve"] for panel in panels for row in panel.rows))
     shown = {}
     for axes, panel in zip(
@@ -81,20 +88,17 @@ def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
                 axis.set_minor_formatter(LogFormatter())
             elif axis is axes.xaxis:
                 axis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, fontsize=10)
-    figure.legend([*shown.values()], [*shown], loc="outside lower center", frameon=False, fontsize=8)
-    write_png(figure, path)
+        axes.grid()
+    figure.legend([*shown.values()], [*shown], loc="outside lower center")
+    save(figure, path)
 
 
+@styled
 def draw_refinement(
     pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]], path: Path
 ) -> None:
-    """Draw both graphs of each pair into a PNG, with the colours that S-SEG-WL gives their nodes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(14, 1.9 * len(pairs)), dpi=100, layout="constrained")
+    """Draw both graphs of each pair, with the colours that S-SEG-WL gives their nodes."""
+    figure = new_figure(14, 1.9 * len(pairs))
     panels, twenty = iter(figure.subplots(len(pairs), 4, squeeze=False).flat), np.array(class_colors(20))
     for name, pair in pairs.items():
         plain, rwse = tests[name]["S-SEG-WL"].colours, tests[name]["+ rwse20"].colours
@@ -109,9 +113,9 @@ def draw_refinement(
             axes = next(panels)
             for side, place in enumerate(places):
                 beside = (place - place.min(0)) / np.ptp(place, axis=0).max() + [1.3 * side, 0]
-                axes.plot(*broken_line(beside, edges[side]), color="#bbbbbb", linewidth=0.6, zorder=1)
+                axes.plot(*broken_line(beside, edges[side]), color=look().faint, linewidth=0.6, zorder=1)
                 axes.scatter(*beside.T, c=twenty[colours[side] % 20], s=16, zorder=2)
-            axes.set_title(label, fontsize=8)
+            axes.set_title(label, fontsize=NOTE)
             axes.set_aspect("equal")
             axes.set_axis_off()
-    write_png(figure, path)
+    save(figure, path)

@@ -13,6 +13,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import csv_bytes
 from kmip_data.models.analysis.measures import approximation_error, check_ks, cumulative_weight, paper_ks
 from kmip_data.models.analysis.projections import Projections, Sample
+from kmip_data.runtime.progress import Progress
 
 Curves = Mapping[str, NDArray[np.float64]]
 Measure = Callable[[Sample, Sequence[int]], Curves]
@@ -73,27 +74,28 @@ def run_study(
     *,
     choice: Choice = Choice(),
     ks: Sequence[int] | None = None,
-    tell: Callable[[str], None] | None = None,
+    quiet: bool = True,
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to the chosen layers and graphs.
 
-    ``ks`` rise; default: the paper's, up to the largest graph. ``tell`` is told how far it is. Raises
-    ``UsageError`` where no graph or layer is as asked for.
+    ``ks`` rise; default: the paper's, up to the largest graph. One bar shows how far it is unless
+    ``quiet``. Raises ``UsageError`` where no graph or layer is as asked for.
     """
     layers, graphs = _chosen(projections, choice)
     sizes = projections.sizes
     ks = check_ks(ks) if ks is not None else paper_ks(max(sizes[graph] for graph in graphs))
     samples, found = [], []
     generator = torch.Generator().manual_seed(choice.seed)
-    for number, sample in enumerate(projections.samples(layers, graphs)):
-        n = sample.keys.shape[1]
-        if choice.queries is not None and choice.queries < n:
-            rows = torch.randperm(n, generator=generator)[: choice.queries]
-            sample = sample._replace(queries=sample.queries[:, rows])  # noqa: PLW2901
-        found.append(measure(sample, ks))
-        samples.append((sample.layer, sample.graph, n))
-        if tell is not None:
-            tell(f"{number + 1} of {len(layers) * len(graphs)}: layer {sample.layer}, graph of {n:,} nodes")
+    total = len(layers) * len(graphs)
+    with Progress("layers of graphs", total, unit="layer", quiet=quiet) as progress:
+        for sample in projections.samples(layers, graphs):
+            n = sample.keys.shape[1]
+            if choice.queries is not None and choice.queries < n:
+                rows = torch.randperm(n, generator=generator)[: choice.queries]
+                sample = sample._replace(queries=sample.queries[:, rows])  # noqa: PLW2901
+            found.append(measure(sample, ks))
+            samples.append((sample.layer, sample.graph, n))
+            progress.update(1)
     curves = {name: np.stack([curve[name] for curve in found]) for name in found[0]}
     return Study(ks, tuple(samples), curves)
 

@@ -11,7 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.edges import formed
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.normed import normed, relu_dropout
+from kmip_data.models.layers.normed import normed, relu_then_dropout
 from kmip_data.models.layers.norms import NORMS
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
@@ -97,7 +97,7 @@ class GPSLayer(nn.Module):
             return h, e, *carried
         feed = self.linear_in(h)
         if self.activation is nn.functional.relu:
-            feed = relu_dropout(feed, dropout)
+            feed = relu_then_dropout(feed, dropout)
         else:
             feed = self.dropout(self.activation(feed))
         feed = self.linear_out(feed)

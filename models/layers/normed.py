@@ -47,8 +47,8 @@ def normed(
     return rows if residual is None else residual + rows
 
 
-def relu_dropout(rows: Tensor, probability: float) -> Tensor:
-    """``dropout(relu(rows))``, any shape; the probability is 0 outside training."""
+def relu_then_dropout(rows: Tensor, probability: float) -> Tensor:
+    """``dropout(relu(rows))``, any shape, elsewhere by torch's own; the probability is 0 outside training."""
     kernels = _kernels(rows) if probability else None
     if kernels is None:
         return nn.functional.dropout(nn.functional.relu(rows), probability)

@@ -7,25 +7,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kmip_data.drawing.pictures import write_png
+from kmip_data.drawing.style import NOTE, PALETTE, look, new_figure, save, styled
 from kmip_data.models.profiling.measuring import STAGES
 from kmip_data.models.profiling.results import SETTINGS, Cell, Published, growth_exponent
 
-GREY = "#999999"
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
-STAGE_COLOURS = ("#4c72b0", "#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")  #: of STAGES
 
 
+@styled
 def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Published | None) -> None:
-    """Draw a PNG of four log-log plots: seconds and peak bytes, inference and training.
+    """Draw four log-log plots: seconds and peak bytes, inference and training.
 
     Our curves are coloured, with their growth exponent over the last decade of nodes; the paper's,
     measured on its own machine, are grey. A cross marks where a method ended (memory or time).
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 9), dpi=120, layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure = new_figure(13, 9, title=title)
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
         for curve in paper.curve if paper is not None else ():
@@ -35,16 +31,15 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
                 label = f"paper, {paper.machine if paper else ''}: {curve.label}"
                 style = PAPER_STYLES.get(curve.method, "-")
                 scaled = [value * scale for value in values]
-                axes.plot(curve.n, scaled, color=GREY, linestyle=style, linewidth=1, label=label)
+                axes.plot(curve.n, scaled, color=look().quiet, linestyle=style, linewidth=1, label=label)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]
             _draw_method(axes, quantity, of_it, f"C{number % 10}")
-        axes.set_title(f"{setting}: {'time' if quantity == 'seconds' else 'peak memory'}", fontsize=10)
+        axes.set_title(f"{setting}: {'time' if quantity == 'seconds' else 'peak memory'}")
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=quantity)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=6)
-    write_png(figure, path)
+        axes.grid()
+        axes.legend()
+    save(figure, path)
 
 
 def _draw_method(axes: Any, quantity: str, cells: Sequence[Cell], colour: str) -> None:
@@ -59,24 +54,21 @@ def _draw_method(axes: Any, quantity: str, cells: Sequence[Cell], colour: str) -
     for cell in [cell for cell in cells if cell.status in {"oom", "time"}][:1]:
         end, beside = (cell.n, points[-1][1]), {"textcoords": "offset points", "xytext": (3, 3)}
         axes.plot(*end, marker="x", color=colour, linestyle="none")
-        axes.annotate(cell.status, end, fontsize=6, color=colour, **beside)
+        axes.annotate(cell.status, end, fontsize=NOTE, color=colour, **beside)
 
 
+@styled
 def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, title: str) -> None:
-    """Draw a PNG of one bar per method, its stages one after another in seconds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 1.5 + 0.6 * len(found)), dpi=120, layout="constrained")
+    """Draw one bar per method, its stages one after another in seconds."""
+    figure = new_figure(9, 1.5 + 0.6 * len(found), title=title)
     axes = figure.subplots()
     left = [0.0] * len(found)
-    for stage, colour in zip(STAGES, STAGE_COLOURS, strict=True):
+    for stage, colour in zip(STAGES, PALETTE, strict=True):
         widths = [stages.get(stage, 0.0) for stages in found.values()]
         if any(stage in stages for stages in found.values()):
             axes.barh(list(found), widths, left=left, color=colour, label=stage)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    write_png(figure, path)
+    figure.legend(loc="outside right upper")
+    save(figure, path)

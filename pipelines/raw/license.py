@@ -18,11 +18,13 @@ from kmip_data.wording import timestamp
 
 ENVIRONMENT = "KMIP_DATA_ACCEPT_LICENSE"
 RECORD_NAME = "licences.json"
+SHOWN: set[str] = set()  #: datasets whose license this process has printed
 _YES = {"1", "true", "yes", "y"}
 
 
 def show_license(manifest: Manifest) -> None:
     """Print license and attribution on stderr."""
+    SHOWN.add(manifest.name)
     say(f"license of {manifest.name}: {manifest.license.notice} ({manifest.license.url})")
 
 

@@ -57,14 +57,15 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
             taken = compile_for(kernel, capability, options, types | own)
             found[f"{name}, d = {d}, k = {k}, {edges}"] = vars(taken)
-    for d, edges in itertools.product(sorted({d for d, _ in SIZES}), ("fp32", "bf16")):
-        options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": "bf16x3", **OPTIONS}
+    splits = (("fp32", "bf16x3"), ("fp32", "bf16x6"), ("bf16", "bf16x3"))
+    for d, (edges, split) in itertools.product(sorted({d for d, _ in SIZES}), splits):
+        options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
         stored = ["rows", "weight", "addend", "out", "pre", "new"]
         types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
         for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
             flags = {"FORM": forward, "ADD": not forward, "SUM": not forward, "SHARED": False, "DROP": True}
             taken = compile_for(products.multiply, capability, {**options, **flags}, types)
-            found[f"{name}, d = {d}, {edges}"] = vars(taken)
+            found[f"{name}, d = {d}, {edges}, {split}"] = vars(taken)
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.cli.bench import machine_line
-from kmip_data.cli.shared.output import check_prefix
+from kmip_data.cli.shared.output import beside, check_prefix
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import default_methods, method_names
@@ -52,7 +52,7 @@ class Asked:
     def file(self, suffix: str) -> Path:
         """Where a result is saved; ``save`` is set."""
         assert self.save is not None
-        return self.save.with_name(self.save.name + suffix)
+        return beside(self.save, suffix)
 
 
 def complete(options: Mapping[str, Any]) -> Asked:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import json_option, number_option, quiet_option
+from kmip_data.cli.shared.options import json_option, number_option, quiet_option, style_option
 from kmip_data.errors import UsageError
 
 
@@ -108,7 +108,12 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     "With --data trained:FILE the row on those alone, with --device cuda those of one GPU.",
 )
 @click.option("--quick", is_flag=True, help="Small sizes and one run: shows that it runs, not how fast.")
-@click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
+@click.option(
+    "--save",
+    metavar="PREFIX",
+    help="Write PREFIX.csv and PREFIX.png; as PREFIX.svg or PREFIX.pdf, that picture.",
+)
+@style_option
 @click.option("--markdown", is_flag=True, help="With --table: as docs/performance.md has it.")
 @json_option
 @quiet_option

@@ -18,7 +18,7 @@ from kmip_data.format.contents import content_faults, refuse_faults
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.reading.store import ShardStore, open_store
-from kmip_data.wording import as_options
+from kmip_data.wording import in_words
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
 ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
@@ -87,7 +87,7 @@ def read_city_map(build: Build) -> CityMap:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
     return CityMap(
         title=card.heading,
-        options=as_options(card.parameters),
+        options=in_words(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],

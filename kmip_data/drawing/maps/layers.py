@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.drawing.maps.city_map import PART_NAMES, CityMap
+from kmip_data.drawing.style import look
 
 PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
@@ -61,12 +62,12 @@ class Prediction:
     folder: Path | None = None  #: of the run
 
 
-def ramp(name: str, count: int, low: float = 0.0, high: float = 0.94) -> tuple[str, ...]:
-    """Hex colours, evenly spaced along a part of one of matplotlib's scales; its pale end is left out."""
+def ramp(name: str, count: int, high: float = 0.94) -> tuple[str, ...]:
+    """Hex colours, evenly spaced on one of matplotlib's scales, without the ends that the ground hides."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return tuple(to_hex(colormaps[name](float(at))) for at in np.linspace(low, high, count))
+    return tuple(to_hex(colormaps[name](float(at))) for at in np.linspace(look().darkest, high, count))
 
 
 def city_layers(city: CityMap) -> list[Layer]:
@@ -113,7 +114,7 @@ def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
 
 def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) -> Categories:
     labels = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
-    colors = ramp("turbo", city.num_classes, 0.06)  # from blue over green to red: classes are ordered
+    colors = ramp("viridis", city.num_classes)  # classes are ordered, as the eccentricities they are made of
     return Categories(name, classes.astype(np.uint8), labels, colors, note)
 
 

@@ -1,4 +1,4 @@
-"""A city as a PNG: one map for each thing it is coloured by."""
+"""A city as a picture: one map for each thing it is coloured by."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from numpy.typing import NDArray
 
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.drawing.maps.layers import Categories, Layer, Scale, ramp
-from kmip_data.drawing.pictures import broken_line, write_png
+from kmip_data.drawing.pictures import broken_line
+from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
 
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
-STREETS: Final = "#c4c4c4"
-INK: Final = "#222222"
 
 
+@styled
 def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     """Draw the streets as lines and the intersections as points, once for each of ``layers``.
 
     Every map has its legend, and a scale bar; north is up.
     """
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
 
     low, high = _frame(city.position)
     width, height = LONGEST_SIDE * (high - low) / (high - low).max()
@@ -34,31 +33,38 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     columns = _columns(len(layers), width + legend, height)
     rows = -(-len(layers) // columns)
     size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
-    figure = Figure(figsize=size, dpi=110, layout="compressed")
-    figure.suptitle(f"{city.title}\n{city.options}", fontsize=14)
-    figure.supxlabel(ATTRIBUTION, fontsize=10, color="#555555")
+    title = f"{city.title}\n{city.options}"
+    figure = new_figure(*size, title=title, footer=ATTRIBUTION, layout="compressed")
+    shrunk = figure.get_figwidth() / size[0]
+    halves = 2 if len(layers) % columns else 1  # the maps of a last row that is not full stand in its middle
+    grid = figure.add_gridspec(rows, halves * columns)
     # Points that just about touch where the city is evenly dense.
     points = 72.0**2 * width * height / max(1, len(city.position))
-    area = min(14.0, max(0.35, 0.12 * points))
+    area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
     lines = broken_line(city.position, city.streets)
     for number, layer in enumerate(layers):
-        axes = figure.add_subplot(rows, columns, number + 1)
+        row, column = divmod(number, columns)
+        lacking = columns - min(columns, len(layers) - row * columns)
+        first = halves * column + (lacking if halves == 2 else 0)
+        axes = figure.add_subplot(grid[row, first : first + halves])
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         axes.set_axis_off()
-        axes.set_title(f"{layer.name}\n{layer.note}", fontsize=11)
-        axes.plot(*lines, color=STREETS, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
+        axes.set_title(f"{layer.name}\n{layer.note}")
+        axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
         marks = {"s": area, "linewidths": 0, "zorder": 2}
         x, y = city.position.T
         if isinstance(layer, Scale):
             colors = ListedColormap(ramp("viridis", 256))
             drawn = axes.scatter(x, y, c=layer.values, cmap=colors, **marks)
-            figure.colorbar(drawn, ax=axes, shrink=0.6, pad=0.02, label=f"{layer.name} [{layer.unit}]")
+            # Inside the place of the map: a colour bar of its own would stand where the panel ends.
+            beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
+            figure.colorbar(drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}")
         else:
             axes.scatter(x, y, c=layer.codes, cmap=ListedColormap(layer.colors),
                          vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
             _legend(axes, layer)
         _scale_bar(axes, low, high)
-    write_png(figure, path, bbox_inches="tight", pad_inches=0.2)
+    save(figure, path, bbox_inches="tight", pad_inches=0.2)
 
 
 def nice_length(longest: float) -> float:
@@ -101,13 +107,13 @@ def _legend(axes: Any, layer: Categories) -> None:
         Line2D([], [], marker="o", linestyle="", markersize=7, color=color, label=f"{label}  ({count:,})")
         for label, color, count in rows
     ]
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
 
 
 def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
     across, longest = float(high[0] - low[0]), float((high - low).max())
     length = nice_length(across / 3)
     x, y = low[0] + 0.03 * across, low[1] + 0.02 * longest
-    axes.plot([x, x + length], [y, y], color=INK, linewidth=2.5, solid_capstyle="butt", zorder=3)
+    axes.plot([x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3)
     text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
-    axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", color=INK, fontsize=9)
+    axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", fontsize=NOTE)

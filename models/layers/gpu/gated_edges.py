@@ -135,48 +135,46 @@ class _Form(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         new, product, d = old, None, old.shape[1]
-        ctx.inside = d <= products.MOST and (splits() or old.dtype == torch.bfloat16)
+        split = "bf16x3" if old.dtype == torch.bfloat16 else splits()  # bfloat16 is what there is
+        ctx.split, of = split if d <= products.MOST else None, None
         if z is not None and norming is not None:
             new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
-        if z is not None and norming is not None and weight is not None and ctx.inside:
-            product = products.form_and_multiply(old, weight, (z, norming.constants, norming.drop), new)
-        elif z is not None and norming is not None:
-            with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-                norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
-                    old, z, norming.constants, new, *norming.drop, z.numel(),
-                    D=d, BLOCK=BLOCK, ADD=True, SHARED=len(old) < len(z), NORM=True, RELU=True,
-                    DROP=norming.drop[1] > 0, **OPTIONS,
+            of = z, norming.constants, norming.drop
+        if weight is not None and ctx.split:
+            made = new if of else None
+            product, _ = products.multiplied(old, weight, split=ctx.split, of=of, new=made)
+        elif of:
+            with torch.cuda.device_of(new):  # type: ignore[no-untyped-call]
+                norm_kernels.update[(cdiv(new.numel(), BLOCK),)](
+                    old, *of[:2], new, *of[2], new.numel(),
+                    D=d, BLOCK=BLOCK, ADD=True, SHARED=len(old) < len(new), NORM=True, RELU=True,
+                    DROP=of[2][1] > 0, **OPTIONS,
                 )  # fmt: skip
         if weight is not None and product is None:
-            product = products.split_product(new, weight) if ctx.inside else torch.mm(new, weight.t())
+            product = torch.mm(new, weight.t())
         ctx.norming, ctx.shared = norming, len(old) < len(new)
         ctx.save_for_backward(None if weight is None else new, weight, z)
         return new, product
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_new: Tensor | None, grad_product: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, grad_product: Tensor | None) -> tuple[Tensor | None, ...]:
         new, weight, z = ctx.saved_tensors
-        grad = None if grad_new is None else grad_new.contiguous()
+        grad = None if grad is None else grad.contiguous()
         grad_weight = parts = None
         if grad_product is not None:
             grad_weight = grad_product.t() @ new
-            if z is not None and ctx.inside:
-                given = z, ctx.norming.constants, ctx.norming.drop
-                grad, parts = products.multiply_and_sum(grad_product, weight.t(), grad, given)
-            elif ctx.needs_input_grad[0] or z is not None:
-                grad = _of_old(grad, grad_product, weight, split=ctx.inside)
+        if grad_product is not None and any(ctx.needs_input_grad[:2]):
+            if ctx.split:
+                of = None if z is None else (z, ctx.norming.constants, ctx.norming.drop)
+                given = grad_product, weight.t(), grad
+                grad, parts = products.multiplied(*given, split=ctx.split, of=of)
+            else:
+                grad = grad_product @ weight if grad is None else torch.addmm(grad, grad_product, weight)
         if z is not None:
             ctx.norming.parts = parts
         of_old = grad.sum(0, keepdim=True, dtype=torch.float32) if ctx.shared and grad is not None else grad
         return of_old, None if z is None else grad, grad_weight, None
-
-
-def _of_old(grad_new: Tensor | None, grad_pre: Tensor, weight: Tensor, *, split: bool) -> Tensor:
-    """Gradient of the old edges, (E, d): that of the new ones, to which they were added, and z's."""
-    if split:
-        return products.split_product(grad_pre, weight.t(), grad_new)
-    return grad_pre @ weight if grad_new is None else torch.addmm(grad_new, grad_pre, weight)
 
 
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:

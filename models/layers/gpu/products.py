@@ -1,8 +1,9 @@
-"""Products of edges with a weight in bf16x3: each float32 number as a sum of two of bfloat16.
+"""Products of edges with a weight in bfloat16, of float32 numbers as sums of two or three of it.
 
-a · b ≈ a₁ b₁ + a₁ b₂ + a₂ b₁, where a₁ is a to 8 significant bits, |a − a₁| ≤ 2⁻⁸ |a|, and a₂ the rest to as
-many, |a − a₁ − a₂| ≤ 2⁻¹⁶ |a|. What is left out, a₂ b₂ and the rests, is at most 3 · 2⁻¹⁶ of |a b|, to first
-order. Products of two such numbers are exact in float32, in which tensor cores sum them.
+bf16x3: a · b ≈ a₁ b₁ + a₁ b₂ + a₂ b₁, where a₁ is a to 8 significant bits, |a − a₁| ≤ 2⁻⁸ |a|, and a₂ the
+rest to as many, |a − a₁ − a₂| ≤ 2⁻¹⁶ |a|. What is left out, a₂ b₂ and the rests, is at most 3 · 2⁻¹⁶ of
+|a b|, to first order. bf16x6 takes a₂ b₂ + a₁ b₃ + a₃ b₁ besides and leaves out 4 · 2⁻²⁴, as much as
+roundings of float32. Products of two such numbers are exact in float32, in which tensor cores sum them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Norming = tuple[
 ]  #: z (E, d); its norm's factors, shifts and means (3, d); what follows
 MOST = 128  #: channels; a wider row has more sums than a program's registers hold
 ROWS = 64  #: edges of a program
-PRECISION = "ieee" if os.environ.get("TRITON_INTERPRET") == "1" else "bf16x3"  # which it does not know
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # by what knows neither of the two
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -93,26 +94,12 @@ def multiply(
             more = tl.dot(of_rows, of_weight, more, input_precision=PRECISION)
     _finish(
         sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM, DROP
-    )
+    )  # fmt: skip
     if REST > 0:
         _finish(
-            more,
-            addend,
-            out,
-            place,
-            rest,
-            live,
-            pre,
-            norm,
-            parts,
-            seed,
-            dropped,
-            kept_scale,
-            D,
-            ADD,
-            SUM,
+            more, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM,
             DROP,
-        )
+        )  # fmt: skip
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -138,42 +125,27 @@ def _finish(
         tl.store(part + D, tl.sum(g * away, 0), mask=channel < D)
 
 
-def split_product(rows: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
-    """``rows`` (E, d) · ``weight`` (d, d) transposed, + ``addend`` (E, d); d ≤ :data:`MOST`."""
-    out = torch.empty_like(rows)
-    _multiply(rows, weight, addend, out)
-    return out
+def multiplied(
+    rows: Tensor, weight: Tensor, addend: Tensor | None = None, *, split: str, of: Norming | None = None,
+    new: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """``rows`` (E, d) · ``weight`` (d, d) transposed, + ``addend`` (E, d); d ≤ :data:`MOST`.
 
-
-def form_and_multiply(old: Tensor, weight: Tensor, of: Norming, new: Tensor) -> Tensor:
-    """Make ``new`` (E, d) = ``old`` + dropout(relu(norm(z))), and give that · ``weight`` transposed."""
-    out = torch.empty_like(of[0])
-    _multiply(old, weight, None, out, of, new)
-    return out
-
-
-def multiply_and_sum(
-    rows: Tensor, weight: Tensor, addend: Tensor | None, of: Norming
-) -> tuple[Tensor, Tensor]:
-    """:func:`split_product`, the gradient of what was made of z; and :func:`.norms.sums_by_tiles` of it."""
-    out, (edges, d) = torch.empty_like(rows), rows.shape
-    parts = torch.empty(triton.cdiv(edges, ROWS), 2, d, device=rows.device)
-    _multiply(rows, weight, addend, out, of, parts=parts)
-    return out, parts
-
-
-def _multiply(
-    rows: Tensor, weight: Tensor, addend: Tensor | None, out: Tensor, of: Norming | None = None,
-    new: Tensor | None = None, parts: Tensor | None = None,
-) -> None:  # fmt: skip
-    edges, d = out.shape
+    With ``of`` and ``new`` (E, d), ``new`` becomes ``rows`` + dropout(relu(norm(z))), rows perhaps being one
+    for all, and is multiplied in their place. With ``of`` alone the product is the gradient of what was made
+    of z, and :func:`.norms.sums_by_tiles` of it comes second, else None. ``split`` is bf16x3 or bf16x6.
+    """
+    out = torch.empty_like(rows if new is None else new)
+    (edges, d), tiles = out.shape, triton.cdiv(len(out), ROWS)
     z, constants, drop = of or (None, None, (None, 0, 1.0))
+    parts = torch.empty(tiles, 2, d, device=out.device) if of is not None and new is None else None
     with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
-        multiply[(triton.cdiv(edges, ROWS),)](
+        multiply[(tiles,)](
             rows, weight, addend, out, edges, *weight.stride(), z, constants, new, parts, *drop,
-            D=d, BR=ROWS, **widths(d), FORM=new is not None, SHARED=len(rows) == 1 < edges,
-            ADD=addend is not None, SUM=parts is not None, DROP=drop[1] > 0, PRECISION=PRECISION, **OPTIONS,
+            D=d, BR=ROWS, **widths(d), FORM=new is not None, SHARED=len(rows) < edges, ADD=addend is not None,
+            SUM=parts is not None, DROP=drop[1] > 0, PRECISION="ieee" if INTERPRETED else split, **OPTIONS,
         )  # fmt: skip
+    return out, parts
 
 
 def widths(d: int) -> dict[str, int]:

@@ -7,14 +7,14 @@ import csv
 import math
 from pathlib import Path
 
-from kmip_data.drawing.pictures import write_png
+from kmip_data.drawing.style import PALETTE, look, new_figure, save, styled
 from kmip_data.files.changes import csv_bytes
 from kmip_data.files.small import read_small
 from kmip_data.models.training.objective.metrics import METRICS
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 LABELS = {"train": "train (while learning)", "val": "val", "test": "test"}
-COLOURS = {"train": "#4c72b0", "val": "#dd8452", "test": "#55a868"}
+COLOURS = dict(zip(LABELS, PALETTE, strict=False))
 
 
 def check_history(history: list[Row], best_epoch: int | None, metric: str) -> None:
@@ -50,12 +50,11 @@ def read_history(path: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
+@styled
 def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best_epoch: int | None) -> None:
     """Draw loss and the chosen metric of every part over the epochs into a PNG; mark the best epoch."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(10, 4), dpi=120, layout="constrained")
     if best_epoch is not None:
         best = history[best_epoch]
         values = [
@@ -64,7 +63,7 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
             if f"{part}_{metric}" in best
         ]
         title = f"{title}\nbest epoch {best_epoch + 1}: {', '.join(values)}"
-    figure.suptitle(title)
+    figure = new_figure(10, 4, title=title)
     for axes, name, label in zip(
         figure.subplots(1, 2), ("loss", metric), ("loss", METRICS[metric].title), strict=True
     ):
@@ -76,11 +75,10 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
                     *zip(*points, strict=True), label=LABELS[part], color=colour, marker=marker, markersize=3
                 )
         if best_epoch is not None:
-            axes.axvline(best_epoch + 1, color="#888888", linestyle="--", linewidth=1, label="best epoch")
+            axes.axvline(best_epoch + 1, color=look().quiet, linestyle="--", linewidth=1, label="best epoch")
         axes.set_xlabel("epoch")
         axes.set_ylabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False)
-    write_png(figure, path)
+        axes.grid()
+    figure.axes[0].legend()
+    save(figure, path)

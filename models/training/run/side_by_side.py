@@ -46,8 +46,9 @@ def run_side_by_side(
             for place in range(at_once):
                 if place in running and running[place][1].poll() is not None:
                     run, process, said = running.pop(place)
-                    said.seek(0)
-                    last = said.read().decode(errors="replace").splitlines()[-LINES:]
+                    with said:
+                        said.seek(0)
+                        last = said.read().decode(errors="replace").splitlines()[-LINES:]
                     if process.returncode or not (run / RESULT_NAME).is_file():
                         faults[run] = "\n    ".join([f"{run}: exit code {process.returncode}", *last])
                     tell(f"{run.name}: {'failed' if run in faults else 'done'}")
@@ -58,8 +59,9 @@ def run_side_by_side(
     finally:
         for _, process, _ in running.values():
             os.killpg(process.pid, signal.SIGTERM)
-        for run, process, _ in running.values():
+        for run, process, said in running.values():
             process.wait()
+            said.close()
             tell(f"Stopped. Go on with: {_resume(run)}")
         for run in waiting:
             tell(f"Not begun. Begin with: {_resume(run)}")

@@ -14,7 +14,8 @@ from support.builds import s3dis_records, s3dis_schema, write_build
 
 from kmip_data.drawing.html import draw_html
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
-from kmip_data.drawing.pictures import Drawing, class_colors, draw_png, drawing_of
+from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
+from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema

@@ -1,5 +1,6 @@
 """Builds read where they lie: the same items, by no block more than they touch, nothing unverified kept."""
 
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -154,7 +155,7 @@ def test_added_columns(tmp_path):
     next((tmp_path / "b2" / "columns").rglob("*.h5")).unlink()
     (tmp_path / "b2" / SHARE_NAME).unlink()
     share_folder(tmp_path / "b2", tmp_path / "share")
-    with serving(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"share\.json is not what"):
+    with serving(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"\.h5 is not what"):
         kmip_data.open(server.address, columns=columns)
 
 
@@ -419,15 +420,22 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
         _read_bytes(server.address, None, range(0, 120, 10))
 
 
-def test_a_card_of_other_shards_than_were_pushed_is_refused(pushed, tmp_path):
+def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
     source = copy_of(pushed, tmp_path / "b")
-    card = json.loads((source / CARD_NAME).read_text())
-    card["shards"][1]["sha256"] = "0" * 64
-    (source / CARD_NAME).write_text(json.dumps(card))
     for name in (SHARE_NAME, BLOCKS_NAME):
         (source / name).unlink()
-    share_folder(source, tmp_path / "share")
-    with serving(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"share\.json is not what"):
+    card = json.loads((source / CARD_NAME).read_text())
+    card["shards"][1]["sha256"] = hashlib.sha256(b"").hexdigest()
+    (source / CARD_NAME).write_text(json.dumps(card))
+    share_folder(source, tmp_path / "other")
+    with serving(tmp_path / "other") as server, pytest.raises(DamagedInput, match=r"share\.json is not what"):
+        kmip_data.open(server.address)
+    card["shards"][1]["bytes"] = 0
+    (source / CARD_NAME).write_text(json.dumps(card))
+    (source / "shards" / "00001.h5").chmod(0o644)
+    (source / "shards" / "00001.h5").write_bytes(b"")
+    share_folder(source, tmp_path / "empty")
+    with serving(tmp_path / "empty") as server, pytest.raises(DamagedInput, match=r"00001\.h5 is not what"):
         kmip_data.open(server.address)
 
 

@@ -8,28 +8,28 @@ import torch
 from kmip_data.models.layers.precision import products, splits
 
 
-def state() -> tuple[str, bool]:
+def state() -> tuple[str, str | None]:
     return torch.get_float32_matmul_precision(), splits()
 
 
 @pytest.mark.parametrize(
     ("precision", "within"),
     [
-        ("32", ("highest", False)),
-        ("tf32", ("high", False)),
-        ("bf16x3", ("highest", True)),
-        ("bf16-mixed", ("highest", False)),
+        ("32", ("highest", "bf16x6")),
+        ("tf32", ("high", None)),
+        ("bf16x3", ("highest", "bf16x3")),
+        ("bf16-mixed", ("highest", "bf16x6")),
     ],
 )
-def test_set_within_and_put_back(precision: str, within: tuple[str, bool]) -> None:
+def test_set_within_and_put_back(precision: str, within: tuple[str, str | None]) -> None:
     with products(precision):
         assert state() == within
         with products("bf16x3"):
-            assert splits()
+            assert splits() == "bf16x3"
         assert state() == within
     with pytest.raises(ValueError, match="stop"), products(precision):
         raise ValueError("stop")
-    assert state() == ("highest", False)
+    assert state() == ("highest", "bf16x6")
 
 
 def test_what_the_user_has_set_stays() -> None:

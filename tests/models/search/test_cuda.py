@@ -32,7 +32,9 @@ needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 #: d, list, split, tiles, staged, hinted, tensor cores
 MAIN = [
     (10, 128, 1, 1, 0, 0, 2),
+    (5, 128, 1, 2, 0, 0, 2),
     (10, 128, 1, 4, 1, 1, 2),
+    (14, 128, 1, 4, 0, 0, 2),
     (10, 512, 8, 4, 1, 0, 2),
     (19, 128, 1, 4, 1, 0, 2),
     (64, 128, 1, 2, 0, 0, 2),
@@ -53,7 +55,9 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     spilled = {name: int(stores) for name, stores, _ in found}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
     assert spilled["thresholds"] == 0
-    assert spilled["collect"] <= (128 if sizes[0] < 256 else 256)  # none between the products of a batch
+    # Keys through shared memory: what a stage needs once. Lists of 512: where they are ranked.
+    staged, lists = sizes[4], sizes[1]
+    assert spilled["collect"] <= (256 if sizes[0] == 256 else 64 if staged or lists == 512 else 0)
 
 
 @needs_nvrtc

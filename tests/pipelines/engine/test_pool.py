@@ -102,7 +102,7 @@ def test_a_failing_record_is_named(
 
 
 #: The calls of a build of one unit of six graphs on files of the build, all in the builder.
-CALLS = {"write": 9, "fsync": 20, "replace": 5}
+CALLS = {"write": 10, "fsync": 22, "replace": 6}
 Point = tuple[str, int, str]
 #: A piece of ``prepare``; the shard's bytes, name and line; the card's name.
 CHOSEN: list[Point] = [
@@ -110,7 +110,7 @@ CHOSEN: list[Point] = [
     ("write", 5, "middle"),
     ("replace", 2, "after"),
     ("write", 6, "middle"),
-    ("replace", 5, "before"),
+    ("replace", 6, "before"),
 ]
 POINTS: list[Point] = [
     (call, n, when)

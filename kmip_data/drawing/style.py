@@ -1,0 +1,166 @@
+"""How every picture looks: colours, letters and sizes, on light or dark ground or for print, and its file."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import textwrap
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, ParamSpec
+
+from kmip_data.errors import UsageError
+from kmip_data.files.changes import write_output
+
+#: Okabe and Ito's colours, which differ for colour-blind eyes too; black and yellow are left to texts.
+PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
+BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
+NOTE, TITLE = "small", "x-large"  #: against them
+DOTS: Final = 110  #: per inch of a PNG
+#: What a picture may be, by the ending of its file, and what it says of its making: nothing that changes.
+KINDS: Final[dict[str, dict[str, None]]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+}
+P = ParamSpec("P")
+Layout = Literal["constrained", "compressed"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colours of the ground, of letters and of what stays in the background; print has narrower pages."""
+
+    ground: str = "#ffffff"
+    ink: str = "#222222"
+    quiet: str = "#666666"  #: footers, curves of others
+    faint: str = "#c4c4c4"  #: streets, edges
+    font: str = "DejaVu Sans"
+    widest: float = 100.0  #: inches
+    headline: bool = True  #: whether the title stands above: a paper has captions
+    dots: int = DOTS
+    body: int = BODY
+    darkest: float = 0.0  #: where ramps of colours begin, so that their ends differ from the ground
+
+
+STYLES: Final = {
+    "light": Style(),
+    "dark": Style(ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", darkest=0.25),
+    "paper": Style(
+        ink="#000000", font="STIXGeneral", widest=7.0, headline=False, dots=300, body=BODY_IN_PRINT
+    ),
+}
+_CHOSEN: ContextVar[str] = ContextVar("style", default="light")
+
+
+@contextlib.contextmanager
+def chosen(name: str) -> Iterator[None]:
+    """Draw in the style of that name within the block."""
+    token = _CHOSEN.set(name)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
+def look() -> Style:
+    """Return the style that pictures are drawn in now."""
+    return STYLES[_CHOSEN.get()]
+
+
+def styled(draw: Callable[P, None]) -> Callable[P, None]:
+    """Have a function draw in the style of its caller: matplotlib's defaults are set while it runs."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **options: P.kwargs) -> None:
+        import matplotlib as mpl
+
+        with mpl.rc_context(_settings(look())):
+            draw(*args, **options)
+
+    return drawn
+
+
+def new_figure(
+    width: float, height: float, *, title: str = "", footer: str = "", layout: Layout = "constrained"
+) -> Any:
+    """Return a figure of so many inches, or smaller in the same form where the style has narrower pages."""
+    from matplotlib.figure import Figure
+
+    now = look()
+    scale = min(1.0, now.widest / width)
+    figure = Figure(figsize=(scale * width, scale * height), layout=layout)
+    if title and now.headline:
+        lines = (textwrap.fill(line, max(40, int(8 * width))) for line in title.split("\n"))
+        figure.suptitle("\n".join(lines))
+    if footer:
+        figure.supxlabel(
+            textwrap.fill(footer, max(40, int(14 * scale * width))), fontsize=NOTE, color=now.quiet
+        )
+    return figure
+
+
+def save(figure: Any, path: Path, **options: Any) -> None:
+    """Write a figure as the ending of ``path`` says; equal figures give equal bytes."""
+    kind, picture = check_kind(path), io.BytesIO()
+    figure.savefig(picture, format=kind[1:], metadata=KINDS[kind], **options)
+    write_output(path, picture.getvalue())
+
+
+def check_kind(path: Path) -> str:
+    """Return the key in :data:`KINDS` that ``path`` ends in, PNG where it has no ending.
+
+    Raises ``UsageError`` for the ending of something else.
+    """
+    kind = path.suffix.lower() or ".png"
+    if kind not in KINDS:
+        raise UsageError(
+            f"A picture cannot be written as {path.name}.",
+            expected=f"a name that ends in {', '.join(KINDS)}",
+            found=path.suffix,
+            left="nothing was written",
+            next=f"name it {path.stem}.png",
+        )
+    return kind
+
+
+def class_colors(count: int) -> list[str]:
+    """Hex colour of each class: the palette, then darker and paler shades of it, again and again."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    shades = []
+    for end, share in ((0.0, 0.0), (0.0, 0.45), (1.0, 0.5)):
+        for color in PALETTE:
+            red, green, blue = (part + share * (end - part) for part in to_rgb(color))
+            shades.append(to_hex((red, green, blue)))
+    return [shades[i % len(shades)] for i in range(count)]
+
+
+def _settings(look: Style) -> Any:
+    from matplotlib.rcsetup import cycler
+
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    grounds = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    return {
+        **dict.fromkeys(inked, look.ink),
+        **dict.fromkeys((*grounds, "legend.facecolor"), look.ground),
+        **dict.fromkeys(("axes.titlesize", "axes.labelsize"), "medium"),
+        **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), NOTE),
+        "figure.titlesize": TITLE,
+        "font.size": look.body,
+        "axes.prop_cycle": cycler(color=PALETTE),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.family": look.font,
+        "grid.alpha": 0.3,
+        "legend.edgecolor": "none",
+        "legend.framealpha": 0.8,
+        "lines.linewidth": 1.5 * look.body / BODY,
+        "pdf.fonttype": 42,  # letters stay letters
+        "savefig.dpi": look.dots,
+        "svg.hashsalt": "kmip-data",  # names of parts are drawn by chance otherwise
+        "text.parse_math": False,  # a dollar sign in a name begins no formula, which could be one that fails
+    }
