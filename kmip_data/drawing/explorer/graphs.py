@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.builds.home import Build
+from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.drawing.maps.layers import (
     RIGHT_WRONG,
@@ -24,7 +25,7 @@ from kmip_data.drawing.maps.layers import (
 from kmip_data.drawing.maps.page import Packer, map_header, page_header
 from kmip_data.drawing.pictures import class_colors, class_name, drawing_of
 from kmip_data.errors import UsageError
-from kmip_data.wording import as_options, counted
+from kmip_data.wording import counted, in_words
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,6 +36,8 @@ EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
 COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, whatever follows
 TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
 STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
+#: Of the elements by their numbers: those that molecules have most.
+SYMBOLS: Final = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 15: "P", 16: "S", 17: "Cl", 35: "Br"}
 CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
 
 
@@ -115,7 +118,7 @@ def record_graph(
             labels, colors = ("right", "wrong"), tuple(color for _, color in RIGHT_WRONG)[:2]
             layers.append(Categories("right or wrong", (~right).astype(np.uint8), labels, colors, note))
             layers.append(_classes("predicted class", classes, names, f"by {run}"))
-    layers += own_colors(columns)
+    layers += [*own_colors(columns), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
     lines = lines[:, lines[0] != lines[1]]
@@ -128,7 +131,7 @@ def record_graph(
         credit=str(card.license.get("notice", "")),
         thing="node",
         header={
-            "facts": f"{facts}{place}; {as_options(card.parameters)}",
+            "facts": "; ".join(filter(None, [facts + place, in_words(card.parameters)])),
             **header,
             "explore": {
                 "hops": 1, "label": drawing.label, "crowded": lines.shape[1] > CROWDED * len(drawing.pos),
@@ -176,6 +179,15 @@ def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
     note = "the nodes' own, in 16 shades a channel"
     codes = codes.reshape(-1).astype(np.uint16)
     return [Categories("colour", codes, tuple(colors), tuple(colors), note)]
+
+
+def elements(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+    """The elements of a molecule's atoms."""
+    if ATOM not in columns:
+        return []
+    found, codes = np.unique(columns[ATOM].astype(np.int64) + 1, return_inverse=True)
+    names = tuple(SYMBOLS.get(number, f"element {number}") for number in found.tolist())
+    return [_classes("element", codes, names, "of the atoms")]
 
 
 def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap
 from kmip_data.drawing.maps.layers import Layer, Scale, ramp
+from kmip_data.drawing.style import PALETTE, STYLES, Style
 from kmip_data.files.changes import write_output
 from kmip_data.wording import counted
 
-SCRIPTS: Final = ("data.js", "drawing.js", "view.js", "page.js")  #: in the order in which they are read
+#: In the order in which they are read.
+SCRIPTS: Final = ("elements.js", "data.js", "drawing.js", "view.js", "page.js")
 KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
 
 
@@ -109,21 +111,39 @@ def write_page(
     ``added`` has more ``style``, ``panel`` (HTML) and ``script``, all of the package itself.
     """
     more = added or {}
-    # Names come from the map: no "</script>" in them may end the element that they stand in.
     fields = {
         "title": escape(title),
         "credit": escape(credit),
         "thing": thing,
-        "style": _asset("page.css") + more.get("style", ""),
+        "style": page_style() + more.get("style", ""),
         "panel": more.get("panel", ""),
-        "header": json.dumps({**header, "thing": thing}, separators=(",", ":")).replace("<", "\\u003c"),
+        "header": embedded({**header, "thing": thing}),
         "data": packer.text(),
-        "script": "\n".join(
-            [*(_asset(name) for name in SCRIPTS[:-1]), more.get("script", ""), _asset(SCRIPTS[-1])]
-        ),
+        "script": "\n".join([*map(asset, SCRIPTS[:-1]), more.get("script", ""), asset(SCRIPTS[-1])]),
     }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], _asset("page.html"))
-    write_output(path, page.encode())
+    write_filled(asset("page.html"), fields, path)
+
+
+def write_filled(template: str, fields: Mapping[str, str], path: Path) -> None:
+    """Write a page, each ``{{name}}`` of its template replaced by a field."""
+    write_output(path, re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], template).encode())
+
+
+def embedded(value: Any) -> str:
+    """Return JSON that may stand in an element of a page: no "</script>" in a name ends it."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def page_style() -> str:
+    """Return the style sheet of every page, with the colours and letters of pictures, light and dark."""
+
+    def root(style: Style, link: str) -> str:
+        colors = {"ground": style.ground, "ink": style.ink, "pale": style.quiet, "line": style.faint}
+        variables = {**colors, "link": link, "font": f'"{style.font}"', "palette": " ".join(PALETTE)}
+        return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
+
+    light, dark = root(STYLES["light"], PALETTE[0]), root(STYLES["dark"], PALETTE[5])
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
 
 
 def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
@@ -134,5 +154,6 @@ def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
     return {**shown, **labels, "codes": packer.add(layer.codes)}
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a script, style sheet or template of pages."""
     return (files("kmip_data.drawing.maps") / "assets" / name).read_text("utf-8").rstrip()

@@ -1,7 +1,8 @@
 // What the explorer adds to the map: balls, farthest paths, chosen keys, search, and figures of runs.
 
-const INKS = { ball: "#56b4e9", path: "#d55e00" };
-const hueOf = (head) => HUES[(head + 2) % HUES.length]; // orange and light blue are the path and the ball
+const INKS = { ball: HUES[5], path: HUES[1] };
+const OTHERS = HUES.filter((hue) => !Object.values(INKS).includes(hue));
+const hueOf = (head) => OTHERS[(head + 1) % OTHERS.length];
 const LISTED = 60; // keys in the table: the heaviest ones
 
 function startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, ...map }) {
@@ -22,13 +23,14 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
     }
     tell();
     listKeys();
+    // What is said may lie below the legend, and on a phone below the map.
+    if (node >= 0) $("about").scrollIntoView({ block: "nearest" });
     redraw();
   }
 
   function tell() {
     const { node, ball, path } = state;
     const lines = [];
-    const links = [];
     if (node < 0) {
       lines.push(`Click a${header.thing[0] === "i" ? "n" : ""} ${header.thing}, or press Enter on the one in the middle.`);
     } else {
@@ -38,20 +40,29 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
         const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
         lines.push(`Class ${truth.labels[a]}, predicted ${said.labels[b]}${a === b ? ": right" : off}.`);
       }
-      if (explore.map && explore.hops) lines.push(`${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`);
-      else if (explore.hops) lines.push(`${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`);
+      const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
+      const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
+      if (explore.hops) lines.push(inked(INKS.ball, explore.map ? within : neighbours));
       if (path) {
         const [length, stored] = [Math.fround(path.length), columns.get("eccentricity")(node)];
-        lines.push(`The farthest, ${path.to}, is ${written(length)} ${explore.unit} away over ${path.path.length - 1} streets.`);
+        const far = `The farthest, ${path.to}, is ${written(length)} ${explore.unit} away over ${path.path.length - 1} streets.`;
+        lines.push(inked(INKS.path, far));
         lines.push(
           length === stored
             ? "That is the eccentricity, which makes the class."
             : `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`,
         );
       } else if (explore.map && !explore.lengths) lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
-      if (explore.map) links.push(mapLink(node));
+      if (explore.map) lines.push(mapLink(node));
     }
-    $("story").replaceChildren(lines.join("\n"), ...(links.length ? ["\n", ...links] : []));
+    $("story").replaceChildren(...lines.map((line) => element("span", {}, line)));
+  }
+
+  // A sentence about what is drawn in this colour.
+  function inked(color, text) {
+    const swatch = element("i");
+    swatch.style.background = color;
+    return element("span", { className: "key" }, swatch, element("span", { textContent: text }));
   }
 
   function mapLink(node) {
@@ -90,10 +101,13 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
     $("chosen-keys").tBodies[0].replaceChildren(...rows);
   }
 
-  // Bring a node into the middle and hold it.
+  // Hold a node; bring it into the middle where it is out of sight.
   function show(node) {
-    view.center = [x[node], y[node]];
-    view.moved = true;
+    const sides = [canvas.clientWidth, canvas.clientHeight];
+    if (view.toScreen(x[node], y[node]).some((at, i) => !(at > 0 && at < sides[i]))) {
+      view.center = [x[node], y[node]];
+      view.moved = true;
+    }
     if (state.node === node) redraw();
     else hold(node);
   }
@@ -120,6 +134,11 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
     pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
     if (state.node < 0) return;
     const line = (nodes) => nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...view.toScreen(x[node], y[node])));
+    const dot = (node, radius, fillStyle) => {
+      pen.beginPath();
+      pen.arc(...view.toScreen(x[node], y[node]), radius, 0, 2 * Math.PI);
+      Object.assign(pen, { fillStyle }).fill();
+    };
     pen.beginPath();
     for (const node of state.ball.keys()) {
       // One hop: the edges of the node itself; else every edge inside the ball, once.
@@ -135,6 +154,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
       line([state.node, key]);
       Object.assign(pen, { strokeStyle: hueOf(head), lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight });
       pen.stroke();
+      dot(key, 2 + 4 * Math.sqrt(weight), hueOf(head));
     }
     pen.globalAlpha = 1;
     if (state.path) {
@@ -142,6 +162,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
       line(state.path.path);
       Object.assign(pen, { strokeStyle: INKS.path, lineWidth: 4, lineJoin: "round" });
       pen.stroke();
+      dot(state.path.to, 6, INKS.path);
     }
   }
 
@@ -215,7 +236,9 @@ function readKeys(keys, array, count) {
 }
 
 function showFigures({ run, words, label, names, confusion, measured, errors, unit, curves }) {
-  const said = [label && `Label: ${label}`, words && `Predicted: ${words}`, run && `Run ${run}`].filter(Boolean);
+  const line = (text) => text.replaceAll("\n", ", ");
+  const right = label === words ? ": right" : "";
+  const said = [label && `Label: ${line(label)}`, words && `Predicted: ${line(words)}${right}`, run && `Run ${run}`].filter(Boolean);
   $("words").hidden = !said.length;
   $("words").textContent = said.join("\n");
   const put = (id, text, ...figures) => {
@@ -226,12 +249,5 @@ function showFigures({ run, words, label, names, confusion, measured, errors, un
   const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
   if (confusion) put("confusion", `${of} Rows are what is true.`, confusionTable(names, confusion));
   if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorBars(errors, unit));
-  const columns = [...new Set((curves || []).flatMap((curve) => Object.keys(curve.columns)))].filter((name) => name !== "epoch");
-  if (!columns.length) return;
-  $("curves").hidden = false;
-  $("column").replaceChildren(...columns.map((name) => element("option", { value: name, textContent: name.replaceAll("_", " ") })));
-  const draw = () => $("curves").querySelector("div").replaceChildren(...curveChart(curves, $("column").value));
-  $("column").value = columns.find((name) => name.startsWith("val_") && name !== "val_loss") || columns[0];
-  $("column").addEventListener("change", draw);
-  draw();
+  $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }

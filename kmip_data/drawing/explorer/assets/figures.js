@@ -1,7 +1,5 @@
 // Small figures beside the graph: a table of counts, bars, and curves. Names are text and nothing else.
 
-// Colours that people tell apart whatever their sight (Okabe and Ito).
-const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d1f", "#7f7f7f"];
 const [WIDE, HIGH, LEFT, BELOW] = [310, 170, 44, 24];
 
 function drawn(name, attributes, ...children) {
@@ -11,15 +9,17 @@ function drawn(name, attributes, ...children) {
   return made;
 }
 
-// Rows are what is true, columns what was predicted; darker: a larger share of the row.
-function confusionTable(names, counts) {
+// Rows are what is true, columns what was predicted, of classes that occur; darker: a larger share of the row.
+function confusionTable(all, matrix) {
+  const there = all.map((_, i) => i).filter((i) => matrix[i].some(Boolean) || matrix.some((row) => row[i]));
+  const [names, counts] = [there.map((i) => all[i]), there.map((i) => there.map((j) => matrix[i][j]))];
   const short = names.map((name) => (names.length > 6 ? name.split(":")[0].slice(0, 8) : name));
   const heading = (i) => element("th", { textContent: short[i], title: names[i] });
-  const head = element("tr", {}, element("th", { textContent: "true ↓ said →" }), ...names.map((_, i) => heading(i)));
+  const head = element("tr", {}, element("th"), ...names.map((_, i) => heading(i)));
   const rows = counts.map((row, i) => {
-    const all = row.reduce((sum, count) => sum + count, 0);
+    const sum = row.reduce((a, b) => a + b, 0);
     const cells = row.map((count, j) => {
-      const share = all ? count / all : 0;
+      const share = sum ? count / sum : 0;
       const title = `${names[i]} said to be ${names[j]}: ${(100 * share).toFixed(1)} %`;
       const cell = element("td", { textContent: count.toLocaleString("en"), title });
       cell.style.background = `color-mix(in srgb, ${i === j ? HUES[0] : HUES[1]} ${Math.round(70 * share)}%, transparent)`;
@@ -33,7 +33,8 @@ function confusionTable(names, counts) {
 function axes(x, y, xs, ys) {
   const line = drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` });
   const texts = [
-    ...xs.map(([at, text]) => drawn("text", { x: x(at), y: HIGH - 8, "text-anchor": "middle" }, text)),
+    // The last one ends at its mark, as there may be no room beyond it.
+    ...xs.map(([at, text], i) => drawn("text", { x: x(at), y: HIGH - 8, "text-anchor": i ? "end" : "middle" }, text)),
     ...ys.map(([at, text]) => drawn("text", { x: LEFT - 4, y: y(at) + 4, "text-anchor": "end" }, text)),
   ];
   return [line, ...texts];
@@ -52,7 +53,7 @@ function errorBars(errors, unit) {
     return drawn("rect", { ...place, fill: HUES[1] }, title);
   });
   const whole = (value) => Math.round(value).toLocaleString("en");
-  const ends = [[0.5, whole(errors[0].low)], [errors.length - 0.7, `${whole(errors.at(-1).high)} ${unit}`]];
+  const ends = [[0.5, whole(errors[0].low)], [errors.length, `${whole(errors.at(-1).high)} ${unit}`]];
   const shares = errors.map(({ wrong, count }) => `${whole((100 * wrong) / count)} %`).join(", ");
   const lines = axes(x, y, ends, [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]);
   return picture(`Share of wrong nodes by rising eccentricity: ${shares}`, ...lines, ...bars);
@@ -91,4 +92,15 @@ function curveChart(runs, column) {
     return element("div", { className: "key" }, swatch, element("span", { textContent: `${name}: ${end}` }));
   });
   return [svg, ...legend];
+}
+
+// A choice of columns, and below it the chart of the one that is chosen. Whether there is any.
+function showCurves(curves, select, place) {
+  const columns = [...new Set(curves.flatMap((curve) => Object.keys(curve.columns)))].filter((name) => name !== "epoch");
+  const draw = () => place.replaceChildren(...curveChart(curves, select.value));
+  select.replaceChildren(...columns.map((name) => element("option", { value: name, textContent: name.replaceAll("_", " ") })));
+  select.value = columns.find((name) => name.startsWith("val_") && name !== "val_loss") || columns[0];
+  select.addEventListener("change", draw);
+  if (columns.length) draw();
+  return columns.length > 0;
 }

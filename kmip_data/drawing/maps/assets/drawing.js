@@ -1,6 +1,5 @@
 // WebGL: streets as lines between intersections, and intersections as round points.
 
-const DARK = matchMedia("(prefers-color-scheme: dark)");
 const NONE = -1; // colour position of an intersection without a value: drawn grey
 
 const STREET_VERTEX = `#version 300 es
@@ -9,8 +8,9 @@ const STREET_VERTEX = `#version 300 es
   void main() { gl_Position = vec4(place * scale + offset, 0.0, 1.0); }`;
 const STREET_FRAGMENT = `#version 300 es
   precision mediump float;
+  uniform vec4 faint;
   out vec4 color;
-  void main() { color = vec4(0.68, 0.68, 0.68, 1.0); }`;
+  void main() { color = faint; }`;
 const POINT_VERTEX = `#version 300 es
   in vec2 place;
   in float value;
@@ -103,8 +103,8 @@ function makeDrawing(canvas, { x, y, streets }) {
     const scale = [(2 * metre) / width, (2 * metre) / height];
     const offset = [-center[0] * scale[0], -center[1] * scale[1]];
     gl.viewport(0, 0, width, height);
-    const ground = DARK.matches ? 23 / 255 : 1;
-    gl.clearColor(ground, ground, ground, 1);
+    const [ground, faint] = ["ground", "line"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+    gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT);
     for (const { id, array, at } of [street, point]) {
       gl.useProgram(id);
@@ -112,6 +112,7 @@ function makeDrawing(canvas, { x, y, streets }) {
       gl.uniform2f(at("scale"), ...scale);
       gl.uniform2f(at("offset"), ...offset);
       if (id === street.id) {
+        gl.uniform4f(at("faint"), ...faint);
         gl.drawElements(gl.LINES, streets.length, gl.UNSIGNED_INT, 0);
       } else {
         gl.uniform1f(at("diameter"), diameter);

@@ -1,26 +1,13 @@
 // The page around the map: what it is coloured by, its legend, and the columns of an intersection.
 
-const $ = (id) => document.getElementById(id);
-const MOST_ROWS = 300; // of a legend: the colours of a picture have none
 const REACH = 24; // CSS pixels from which an intersection is pointed at
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function written(value) {
-  if (!Number.isFinite(value)) return "none";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(7)));
-}
 
 // RGBA bytes of hex colours; those of hidden categories are clear.
 function bytesOf(colors, visible) {
   const bytes = new Uint8Array(4 * colors.length);
   colors.forEach((color, i) => {
-    const number = parseInt(color.slice(1), 16);
-    bytes.set([number >> 16, (number >> 8) & 255, number & 255, visible(i) ? 255 : 0], 4 * i);
+    const [red, green, blue, alpha] = rgba(color);
+    bytes.set([red, green, blue, visible(i) ? alpha : 0], 4 * i);
   });
   return bytes;
 }
@@ -166,7 +153,8 @@ async function startMap() {
       });
       return button;
     });
-    $("legend").replaceChildren(...(rows.length > MOST_ROWS ? [] : rows.filter((_, i) => header.metres || layer.counts[i])));
+    const named = layer.labels.some((label, i) => label !== layer.colors[i]); // the colours of a picture need no legend
+    $("legend").replaceChildren(...rows.filter((_, i) => named && (header.metres || layer.counts[i])));
     paint();
   }
 

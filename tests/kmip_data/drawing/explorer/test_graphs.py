@@ -7,7 +7,8 @@ import pytest
 from support.city_data import streets, streets_build
 from support.training_data import learnable_build
 
-from kmip_data.drawing.explorer.graphs import own_colors, record_graph
+from kmip_data.drawing.explorer.graphs import elements, own_colors, record_graph
+from kmip_data.drawing.layouts import ATOM
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -22,6 +23,12 @@ def test_colours_are_those_of_the_features(top, form):
     assert [layer.colors[code] for code in layer.codes] == ["#0088ff", "#ffffff", "#000000", "#0088ff"]
     columns.pop(form.format("green"))
     assert own_colors(columns) == []
+
+
+def test_atoms_are_coloured_by_element():
+    (layer,) = elements({ATOM: np.array([5, 5, 33, 7, 5], np.float32)})
+    assert [layer.labels[code] for code in layer.codes] == ["C", "C", "element 34", "O", "C"]
+    assert elements({"degree": np.zeros(3)}) == []
 
 
 def test_of_one_graph_the_test_nodes_count(tmp_path):
