@@ -138,7 +138,8 @@ def _sections(home: Home) -> list[Section]:
         epochs = f"{run.epoch}" + ("" if run.epochs is None else f" of {run.epochs}")
         test = "" if run.test is None else f"{run.metric} {run.test:.4f}"
         cells = (f"{run.model}/{run.name}", run.state, epochs, test)
-        return entry(cells, run.path, f"kmip-data explore {shlex.quote(name)}{elsewhere}")
+        explored = f"kmip-data explore {shlex.quote(name)}{elsewhere}"
+        return entry(cells, run.path, explored if run.state == "done" else run.resume or "")
 
     builds: dict[str, list[Build]] = defaultdict(list)
     runs: dict[str, list[Listed]] = defaultdict(list)

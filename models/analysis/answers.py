@@ -110,9 +110,10 @@ def _choose(
     nodes: Tensor, layers: list[ChosenKeys], module: KMIPAttention, args: tuple[Any, ...], options: Any
 ) -> None:
     """Attend as the layer is about to, and keep what it attends to."""
-    x, ptr = ({**dict(zip(("x", "ptr"), args, strict=False)), **options}.get(name) for name in ("x", "ptr"))
+    given: dict[str, Any] = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
+    ptr = given.get("ptr")
     found = attend_to_best(
-        *module.project(x),
+        *module.project(given["x"]),
         module.k,
         query_ptr=ptr.ptr if isinstance(ptr, GraphBatch) else ptr,
         backend=module.backend,

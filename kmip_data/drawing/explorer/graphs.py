@@ -23,7 +23,8 @@ from kmip_data.drawing.maps.layers import (
     prediction_layers,
 )
 from kmip_data.drawing.maps.page import Packer, map_header, page_header
-from kmip_data.drawing.pictures import class_colors, class_name, drawing_of
+from kmip_data.drawing.pictures import class_name, drawing_of
+from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted, in_words
 

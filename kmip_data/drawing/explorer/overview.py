@@ -19,7 +19,7 @@ class Entry:
 
     cells: tuple[str, ...]  #: folder and graphs of a build; path, state, epochs and test metric of a run
     page: str | None  #: address of its page, where it has one
-    command: str  #: that writes the page
+    command: str  #: that writes the page, or goes on with a run that is not done; empty: none
 
 
 @dataclass(frozen=True)

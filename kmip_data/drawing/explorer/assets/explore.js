@@ -35,6 +35,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
       lines.push(`Click a${header.thing[0] === "i" ? "n" : ""} ${header.thing}, or press Enter on the one in the middle.`);
     } else {
       const [truth, said] = ["class", "predicted class"].map((name) => byName.get(name));
+      if (truth && !said) lines.push(`Class ${truth.labels[truth.codes[node]]}.`);
       if (truth && said) {
         const [a, b] = [truth, said].map(({ codes }) => codes[node]);
         const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";

@@ -142,7 +142,7 @@ def test_a_browser_shows_ball_path_keys_and_errors(build, city, answer, tmp_path
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
 
-def test_keys_of_the_keyboard_move_and_pick(build, tmp_path):
+def test_keys_of_the_keyboard_move_and_pick(build, city, tmp_path):
     found = act(
         write(build, None, tmp_path / "page.html"),
         """
@@ -150,16 +150,17 @@ def test_keys_of_the_keyboard_move_and_pick(build, tmp_path):
         const key = (name) =>
           canvas.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
         key("Enter");
-        const picked = explorer.state.node;
+        const picked = explorer.state.node, story = document.getElementById("story").textContent;
         key("Escape");
         explorer.search("nowhere");
         return [picked, explorer.state.node, document.getElementById("query").validationMessage,
-                document.documentElement.scrollWidth <= innerWidth];""",
+                document.documentElement.scrollWidth <= innerWidth, story];""",
         tmp_path,
         size=(500, 800),
     )
     assert found[0] >= 0
-    assert found[1:] == [-1, "There is no such intersection.", True]
+    assert found[1:4] == [-1, "There is no such intersection.", True]
+    assert found[4].startswith(f"Class {city.classes[found[0]]}: ")
 
 
 def test_names_from_outside_are_text(build, answer, tmp_path):
