@@ -61,7 +61,8 @@ def gated_edges(
     at_target = part.target(x) + (part.product(old) if shared else part.product.bias)
     quotient, new = fused(edges, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
     new = old if new is None else new
-    return quotient, new if part.defer else formed(new)
+    # A compiled layer hands tensors on: what follows it was traced for them.
+    return quotient, new if part.defer and not torch.compiler.is_compiling() else formed(new)
 
 
 def activated(rows: Tensor, activation: Activation, dropout: float) -> Tensor:

@@ -31,6 +31,13 @@ from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.network import build_model
 
 N, SEED = 13, 6
+
+
+def long(*values):
+    """A case that takes the interpreter many seconds."""
+    return pytest.param(*values, marks=pytest.mark.torture)
+
+
 NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight", "scale", "shift")
 
 
@@ -293,7 +300,10 @@ def by_kernels(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize(("precision", "d"), [("32", d) for d in (5, 14, 19, 76, 136)] + [("bf16x3", 20)])
+@pytest.mark.parametrize(
+    ("precision", "d"),
+    [("32", 5), ("32", 14), ("32", 19), long("32", 76), long("32", 136), ("bf16x3", 20)],
+)
 def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypatch) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
     x, _, _, e, _ = inputs(edges, d, shared=False)
@@ -313,7 +323,7 @@ def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypat
 
 
 @pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize("precision", ["tf32", "32", "bf16-mixed"])
+@pytest.mark.parametrize("precision", [long("tf32"), "32", "bf16-mixed"])
 @pytest.mark.parametrize(("form", "shared"), [(table, True), (edge_list, False)])
 def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool, precision: str) -> None:
     """As with edges formed by each layer, in recomputed ones: bit for bit where products are PyTorch's."""
@@ -422,7 +432,7 @@ def test_split_products(d: int) -> None:
     assert all(sum(widths(d).values()) >= d for d in range(1, 129))
 
 
-@pytest.mark.parametrize("form", [table, edge_list])
+@pytest.mark.parametrize("form", [table, long(edge_list)])
 def test_layers_take_split_products_where_they_are_asked_for(form, monkeypatch) -> None:
     taken = []
     original = gpu.products.multiplied
@@ -477,7 +487,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("precision", list(ERRORS))
+@pytest.mark.parametrize("precision", ["32", "bf16x3", long("tf32"), long("bf16-mixed")])
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are those of the card, or emulated where there is none."""
     d, edges = 56, table(k=16, nodes=64)
@@ -542,7 +552,7 @@ def test_edges_of_a_whole_network_go_through_the_kernels(monkeypatch) -> None:
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
-@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("recompute", [long(True), False])
 def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
     """A few steps with dropout: losses of both ways stay together."""
     generator = torch.Generator().manual_seed(1)

@@ -42,26 +42,34 @@ def child(*command: str, **variables: str) -> str:
 
 
 FILES = {"gated_edges_kernels.py": 80, "normed_kernels.py": 20}  #: and how many tests pass at least
+SHORT, LONG = "not torture", "torture"
 
 
-def run_all(file: str, **variables: str) -> None:
-    options = ["-o", "addopts=--import-mode=importlib", str(HERE / file)]
-    (passed,) = re.findall(r"(\d+) passed", child(*PYTEST, *options, **variables))
-    assert int(passed) >= FILES[file]
+def passed(file: str, which: str, **variables: str) -> int:
+    options = ["-o", "addopts=--import-mode=importlib", "-m", which, str(HERE / file)]
+    (found,) = re.findall(r"(\d+) passed", child(*PYTEST, *options, **variables))
+    return int(found)
 
 
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_in_the_interpreter(file: str) -> None:
-    run_all(file, TRITON_INTERPRET="1")
+    assert passed(file, SHORT, TRITON_INTERPRET="1") >= FILES[file]
+
+
+@needs_triton
+@pytest.mark.torture
+@pytest.mark.parametrize("file", FILES)
+def test_longer_cases_in_the_interpreter(file: str) -> None:
+    assert passed(file, LONG, TRITON_INTERPRET="1") >= 1
 
 
 @needs_triton
 @needs_card
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_on_a_gpu(file: str) -> None:
-    run_all(file)
+    assert passed(file, f"{SHORT} or {LONG}") >= FILES[file]
 
 
 COMPILE = """
