@@ -83,7 +83,12 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
     if (state.node < 0) return;
     const none = `This ${header.thing} is none of those whose keys are in the page.`;
     $("kept").textContent = at === undefined ? none : chosen.note(header.thing);
-    if (at !== undefined) {
+    if (at === undefined) {
+      const near = chosen.nearest((node) => Math.hypot(x[node] - x[state.node], y[node] - y[state.node]));
+      const button = element("button", { type: "button", textContent: `Show ${near}, the nearest that is.` });
+      button.addEventListener("click", () => show(near));
+      $("kept").append(" ", button);
+    } else {
       const head = $("head").value;
       state.links = chosen.of(at, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
       state.links.sort((a, b) => b.weight - a.weight);
@@ -224,6 +229,7 @@ function readKeys(keys, array, count) {
   const layers = keys.layers.map((layer) => ({ ...layer, indices: array(layer.indices), weights: array(layer.weights) }));
   return {
     place: (node) => places.get(node),
+    nearest: (distance) => nodes.reduce((best, node) => (distance(node) < distance(best) ? node : best)),
     note: (thing) => (keys.all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${thing}s, drawn at random, are in the page.`),
     of(at, layer) {
       const { heads, k, indices, weights } = layers[layer];

@@ -89,8 +89,12 @@ def test_keys_of_a_draw_say_so(build, answer, tmp_path):
     explorer.show(5);
     const there = [text(), explorer.state.links.length];
     explorer.show(6);
-    return [there, [text(), explorer.state.links.length]];"""
-    (there, links), (missing, none) = act(page, asked, tmp_path)
+    const missing = [text(), explorer.state.links.length];
+    document.querySelector("#kept button").click();
+    return [there, missing, explorer.state.node, [...cityMap.x], [...cityMap.y]];"""
+    (there, links), (missing, none), near, *axes = act(page, asked, tmp_path)
+    away = np.hypot(*(np.array(values) - values[6] for values in axes))
+    assert near == some[np.argmin(away[some])]
     assert there == "Keys of 506 intersections, drawn at random, are in the page."
     assert "none of those" in missing
     assert (links, none) == (6, 0)
