@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
 from kmip_data.cli.shared.options import look_options, style_option
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.output import place_of_page, print_json
 from kmip_data.format.parts import PARTS
 
 if TYPE_CHECKING:
@@ -87,7 +86,9 @@ def command(
         predict=None if run is None else partial(_prediction, run, build, home),
         pictures=partial(_pictures, build, home),
     )
-    picture = output or _place(build, view.folder, f"{view.stem}.{'html' if html else 'png'}")
+    picture = output or place_of_page(
+        build.path.name, view.folder, f"{view.stem}.{'html' if html else 'png'}"
+    )
     view.draw(picture, html=html)
     if as_json:
         facts = {"path": build.path, "saved": picture, "sample": card.sample, "complete": card.complete}
@@ -117,14 +118,3 @@ def _pictures(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDA
     if missing := [key for key, picture in found.items() if picture is None]:
         click.echo(f"The pictures of {', '.join(missing)} are not here: drawn without them.", err=True)
     return {key: picture for key, picture in found.items() if picture is not None}
-
-
-def _place(build: Build, folder: Path, name: str) -> Path:
-    """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
-    from kmip_data.files.changes import refuse_links
-
-    if os.access(folder, os.W_OK):
-        refuse_links(folder)  # what the user named is written where a link leads, this is not
-        return folder / name
-    click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
-    return Path(f"{build.path.name}-{name}").absolute()

@@ -178,3 +178,14 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
             found=str(prefix),
             next=f"another {option}",
         )
+
+
+def place_of_page(stem: str, folder: Path, name: str) -> Path:
+    """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
+    from kmip_data.files.changes import refuse_links
+
+    if os.access(folder, os.W_OK):
+        refuse_links(folder)  # what the user named is written where a link leads, this is not
+        return folder / name
+    click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
+    return Path(f"{stem}-{name}").absolute()

@@ -11,7 +11,7 @@ from kmip_data.format.card import CARD_NAME
 from kmip_data.format.card_page import PAGE_NAME
 
 #: What commands put beside the card unless told otherwise.
-BESIDE = ("preview.png", "preview.html", "croissant.json")
+BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
 
 
 def files_of_build(build: Build) -> list[str]:

@@ -70,7 +70,7 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
         y = values[labels.attribute].astype(np.int64)
     elif labels is not None and labels.level == "graph":
-        label = _label(labels, values[labels.attribute][0], dataset.class_names)
+        label = label_words(labels, values[labels.attribute][0], dataset.class_names)
     pos, picture, place = _own_position(schema, values, nodes), None, ""
     if pos is None:
         pos, picture, place = _placed(schema, values, edge_index, nodes)
@@ -109,7 +109,7 @@ def _placed(
     return layout(edge_index, nodes), None, "places by springs, not of the data"
 
 
-def _label(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
+def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> str:
     """Write the label of a graph: its class, the labels that hold, or its targets."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)

@@ -34,6 +34,8 @@ class CityMap:
     position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
     #: (2, S), both ends of each, every pair once; a build does not keep their courses
     streets: NDArray[np.int64]
+    lengths: NDArray[np.float32]  #: (S,) metres of each
+    hops: int | None  #: radius of the balls that the eccentricity is measured in; None: not said
     classes: NDArray[np.int64]  #: (N,) labels
     num_classes: int  #: how many there may be
     eccentricity: NDArray[np.float32]  #: (N,)
@@ -60,7 +62,7 @@ def read_city_map(build: Build) -> CityMap:
     """
     card = build.card
     schema = card.schema_
-    drawn = {"node/y", "node/eccentricity"} <= {column.key for column in schema.columns}
+    drawn = {"node/y", "node/eccentricity", "edge/length"} <= {column.key for column in schema.columns}
     one = card.counts["graphs"] == len(card.shards) == 1
     if not (is_city(card) and one and drawn and schema.edges == "index"):
         raise UsageError(
@@ -69,6 +71,7 @@ def read_city_map(build: Build) -> CityMap:
             found=f"{card.counts['graphs']:,} graphs",
             next="kmip-data list",
         )
+    hops = card.parameters.get("hops")
     bounds = np.asarray(feature_statistics(card)["coordinate_range"], np.float64)
     store = open_store(build)
     shard = store.shards[0]
@@ -87,6 +90,8 @@ def read_city_map(build: Build) -> CityMap:
         options=in_words(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
+        lengths=shard.read("edge/length", 0, shard.edges)[source < target],
+        hops=hops if isinstance(hops, int) else None,
         classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),
         num_classes=int(labels.num_classes or 0),
         eccentricity=shard.read("node/eccentricity", 0, shard.nodes),

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.drawing.maps.city_map import PART_NAMES, CityMap
-from kmip_data.drawing.style import look
+from kmip_data.drawing.style import PALETTE, look
 
 PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
 RIGHT_WRONG: Final = (
-    ("right (test)", "#0072b2"),
-    ("wrong (test)", "#d55e00"),
-    ("right (train, val)", "#a6cbe3"),
-    ("wrong (train, val)", "#f3c19d"),
+    ("right (test)", PALETTE[0]),
+    ("wrong (test)", PALETTE[1]),
+    ("right (train, val)", f"{PALETTE[0]}59"),  # 35 %: pale on light and dark ground
+    ("wrong (train, val)", f"{PALETTE[1]}59"),
 )
 
 
@@ -27,9 +27,9 @@ class Categories:
     """A category of each intersection."""
 
     name: str
-    codes: NDArray[np.uint8]  #: (N,), position in ``labels``
+    codes: NDArray[np.integer[Any]]  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
-    colors: tuple[str, ...]
+    colors: tuple[str, ...]  #: #rrggbb or #rrggbbaa
     note: str = ""  #: a sentence below the title
 
     @property

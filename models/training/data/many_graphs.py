@@ -94,8 +94,12 @@ class ManyGraphs(RunData):
     @cached_property
     def example(self) -> Any:
         """The first train graph as a batch."""
-        dataset = self._datasets["train"]
-        return next(iter(_loader(dataset[:1], 1, prefetch=0, rank=0, world_size=1)))
+        return self.record("train", 0)
+
+    def record(self, part: str, position: int) -> Any:
+        """One graph of a part as a batch."""
+        dataset = self._datasets[part][position : position + 1]
+        return next(iter(_loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""

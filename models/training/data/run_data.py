@@ -97,6 +97,10 @@ class RunData(ABC):
         """A small batch of what the network reads."""
 
     @abstractmethod
+    def record(self, part: str, position: int) -> Any:
+        """What the network reads of one record of a part."""
+
+    @abstractmethod
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
 

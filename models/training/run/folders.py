@@ -27,7 +27,7 @@ _LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: what a run folder holds
 #: What kmip-data writes into a run folder.
 _OWN = re.compile(
     r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
-    r"|(initial|model)\.safetensors|map\.(png|html)"
+    r"|(initial|model)\.safetensors|map\.(png|html)|explore\.html"
     r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -8,8 +8,9 @@ const STREET_VERTEX = `#version 300 es
   void main() { gl_Position = vec4(place * scale + offset, 0.0, 1.0); }`;
 const STREET_FRAGMENT = `#version 300 es
   precision mediump float;
+  uniform vec4 faint;
   out vec4 color;
-  void main() { color = vec4(0.68, 0.68, 0.68, 1.0); }`;
+  void main() { color = faint; }`;
 const POINT_VERTEX = `#version 300 es
   in vec2 place;
   in float value;
@@ -38,27 +39,48 @@ const POINT_FRAGMENT = `#version 300 es
 function makeDrawing(canvas, { x, y, streets }) {
   const count = x.length;
   const places = new Float32Array(2 * count);
-  for (let i = 0; i < count; i++) places.set([x[i], y[i]], 2 * i);
-  let gl, street, point, valueBuffer, palette;
+  let gl, street, point, valueBuffer, palette, placeBuffers;
+  let order = null; // points in the order in which they are drawn, where that is not their own
   let colors = { values: new Float32Array(count).fill(NONE), palette: new Uint8Array(4), smooth: false };
+
+  function place() {
+    for (let i = 0; i < count; i++) [places[2 * i], places[2 * i + 1]] = [x[i], y[i]];
+  }
 
   function start() {
     // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
     gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: false });
     if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
     street = program(gl, STREET_VERTEX, STREET_FRAGMENT);
-    attribute(gl, street, "place", places, 2);
+    placeBuffers = [attribute(gl, street, "place", places, 2)];
     // Drawn by index: quads of their own, one instance a street, take thirty times as long without a GPU.
     gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, streets, gl.STATIC_DRAW);
     point = program(gl, POINT_VERTEX, POINT_FRAGMENT);
-    attribute(gl, point, "place", places, 2);
+    placeBuffers.push(attribute(gl, point, "place", places, 2));
+    if (order) orderPoints();
     valueBuffer = attribute(gl, point, "value", colors.values, 1);
     palette = gl.createTexture();
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
-    gl.clearColor(1, 1, 1, 1);
     paint(colors);
+  }
+
+  function orderPoints() {
+    gl.bindVertexArray(point.array);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, order, gl.DYNAMIC_DRAW);
+  }
+
+  // Take x and y as they are now, and draw the points in this order, the nearest last.
+  function move(next) {
+    place();
+    for (const buffer of placeBuffers) {
+      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+      gl.bufferData(gl.ARRAY_BUFFER, places, gl.DYNAMIC_DRAW);
+    }
+    order = next;
+    orderPoints();
   }
 
   // Take a colour position in [0, 1] for each intersection, and the RGBA bytes that they point into.
@@ -81,6 +103,8 @@ function makeDrawing(canvas, { x, y, streets }) {
     const scale = [(2 * metre) / width, (2 * metre) / height];
     const offset = [-center[0] * scale[0], -center[1] * scale[1]];
     gl.viewport(0, 0, width, height);
+    const [ground, faint] = ["ground", "line"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
+    gl.clearColor(...ground);
     gl.clear(gl.COLOR_BUFFER_BIT);
     for (const { id, array, at } of [street, point]) {
       gl.useProgram(id);
@@ -88,17 +112,20 @@ function makeDrawing(canvas, { x, y, streets }) {
       gl.uniform2f(at("scale"), ...scale);
       gl.uniform2f(at("offset"), ...offset);
       if (id === street.id) {
+        gl.uniform4f(at("faint"), ...faint);
         gl.drawElements(gl.LINES, streets.length, gl.UNSIGNED_INT, 0);
       } else {
         gl.uniform1f(at("diameter"), diameter);
-        gl.drawArrays(gl.POINTS, 0, count);
+        if (order) gl.drawElements(gl.POINTS, count, gl.UNSIGNED_INT, 0);
+        else gl.drawArrays(gl.POINTS, 0, count);
       }
     }
   }
 
+  place();
   start();
   canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-  return { draw, paint, restart: start };
+  return { draw, move, paint, restart: start };
 }
 
 function program(gl, vertex, fragment) {

@@ -1,25 +1,13 @@
 // The page around the map: what it is coloured by, its legend, and the columns of an intersection.
 
-const $ = (id) => document.getElementById(id);
 const REACH = 24; // CSS pixels from which an intersection is pointed at
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function written(value) {
-  if (!Number.isFinite(value)) return "none";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(7)));
-}
 
 // RGBA bytes of hex colours; those of hidden categories are clear.
 function bytesOf(colors, visible) {
   const bytes = new Uint8Array(4 * colors.length);
   colors.forEach((color, i) => {
-    const number = parseInt(color.slice(1), 16);
-    bytes.set([number >> 16, (number >> 8) & 255, number & 255, visible(i) ? 255 : 0], 4 * i);
+    const [red, green, blue, alpha] = rgba(color);
+    bytes.set([red, green, blue, visible(i) ? alpha : 0], 4 * i);
   });
   return bytes;
 }
@@ -30,18 +18,26 @@ async function startMap() {
   $("data").remove();
   const [x, y, streets] = [header.x, header.y, header.streets].map(array);
   const columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
-  sinusoids(header.sinusoids, columns).forEach(([name, column]) => columns.set(name, column));
+  if (header.sinusoids) sinusoids(header.sinusoids, columns).forEach(([name, column]) => columns.set(name, column));
   const layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
   // Any other column can be coloured by, too.
   const ways = [...layers, ...[...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name)).map((name) => ({ name }))];
   const canvas = $("canvas");
-  const index = gridIndex(x, y);
-  const drawing = makeDrawing(canvas, { x, y, streets });
+  let index = gridIndex(x, y);
+  const crowded = header.explore && header.explore.crowded; // its lines would hide it
+  const drawing = makeDrawing(canvas, { x, y, streets: crowded ? new Uint32Array(0) : streets });
+  const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
+  const article = "aeiou".includes(header.thing[0]) ? "an" : "a";
+  const watchers = { drawn: [], picked: [] }; // what else follows the map
   const state = { layer: ways[0], hidden: new Set(), hovered: -1, pinned: -1, due: false };
 
   const visible = (node) => !state.layer.codes || !state.hidden.has(state.layer.codes[node]);
-  const view = makeView(canvas, index.bounds, redraw);
-  const usual = Math.sqrt(((index.bounds[2] - index.bounds[0]) * (index.bounds[3] - index.bounds[1])) / x.length);
+  // What can be turned stays inside a circle about its middle.
+  const z = header.z && array(header.z);
+  const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 0);
+  const bounds = z ? [-reach, -reach, reach, reach] : index.bounds;
+  const view = makeView(canvas, bounds, redraw);
+  const usual = Math.sqrt(((bounds[2] - bounds[0]) * (bounds[3] - bounds[1])) / x.length);
 
   function redraw() {
     if (state.due) return;
@@ -57,8 +53,9 @@ async function startMap() {
     // As large as intersections lie apart, but never so small or large that they cannot be seen or told apart.
     const diameter = Math.min(Math.max(0.35 * usual * view.metre, 2, 1.2 * Math.sqrt(view.zoomed())), 16);
     drawing.draw(view.center, view.metre * ratio, diameter * ratio);
-    drawScale();
+    if (header.metres) drawScale();
     placeMarks();
+    watchers.drawn.forEach((watch) => watch(ratio));
   }
 
   function drawScale() {
@@ -88,7 +85,7 @@ async function startMap() {
   };
 
   function describe(node) {
-    $("chosen").textContent = node < 0 ? "Point at an intersection" : `Intersection ${node}${node === state.pinned ? " (held)" : ""}`;
+    $("chosen").textContent = node < 0 ? `Point at ${article} ${header.thing}` : `${thing} ${node}${node === state.pinned ? " (held)" : ""}`;
     if (node < 0) return;
     const named = new Set(layers.map((layer) => layer.name));
     const rows = layers.map((layer) => [layer.name, shown(layer, node), false]);
@@ -119,11 +116,20 @@ async function startMap() {
     placeMarks();
   }
 
-  function pick(px, py, reach) {
-    const node = find(px, py, reach);
+  const pick = (px, py, reach) => hold(find(px, py, reach));
+
+  function hold(node) {
     state.pinned = node === state.pinned ? -1 : node;
     describe(state.pinned);
-    placeMarks();
+    watchers.picked.forEach((watch) => watch(state.pinned));
+    redraw();
+  }
+
+  // x and y have changed: draw and find the points where they are now.
+  function moved(order) {
+    drawing.move(order);
+    index = gridIndex(x, y);
+    redraw();
   }
 
   function paintCategories(layer) {
@@ -147,7 +153,8 @@ async function startMap() {
       });
       return button;
     });
-    $("legend").replaceChildren(...rows);
+    const named = layer.labels.some((label, i) => label !== layer.colors[i]); // the colours of a picture need no legend
+    $("legend").replaceChildren(...rows.filter((_, i) => named && (header.metres || layer.counts[i])));
     paint();
   }
 
@@ -194,8 +201,15 @@ async function startMap() {
     drawing.restart();
     redraw();
   });
+  DARK.addEventListener("change", redraw);
+  $("scale").hidden = !header.metres;
+  describe(-1);
   view.fit();
   colorBy(ways[0]);
+  if (header.explore) {
+    const map = { layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw, watchers };
+    startExplorer({ header, array, ...map });
+  }
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find };

@@ -1,0 +1,202 @@
+"""``kmip-data explore``: one page to walk about in a graph, and in what runs say about it."""
+
+from __future__ import annotations
+
+import shlex
+import webbrowser
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
+from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
+from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Build, Home
+    from kmip_data.drawing.explorer.answer import Answer
+    from kmip_data.drawing.explorer.graphs import Graph
+    from kmip_data.drawing.explorer.overview import Entry, Section
+    from kmip_data.models.reports.listing import Listed
+
+
+@click.command(
+    cls=DatasetCommand,
+    examples=[
+        "kmip-data explore",
+        "kmip-data explore helsinki",
+        "kmip-data explore helsinki/gps-kmip/mine helsinki/gcn/mine",
+        "kmip-data explore s3dis/gps-kmip/mine --record 12",
+    ],
+)
+@click.argument("targets", metavar="[TARGET|RUN…]", nargs=-1, shell_complete=complete_dataset)
+@click.option(
+    "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
+)
+@click.option(
+    "--part",
+    type=click.Choice(PARTS),
+    help="Count positions in this part.  [default: test for a run, else the whole build]",
+)
+@file_option(
+    "--output", help="Where the page goes.  [default: explore.html in the folder of the run or build]"
+)
+@click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
+@as_trained_option
+@look_options
+def command(
+    targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
+    device: str | None, sample: bool, home: Home, as_json: bool,
+) -> None:  # fmt: skip
+    """Walk about in a graph: labels, balls, and what a run looks at.
+
+    Without anything named the page lists the builds and runs in the home folder. TARGET is a city, or a
+    build whose --record is shown. With a RUN its own data are shown, with what its best weights predict, the
+    keys that each k-MIP head chose and their weights, its errors, and the learning curves of all the RUNs
+    named. The page is one file that needs no network.
+    """
+    from kmip_data.drawing.explorer.overview import PAGE, draw_overview
+    from kmip_data.drawing.explorer.page import draw_explorer
+    from kmip_data.drawing.style import chosen
+
+    if output is not None:
+        check_prefix(output, "--output")
+    if not targets:
+        if record is not None or part is not None:
+            raise UsageError(
+                "Nothing is named that has records.",
+                expected="a TARGET or RUN before --record and --part",
+                found="--part" if record is None else "--record",
+                next="kmip-data explore",
+            )
+        page = output or place_of_page("home", home.root, PAGE)
+        draw_overview(home.root, _sections(home), page)
+        _tell(page, {"path": home.root, "saved": page}, as_json=as_json, no_open=no_open)
+        return
+    build, answer, folder, curves = _read(targets, record, part, device, sample, home)
+    with chosen("dark"):  # whose scales of colours are seen on light ground, too
+        graph = _graph(build, answer, record, part)
+    page = output or place_of_page(folder.name, folder, PAGE)
+    draw_explorer(graph, answer, curves, page)
+    found = {"path": build.path, "saved": page, "run": answer and answer.run, "sample": build.card.sample}
+    _tell(page, found, as_json=as_json, no_open=no_open)
+
+
+def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
+    """Return the city, or the record of another build."""
+    from kmip_data.datasets.city_columns import is_city
+    from kmip_data.drawing.explorer.graphs import city_graph, record_graph
+    from kmip_data.manifest import dataset_names, load_manifest
+    from kmip_data.reading.dataset import ShardedDataset
+
+    classes, run = (None, "") if answer is None else (answer.classes, answer.run)
+    if is_city(build.card):
+        if record is not None or part is not None:
+            raise UsageError(
+                "A city is one graph, shown whole.",
+                expected="neither --record nor --part",
+                found="--part" if record is None else "--record",
+                next="kmip-data explore --help",
+            )
+        return city_graph(build, classes, None if answer is None else answer.split, run)
+    part = part if answer is None else part or "test"
+    dataset = ShardedDataset(build, part, split_name=None if answer is None else answer.split)
+    known = build.card.dataset in dataset_names()
+    up = load_manifest(build.card.dataset).up_axis if known else "z"
+    return record_graph(dataset, record or 0, classes, run, up)
+
+
+def _tell(page: Path, found: Mapping[str, Any], *, as_json: bool, no_open: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"Saved {page}")
+    if not no_open:
+        webbrowser.open(page.absolute().as_uri())
+
+
+def _sections(home: Home) -> list[Section]:
+    """Return what there is of each dataset, with learning curves of its newest runs."""
+    from kmip_data.builds.home import Home, list_builds
+    from kmip_data.drawing.explorer.overview import Section, entry
+    from kmip_data.drawing.style import PALETTE
+    from kmip_data.models.reports.listing import list_runs
+
+    elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
+
+    def of_build(build: Build) -> Entry:
+        cells = (build.path.name, f"{build.card.counts.get('graphs', 0):,}")
+        return entry(cells, build.path, f"kmip-data explore {shlex.quote(str(build.path))}")
+
+    def of_run(run: Listed) -> Entry:
+        name = run.path.relative_to(home.runs).as_posix()
+        epochs = f"{run.epoch}" + ("" if run.epochs is None else f" of {run.epochs}")
+        test = "" if run.test is None else f"{run.metric} {run.test:.4f}"
+        cells = (f"{run.model}/{run.name}", run.state, epochs, test)
+        explored = f"kmip-data explore {shlex.quote(name)}{elsewhere}"
+        return entry(cells, run.path, explored if run.state == "done" else run.resume or "")
+
+    builds: dict[str, list[Build]] = defaultdict(list)
+    runs: dict[str, list[Listed]] = defaultdict(list)
+    for build in list_builds(home):
+        builds[build.card.dataset + "-sample" * build.card.sample].append(build)
+    for run in list_runs(home):
+        runs[run.dataset].append(run)
+    return [
+        Section(
+            title=name,
+            builds=[of_build(build) for build in builds[name]],
+            runs=[of_run(run) for run in runs[name]],
+            curves=_curves([run.path for run in runs[name][: len(PALETTE)]]),
+        )
+        for name in sorted({*builds, *runs})
+    ]
+
+
+def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the learning curves of runs, under their paths below ``runs/``."""
+    from kmip_data.models.training.run.folders import METRICS_NAME
+    from kmip_data.models.training.run.history import read_history
+
+    return [
+        {"name": "/".join(folder.parts[-3:]), "columns": read_history(folder / METRICS_NAME)}
+        for folder in folders
+    ]
+
+
+def _read(
+    targets: tuple[str, ...],
+    record: int | None,
+    part: str | None,
+    device: str | None,
+    sample: bool,
+    home: Home,
+) -> tuple[Build, Answer | None, Path, list[dict[str, Any]]]:
+    """Return the build, what the run says, the folder of the page, and the learning curves."""
+    from kmip_data.builds.home import list_builds
+    from kmip_data.format.card import CARD_NAME
+    from kmip_data.manifest import dataset_names
+
+    first = targets[0]
+    names = {*dataset_names(), *(build.card.dataset for build in list_builds(home))}
+    if first in names or (Path(first).expanduser() / CARD_NAME).is_file():
+        if len(targets) > 1:
+            raise UsageError(
+                "A run names its own data.",
+                expected="one TARGET, or RUNs alone",
+                found=" ".join(targets),
+                next=f"kmip-data explore {' '.join(targets[1:])}",
+            )
+        build = resolve(first, home, sample=sample)
+        return build, None, build.path, []
+    from kmip_data.models.analysis.answers import ask
+    from kmip_data.models.training.run.folders import find_run
+
+    folders = [find_run(run, home) for run in targets]
+    opened, answer = ask(folders[0], part=part or "test", position=record or 0, home=home, device=device)
+    return opened.data.build, answer, folders[0], _curves(folders)

@@ -1,0 +1,21 @@
+// Pieces that pages are made of. Texts are set as text, never as HTML.
+
+const $ = (id) => document.getElementById(id);
+// Colours are those of the style sheet, as the reader's light or dark mode has them.
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const HUES = ink("palette").split(" "); // that people tell apart whatever their sight
+
+// Four bytes of #rrggbb or #rrggbbaa.
+const rgba = (color) => [1, 3, 5, 7].map((at) => parseInt(color.slice(at, at + 2) || "ff", 16));
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function written(value) {
+  if (!Number.isFinite(value)) return "none";
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(7)));
+}

@@ -1,0 +1,131 @@
+"""``explore``: pages of builds, and what is refused; runs: tests/models/analysis/test_answers.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import webbrowser
+
+import pytest
+from support.browser import act
+from support.cli import kmip
+
+from kmip_data.drawing.explorer.graphs import EXTENT
+
+TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
+
+
+def header_of(path):
+    return json.loads(re.search(r'id="header">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What a browser was asked to open."""
+    found = []
+    monkeypatch.setattr(webbrowser, "open", found.append)
+    return found
+
+
+def test_a_record_of_a_build(home_of_sample, sample, opened):
+    outcome = kmip("explore", *TARGET, home_of_sample, "--part", "test", "--record", "1")
+    assert outcome.code == 0, outcome.err
+    page = sample / "explore.html"
+    assert opened == [page.as_uri()]
+    header = header_of(page)
+    assert "z" in header, "a cloud can be turned"
+    assert [layer["name"] for layer in header["layers"]] == ["class", "colour", "edges of a node"]
+    assert header["explore"]["hops"] == 1
+    assert "red [0-1]" in [column["name"] for column in header["columns"]]
+    assert header["facts"].startswith("Area_6")
+    assert kmip("verify", sample).code == 0, "the page beside the card is known"
+
+
+def test_no_browser_where_none_is_wanted(home_of_sample, opened, tmp_path):
+    page = tmp_path / "page.html"
+    assert kmip("explore", *TARGET, home_of_sample, "--no-open", "--output", page).code == 0
+    found = kmip("explore", *TARGET, home_of_sample, "--output", page, "--json").json
+    assert (found["saved"], found["run"], opened) == (str(page), None, [])
+
+
+def test_a_city_is_shown_whole(home, opened):
+    assert kmip("build", "helsinki", "--sample", "-q").code == 0
+    found = kmip("explore", "helsinki", "--sample", "--json").json
+    explore = header_of(type(home)(found["saved"]))["explore"]
+    assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
+    outcome = kmip("explore", "helsinki", "--sample", "--record", "0")
+    assert outcome.code == 2
+    assert "shown whole" in outcome.err
+
+
+def test_without_a_target_builds_and_runs_are_listed(home_of_sample, opened, tmp_path):
+    page = tmp_path / "page.html"
+    assert kmip("explore", *TARGET, home_of_sample).code == 0
+    found = kmip("explore", "--home", home_of_sample, "--output", page, "--json").json
+    assert found == {"path": str(home_of_sample), "saved": str(page)}
+    (section,) = [one for one in header_of(page)["datasets"] if one["title"] == "s3dis-sample"]
+    (build,) = [one for one in section["builds"] if "k4-limit12" in one["cells"][0]]
+    assert build["cells"][1] == "12"
+    assert build["page"].endswith("/explore.html")
+    assert (
+        kmip(*shlex.split(build["command"])[1:], "--no-open", "--output", tmp_path / "again.html").code == 0
+    )
+    outcome = kmip("explore", "--home", home_of_sample, "--record", "1")
+    assert outcome.code == 2
+    assert "Nothing is named" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--record", "99"], "There is no record 99"),
+        (["another"], "A run names its own data"),
+        (["--output", "/nowhere/page.html"], "cannot be saved there"),
+    ],
+)
+def test_refused(home_of_sample, opened, arguments, words):
+    outcome = kmip("explore", *TARGET, home_of_sample, *arguments)
+    assert outcome.code == 2
+    assert words in outcome.err
+
+
+def test_no_such_run(home):
+    outcome = kmip("explore", "nothing/of/this")
+    assert outcome.code == 2
+    assert "no run 'nothing/of/this'" in outcome.err
+
+
+def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):
+    page = tmp_path / "page.html"
+    assert kmip("explore", *TARGET, home_of_sample, "--no-open", "--output", page).code == 0
+    found = act(
+        page,
+        """
+        const turn = (id, value) => {
+          const slider = document.getElementById(id);
+          slider.value = value;
+          slider.dispatchEvent(new Event("input"));
+        };
+        const { view, x, y } = cityMap;
+        const extent = (values) => Math.max(...values) - Math.min(...values);
+        turn("turn", 0), turn("tilt", 0);
+        const front = extent(y);
+        turn("tilt", 90);
+        const above = extent(y);
+        turn("turn", 57), turn("tilt", 33);
+        cityMap.drawNow();
+        explorer.show(7);
+        const at = view.toScreen(x[7], y[7]);
+        const inside = x.every((_, i) => Math.hypot(x[i], y[i]) < 1000);
+        document.dispatchEvent(new KeyboardEvent("keydown", { key: "/" }));
+        return { front, above, inside, node: cityMap.find(...at), focus: document.activeElement.id,
+                 story: document.getElementById("story").textContent };""",
+        tmp_path,
+    )
+    assert found["front"] == pytest.approx(EXTENT, rel=1e-5), "a room is higher than a block is wide"
+    assert found["above"] < found["front"]
+    assert found["inside"]
+    assert found["node"] == 7
+    assert found["focus"] == "query"
+    assert "neighbours." in found["story"]
