@@ -33,6 +33,7 @@ def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     build on a compute node with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
+    from kmip_data.pipelines.raw.license import SHOWN
     from kmip_data.pipelines.raw.obtain import fetch_dataset
 
     manifest = no_recipe(load_manifest(name))
@@ -45,4 +46,5 @@ def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     click.echo(f"{manifest.name}: {len(receipts)} verified in {folder}")
     rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
     click.echo(table(["file", "size", "sha256", "from"], rows, indent=2))
-    click.echo(f"\n{manifest.license.notice}\nNext: kmip-data build {manifest.name} --offline")
+    notice = "" if manifest.name in SHOWN else f"\n{manifest.license.notice}"
+    click.echo(f"{notice}\nNext: kmip-data build {manifest.name} --offline")

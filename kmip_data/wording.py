@@ -78,20 +78,20 @@ def in_words(parameters: Mapping[str, Any]) -> str:
     """Parameters as a caption has them, those that are unset left out.
 
     >>> in_words({"k": 32, "hops": 16, "limit": None, "knn_rule": "exact"})
-    'k = 32 neighbours, 16 hops, knn rule exact'
+    'k = 32 neighbours, 16 hops, k-NN rule: exact'
     """
     words = []
     for name, value in parameters.items():
         if name == "on_error" or value in (None, False, [], ()):
             continue  # what is done with bad records shows in no picture
-        plain = name.replace("_", " ")
+        plain = name.replace("_", " ").replace("knn", "k-NN")
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         if name == "k":
             words.append(f"k = {value} neighbours")
         elif type(value) is int and name.endswith("s"):
             words.append(f"{value:,} {plain}")
         else:
-            words.append(plain if value is True else f"{plain} {text}")
+            words.append(plain if value is True else f"{plain}: {text}")
     return ", ".join(words)
 
 

@@ -44,15 +44,18 @@ def command(
     """
     from kmip_data.models.analysis.coverage import coverage
     from kmip_data.models.analysis.drawing import Panel
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.runtime.progress import Progress
 
-    saved, tell, rows = save_paths("coverage", save, runs[0], home), teller(quiet), []
-    for run in runs:
-        for row in coverage(run, part=part, graphs=graphs, home=home, device=device):
-            curve = f"{run}, {row['weights']}, epoch {row['epoch'] + 1}, k = {row['k']}"
-            tell(f"{curve}: layer {row['layer']}")
-            rows.append({"curve": curve, **row})
-    panels = [Panel("layer", figure, title, rows) for title, figure in COLUMNS.items()]
+    saved, rows = save_paths("coverage", save, runs[0], home), []
+    with Progress("coverage", None, unit="layers", quiet=quiet) as progress:
+        for run in runs:
+            for row in coverage(run, part=part, graphs=graphs, home=home, device=device):
+                curve = f"{run}, {row['weights']}, epoch {row['epoch'] + 1}, k = {row['k']}"
+                rows.append({"curve": curve, **row})
+                progress.update(1)
+    panels = [
+        Panel("layer", figure, title, rows, percent=figure != "entropy") for title, figure in COLUMNS.items()
+    ]
     note = f"Means over {counted(rows[0]['graphs'], 'graph')} of the part {part}; all weights that are kept."
     finish(
         "coverage", rows, {"run": "curve", "layer": "layer", **COLUMNS}, panels=panels,

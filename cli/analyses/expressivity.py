@@ -42,21 +42,22 @@ def command(brec: Path | None, draws: int, seed: int, save: str | None, as_json:
     """
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.analysis.drawing import draw_refinement
-    from kmip_data.models.analysis.expressivity import check_networks
+    from kmip_data.models.analysis.expressivity import ENCODINGS, check_networks
     from kmip_data.models.analysis.graph_pairs import known_pairs, read_pairs
     from kmip_data.models.analysis.refinement import all_tests
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.models.registry import ATTENTION
+    from kmip_data.runtime.progress import Progress
 
-    saved, tell = save_paths("expressivity", save), teller(quiet)
+    saved = save_paths("expressivity", save)
     pairs = known_pairs() if brec is None else read_pairs(brec)
     tests = {name: all_tests(pair) for name, pair in pairs.items()}
     header = ["separated in iteration", "nodes", *next(iter(tests.values()))]
     rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
-    tell("networks of every attention, without an encoding and with RWSE and LapPE …")
     checks = []
-    for check in check_networks(pairs, draws=draws, seed=seed):
-        tell(f"  {check.attention}, {check.positional}: {check.verdict}")
-        checks.append(check)
+    with Progress("attentions", len(ENCODINGS) * len(ATTENTION), unit="networks", quiet=quiet) as progress:
+        for check in check_networks(pairs, draws=draws, seed=seed):
+            checks.append(check)
+            progress.update(1)
     draw_refinement(dict(islice(pairs.items(), DRAWN)), tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
     if as_json:

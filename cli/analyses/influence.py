@@ -44,11 +44,10 @@ def command(
     """
     from kmip_data.models.analysis.drawing import Panel
     from kmip_data.models.analysis.influence import influence
-    from kmip_data.models.training.run.logs import teller
 
     saved, rows, notes = save_paths("influence", save, runs[0], home), [], []
     for run in runs:
-        found = influence(run, part=part, hops=hops, home=home, tell=teller(quiet), **options)
+        found = influence(run, part=part, hops=hops, home=home, quiet=quiet, **options)
         rows += [{"curve": run, **row} for row in found["rows"]]
         notes.append(
             f"{run}: R = {found['R']:.3f} within {hops} hops, {found['R_all']:.3f} over all;"
@@ -56,8 +55,10 @@ def command(
             f" components; means over {counted(found['sampled'], 'node')} of the part {part}"
         )
     panels = [
-        Panel("hop", column, f"influence of {words}", rows, ("linear", "log"))
-        for column, words in (("influence", "all nodes there"), ("each", "a node there"))
+        Panel(
+            "hop", column, f"influence of {words}", rows, scales=("linear", "log"), across="distance [hops]"
+        )
+        for column, words in (("influence", "all nodes at a distance"), ("each", "one of them"))
     ]
     finish(
         "influence", rows, {"run": "curve", "hop": "hop", "nodes": "nodes", "influence": "influence"},

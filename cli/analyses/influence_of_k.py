@@ -37,6 +37,7 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
     from kmip_data.models.reports.over_k import rows_over_k
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.tables import tables_of
+    from kmip_data.models.training.objective.metrics import METRICS
 
     saved = save_paths("influence-of-k", save)
     runs, notes = read_runs(names, home)
@@ -45,11 +46,13 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
     for ours, paper in map(rows_over_k, tables):
         if ours:
             rows += ours
-            drawn, test = [*ours, *paper], f"{ours[0]['dataset']}: {ours[0]['metric']} on test"
+            metric, epoch = METRICS[ours[0]["metric"]], "seconds of a training epoch"
+            drawn, test = [*ours, *paper], f"{ours[0]['dataset']}: {metric.title} on test"
+            percent = metric.percent
             panels += [
-                Panel("k", "test", test, drawn, ("log", "linear")),
-                Panel("k", "seconds", "seconds of a training epoch", drawn, ("log", "log")),
-                Panel("seconds", "test", test, drawn, ("log", "linear")),
+                Panel("k", "test", test, drawn, ("log", "linear"), percent=percent),
+                Panel("k", "seconds", epoch, drawn, ("log", "log")),
+                Panel("seconds", "test", test, drawn, ("log", "linear"), epoch, percent),
             ]
     if not rows:
         raise UsageError(

@@ -107,7 +107,7 @@ def analyse(
     study = run_study(projections, measure, choice=choice, ks=ks, quiet=options["quiet"])
     about = dict(projections.about)
     summaries = {name: study.summary(name) for name in study.curves}
-    titles = {"title": f"{title}: {_source(about)}", "ylabel": ylabel}
+    titles = {"title": f"{title}\n{_source(about)}", "ylabel": ylabel}
     draw_study(study, saved[0], lines, most=highest, **titles)
     write_output(saved[1], study.to_csv())
     if options["as_json"]:

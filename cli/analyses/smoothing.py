@@ -38,7 +38,9 @@ def command(
     rows = [{"curve": run, **row} for run in runs for row in smoothing(run, part=part, home=home, **options)]
     columns = {"run": "curve", **{name: name for name in ("layer", *FIGURES)}}
     note = f"Means over {counted(rows[0]['graphs'], 'graph')} of the part {part}; the best weights."
+    panels = [Panel("layer", figure, words, rows) for figure, words in FIGURES.items()]
     finish(
-        "smoothing", rows, columns, panels=[Panel("layer", figure, figure, rows) for figure in FIGURES],
-        title=f"Smoothing, part {part}", notes=[note], saved=saved, as_json=as_json,
+        "smoothing", rows, columns, panels=panels,
+        title=f"How alike neighbours are after each layer, part {part}", notes=[note], saved=saved,
+        as_json=as_json,
     )  # fmt: skip

@@ -24,15 +24,15 @@ def command(quick: bool, seed: int, as_json: bool, quiet: bool) -> None:
     attention does: the error by depth and k, in units of that of the identity.
     """
     from kmip_data.models.analysis.universality import NODES, copied, fit
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.runtime.progress import Progress
 
-    tell = teller(quiet)
     depths, steps = ((1, 2, 4), 150) if quick else ((1, 2, 4, 8, 16), 1000)
     errors: dict[int, list[float]] = {k: [] for k in ((1, NODES) if quick else (1, 2, 4, NODES))}
-    for k, found in errors.items():
-        for error in fit(k, depths, steps=steps, seed=seed):
-            found.append(error)
-            tell(f"k = {k}, {depths[len(found) - 1]} blocks: {error:.3f}")
+    with Progress("fit", len(errors) * len(depths), unit="networks", quiet=quiet) as progress:
+        for k, found in errors.items():
+            for error in fit(k, depths, steps=steps, seed=seed):
+                found.append(error)
+                progress.update(1)
     copies = {k: copied(k, seed) for k in errors}
     if as_json:
         figures = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}

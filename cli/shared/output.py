@@ -24,7 +24,9 @@ _COLOURS: dict[str, dict[str, Any]] = {
     "Error:": {"fg": "red", "bold": True},
     "  next:": {"fg": "green"},
     "Next:": {"fg": "green"},
+    "warning:": {"fg": "yellow"},
 }
+_RESET = "\x1b[0m"  #: what colorama, which numba brings, writes where Python ends
 _HEAD = "\x1e"  #: begins the head of a table; a control character, so no name from outside brings one
 
 
@@ -41,6 +43,8 @@ class _Filtered:
         )
 
     def write(self, text: str) -> int:
+        if text == _RESET:
+            return 0
         lines = text.split("\n")
         shown = (
             _coloured(line) if self.coloured else without_controls(line.removeprefix(_HEAD)) for line in lines
@@ -125,7 +129,7 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
         shuffled
     test
     """
-    head, *rows = lines.splitlines()
+    head, *rows = lines.split("\n")  # the mark of a head ends a line, too, for splitlines
     found = [head]
     for row, texts in zip(rows, notes, strict=True):
         found += [row, *(f"    {text}" for text in texts if text)]

@@ -12,8 +12,17 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.drawing.pictures import FEW, PLAIN, Drawing, broken_line, class_count, class_name
-from kmip_data.drawing.style import class_colors, look
+from kmip_data.drawing.pictures import (
+    FEW,
+    NO_CLASS,
+    PLAIN,
+    Drawing,
+    _short,
+    broken_line,
+    class_count,
+    class_name,
+)
+from kmip_data.drawing.style import class_colors, look, plotly_template
 from kmip_data.files.changes import write_output
 
 PICTURE: Final = 160  #: pixels of the longer side of a picture below the nodes
@@ -50,46 +59,65 @@ def draw_html(
         cols=3,
         column_widths=[0.6, 0.18, 0.22],
         specs=[[{"type": "scene"}, {"type": "xy"}, {"type": "xy"}] for _ in drawings],
-        subplot_titles=[text for d in drawings for text in (escape(d.key), "degrees", "classes")],
+        subplot_titles=[text for d in drawings for text in (escape(_short(d.key)), "degrees", d.answer)],
         horizontal_spacing=0.06,
         vertical_spacing=0.25 / max(2, len(drawings)),
     )
-    in_legend: set[str] = set()
     for row, flat in enumerate(drawings, start=1):
         dimensions = flat.pos.shape[1]
         drawing = replace(flat, pos=np.pad(flat.pos, ((0, 0), (0, 3 - dimensions))))
         if drawing.picture is not None and drawing.y is not None:
             figure.add_trace(_picture(go, drawing.picture), row=row, col=1)
         for trace in _traces(go, drawing, colors, class_names):
-            trace.showlegend = trace.name not in in_legend
-            in_legend.add(trace.name)
             figure.add_trace(trace, row=row, col=1)
         figure.add_traces(_degree_bars(go, drawing), rows=row, cols=2)
-        if drawing.y is not None:
-            present, counts = np.unique(drawing.y, return_counts=True)
-            names = [escape(class_name(number, class_names)) for number in present.tolist()]
-            bars = go.Bar(x=names, y=counts, marker_color=np.array(colors)[present], showlegend=False)
-            figure.add_trace(bars, row=row, col=3)
+        _draw_answer(go, figure, row, drawing, colors, class_names)
         camera = CAMERAS[up if dimensions == 3 else "plane"]
         figure.update_scenes(aspectratio=_aspect(drawing.pos), camera=camera, row=row, col=1)
     figure.update_xaxes(title_text="edges of a node", col=2)
     figure.update_yaxes(title_text="nodes", col=2)
+    in_legend: set[str] = {""}
+    for trace in figure.data:
+        trace.showlegend = (trace.name or "") not in in_legend
+        in_legend.add(trace.name)
     figure.update_scenes(aspectmode="manual", xaxis_visible=False, yaxis_visible=False, zaxis_visible=False)
+    lines = [part for line in title.split("\n") for part in textwrap.wrap(line, 110)]
     figure.update_layout(
-        title={"text": f"<b>{'<br>'.join(map(escape, textwrap.wrap(title, 110)))}</b>"},
+        title={"text": f"<b>{'<br>'.join(map(escape, lines))}</b>"},
         height=180 + 480 * len(drawings),
-        template="plotly_white" if shown.ink < shown.ground else "plotly_dark",
-        paper_bgcolor=shown.ground,
+        template=plotly_template(shown),
         bargap=0.02,
         legend={"groupclick": "togglegroup", "itemsizing": "constant"},
-        margin={"b": 90},
+        margin={"t": 70 + 25 * len(lines), "b": 110},
     )
     figure.add_annotation(
-        text=escape(footer), xref="paper", yref="paper", x=0.5, y=0, yshift=-70, showarrow=False
+        text=escape(footer), xref="paper", yref="paper", x=0.5, y=0, yshift=-90, showarrow=False
     )
-    page = figure.to_html(include_plotlyjs=True, full_html=True, div_id="preview")
-    page = page.replace("<head>", f"<head><title>{escape(title)}</title>", 1)
+    page = figure.to_html(
+        include_plotlyjs=True, full_html=True, div_id="preview", config={"displaylogo": False}
+    )
+    ground = f"<style>body {{ margin: 0; background: {shown.ground} }}</style>"
+    page = page.replace("<head>", f"<head><title>{escape(lines[0])}</title>{ground}", 1)
     write_output(path, page.encode())
+
+
+def _draw_answer(
+    go: Any, figure: Any, row: int, drawing: Drawing, colors: Sequence[str], names: Sequence[str]
+) -> None:
+    """Draw how many nodes each class has, or write the label of the graph."""
+    place = {"row": row, "col": 3}
+    if drawing.y is not None:
+        present, counts = np.unique(drawing.y, return_counts=True)
+        shown = [escape(class_name(number, names)) for number in present.tolist()]
+        figure.add_trace(go.Bar(x=shown, y=counts, marker_color=np.array(colors)[present]), **place)
+        figure.update_xaxes(tickangle=40, **place)
+        return
+    text = escape(drawing.label or NO_CLASS).replace("\n", "<br>")
+    number = figure.get_subplot(**place).xaxis.plotly_name.removeprefix("xaxis")
+    middle = {"xref": f"x{number} domain", "yref": f"y{number} domain", "x": 0.5, "y": 0.5}
+    figure.add_annotation(text=text, showarrow=False, **middle)
+    figure.update_xaxes(visible=False, **place)
+    figure.update_yaxes(visible=False, **place)
 
 
 def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:
@@ -110,7 +138,7 @@ def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[st
     shown = drawing.some_edges()
     crossing = drawing.labels[shown[0]] != drawing.labels[shown[1]]
     kinds = [
-        ("edges within a class", look().faint, ~crossing),
+        ("edges" if drawing.y is None else "edges within a class", look().faint, ~crossing),
         ("edges between classes", look().ink, crossing),
     ]
     for name, color, chosen in kinds:
@@ -138,7 +166,6 @@ def _picture(go: Any, picture: NDArray[np.uint8]) -> Any:
         vertexcolor=[f"rgb({r},{g},{b})" for r, g, b in picture[down, across].reshape(-1, 3).tolist()],
         lighting={"ambient": 1, "diffuse": 0, "specular": 0},
         hoverinfo="skip",
-        showlegend=False,
     )
 
 
@@ -155,5 +182,5 @@ def _degree_bars(go: Any, drawing: Drawing) -> list[Any]:
         values, counts = np.unique(degrees, return_counts=True)
         if name == "in" and len(values) == 1:
             continue  # one bar as high as the graph would hide the other histogram
-        bars.append(go.Bar(x=values, y=counts, marker_color=color, name=f"{name}-degree", showlegend=False))
+        bars.append(go.Bar(x=values, y=counts, marker_color=color, name=f"{name}-degree", legendgroup=name))
     return bars

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, F64, I64, U8
+from kmip_data.drawing.style import look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.compiled import njit_nogil
 from kmip_data.runtime.threads import for_ranges
@@ -32,6 +33,7 @@ def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> 
 
     Gives a picture (H, W, 3), and (N, 2) column and row of each atom on it; ``None`` without RDKit.
     """
+    from matplotlib.colors import to_rgb
     from matplotlib.image import imread
 
     try:
@@ -55,6 +57,9 @@ def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> 
     drawer = rdMolDraw2D.MolDraw2DCairo(*SIZE)
     options: Any = drawer.drawOptions()
     options.prepareMolsBeforeDrawing = False
+    if look().ink > look().ground:
+        rdMolDraw2D.SetDarkMode(options)
+    options.setBackgroundColour(to_rgb(look().ground))
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     drawer.DrawMolecule(rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False))

@@ -24,6 +24,7 @@ MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title sa
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
 PLAIN = PALETTE[0]  #: colour of points without classes and of degree bars
 ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
+NO_CLASS = "nodes have no class"
 _LINE = {"alpha": 0.65, "clip_on": False}
 WIDTH: Final = 16.0  #: inches of four panels
 
@@ -50,6 +51,11 @@ class Drawing:
     def labels(self) -> I64:
         """Class of each node, int64 ``(N,)``; 0 where nodes have none."""
         return np.zeros(len(self.pos), dtype=np.int64) if self.y is None else self.y
+
+    @property
+    def answer(self) -> str:
+        """What is to be predicted."""
+        return "classes" if self.y is not None else "label of the graph" if self.label else ""
 
     def some_edges(self, limit: int = MAX_EDGES) -> I64:
         """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
@@ -200,7 +206,8 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None and drawing.y is not None:
         _draw_picture(axes, drawing.picture, alpha=0.35)
-    segments, line = drawing.pos[shown.T], {**_LINE, "linewidths": 0.35 * _scale(axes)}
+    width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
+    segments, line = drawing.pos[shown.T], {**_LINE, "linewidths": width * _scale(axes)}
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     sources, targets = drawing.labels[shown]
     crossing = sources != targets
@@ -235,6 +242,8 @@ def _frame(axes: Any, pos: NDArray[np.floating[Any]], up: str) -> None:
     """Equal scale on all axes, no ticks, the box of the data."""
     low, high = (pos.min(axis=0), pos.max(axis=0)) if len(pos) else (np.zeros(3), np.ones(3))
     extent = np.maximum(high - low, 1e-6 + 0.02 * float((high - low).max(initial=0)))
+    if pos.shape[1] == 2:
+        extent = extent + 0.04 * extent.max()  # whole dots at the border
     low = (low + high - extent) / 2
     axes.set(xlim=(low[0], low[0] + extent[0]), ylim=(low[1], low[1] + extent[1]))
     axes.set_axis_off()
@@ -266,26 +275,29 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
     step = -(-(last + 1) // 40)
     bins = np.arange(0, last + step + 1, step) - 0.5
-    axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree")
+    log = step > 1  # a few hubs would leave one bar
+    axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree", log=log)
     if constant:
-        axes.axvline(incoming[0], color=look().ink, linewidth=1.2, label=f"in-degree (all {incoming[0]})")
+        axes.axvline(
+            incoming[0], ymax=1 / 1.3, color=look().ink, linewidth=1.2, label=f"in-degree (all {incoming[0]})"
+        )
     else:
-        axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree")
+        axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
     axes.margins(y=0.3)  # room for the legend above the bars
     axes.legend(loc="upper left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if not log:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")
+    axes.set_title(drawing.answer)
     if drawing.y is None:
-        text = drawing.label or "nodes have no class"
-        axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
     present, counts = np.unique(drawing.y, return_counts=True)

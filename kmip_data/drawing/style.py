@@ -18,6 +18,7 @@ from kmip_data.files.changes import write_output
 #: Okabe and Ito's colours, which differ for colour-blind eyes too; black and yellow are left to texts.
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
 BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
+GRID: Final = "rgba(128, 128, 128, 0.25)"  #: of pages
 NOTE, TITLE = "small", "x-large"  #: against them
 DOTS: Final = 110  #: per inch of a PNG
 #: What a picture may be, by the ending of its file, and what it says of its making: nothing that changes.
@@ -127,6 +128,24 @@ def check_kind(path: Path) -> str:
     return kind
 
 
+def percent(share: float, _: int | None = None) -> str:
+    """Write a share at an axis.
+
+    >>> percent(0.225), percent(0.07)
+    ('22.5 %', '7 %')
+    """
+    return f"{100 * share:g} %"
+
+
+def plotly_template(look: Style) -> dict[str, Any]:
+    """Return the same looks for plotly, as the ``template`` of a layout."""
+    axis = {"gridcolor": GRID, "linecolor": look.ink, "showline": True, "ticks": "outside"}
+    axis |= {"zeroline": False, "separatethousands": True, "exponentformat": "none", "automargin": True}
+    font = {"family": f"{look.font}, sans-serif", "size": round(4 / 3 * look.body), "color": look.ink}
+    grounds = dict.fromkeys(("paper_bgcolor", "plot_bgcolor"), look.ground)
+    return {"layout": {**grounds, "font": font, "colorway": PALETTE, "xaxis": axis, "yaxis": axis}}
+
+
 def class_colors(count: int) -> list[str]:
     """Hex colour of each class: the palette, then darker and paler shades of it, again and again."""
     from matplotlib.colors import to_hex, to_rgb
@@ -155,6 +174,7 @@ def _settings(look: Style) -> Any:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "font.family": look.font,
+        **dict.fromkeys(("figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"), 0.06),
         "grid.alpha": 0.3,
         "legend.edgecolor": "none",
         "legend.framealpha": 0.8,

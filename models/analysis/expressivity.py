@@ -19,6 +19,7 @@ from kmip_data.models.registry import ATTENTION, POSITIONAL
 
 EQUAL = 1e-9  #: largest difference of two outputs that are equal
 AT_ONCE = 40  #: pairs in one batch
+ENCODINGS = ("none", "rwse", "lappe")
 
 
 class Check(NamedTuple):
@@ -67,7 +68,7 @@ def _check(pairs: Mapping[str, Pair], draws: int, seed: int) -> Iterator[Check]:
     # Pair by pair: of many graphs, different values of an encoding are near enough to be taken for one.
     columns = functools.cache(lambda encoding: [encoded(as_graphs(four), encoding) for four in fours])
     plain = [name for name, pair in pairs.items() if seg_wl(pair).separated is None]
-    for positional in ("none", "rwse", "lappe"):
+    for positional in ENCODINGS:
         encoding = POSITIONAL[positional].encoding
         alike = [name for name in plain if seg_wl(pairs[name], encoding).separated is None]
         for kind in ATTENTION:

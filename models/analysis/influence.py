@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.analysis.recording import check_part
 from kmip_data.models.training.data.one_graph import OneGraph
 from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.runtime.progress import Progress
 
 MOST_HOPS = 16  #: as City-Networks' figure; its labels look as far
 
@@ -29,7 +29,7 @@ def influence(
     seed: int = 0,
     home: Home | None = None,
     device: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Measure a run on one graph, by its best weights in eval mode and float32.
 
@@ -42,6 +42,7 @@ def influence(
     nodes. Then ``R``, the mean distance that influence comes from within ``hops`` as City-Networks has it,
     ``R_all`` over all distances, and the shares ``beyond`` and ``unreached`` of all influence.
 
+    One bar shows how far it is unless ``quiet``.
     Raises as :func:`~kmip_data.models.analysis.recording.record_run` does; UsageError on many graphs, too.
     """
     opened = open_run(run, home=home, device=device)
@@ -63,9 +64,10 @@ def influence(
         module.doing = "differentiating"
         logits = module.eval().model(graph)
         found = []
-        for number, node in enumerate(chosen, start=1):
-            found.append(node_influence(logits, graph.x, node))
-            tell(f"node {number} of {len(chosen)}")
+        with Progress("influence", len(chosen), unit="nodes", quiet=quiet) as progress:
+            for node in chosen:
+                found.append(node_influence(logits, graph.x, node))
+                progress.update(1)
     distances = hop_distances(data.graph.edge_index, len(data.graph.x), chosen)
     return {"run": str(opened.folder), "sampled": len(chosen)} | by_distance(np.stack(found), distances, hops)
 

@@ -17,7 +17,11 @@ from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.run.evaluate import open_run
 
-FIGURES = ("dirichlet", "mad", "norm")
+FIGURES = {
+    "dirichlet": "Dirichlet energy",
+    "mad": "cosine distance (MAD)",
+    "norm": "norm of a node's state",
+}
 
 
 def smoothing(

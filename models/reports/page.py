@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from kmip_data.drawing.style import GRID, STYLES, plotly_template
 from kmip_data.models.reports.over_k import curves_over_k
 from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
@@ -15,8 +17,22 @@ from kmip_data.models.training.run.folders import METRICS_NAME
 from kmip_data.models.training.run.history import read_history
 from kmip_data.models.training.run.result import title_of
 
-STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }
-th, td { padding: .3em .8em; text-align: left; border-bottom: 1px solid #ddd } .few { color: #888 }"""
+LIGHT, DARK = STYLES["light"], STYLES["dark"]
+STYLE = f"""body {{ margin: 2em; font: 14px {LIGHT.font}, sans-serif }}
+body {{ color: {LIGHT.ink}; background: {LIGHT.ground} }} td:first-child {{ white-space: nowrap }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }}
+th, td {{ padding: .3em .8em; text-align: left; border-bottom: 1px solid {GRID} }} .few {{ opacity: .6 }}
+@media (prefers-color-scheme: dark) {{ body {{ color: {DARK.ink}; background: {DARK.ground} }} }}"""
+#: Figures as light or dark as the page.
+SCRIPT = """<script>
+const dark = matchMedia("(prefers-color-scheme: dark)"), looks = LOOKS
+const restyle = () => document.querySelectorAll(".plotly-graph-div").forEach(
+  figure => Plotly.relayout(figure, {template: looks[Number(dark.matches)]}))
+dark.onchange = restyle
+addEventListener("load", restyle)
+</script>""".replace("LOOKS", json.dumps([plotly_template(LIGHT), plotly_template(DARK)]))
+#: Names are long: they stand above what is drawn.
+LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "maxheight": 0.3}
 
 
 def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
@@ -28,8 +44,11 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
     for number, sheet in enumerate(sheets):
         parts.append(sheet.written("html"))
         for figure in _figures(tables[number]) if tables else ():
-            parts.append(to_html(figure, full_html=False, include_plotlyjs=library, default_height=420))
+            options = {"default_height": 420, "config": {"displaylogo": False}}
+            parts.append(to_html(figure, full_html=False, include_plotlyjs=library, **options))
             library = False
+    if not library:
+        parts.append(SCRIPT)
     return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), ""])
 
 
@@ -54,8 +73,10 @@ def _figures(table: Table) -> Iterator[dict[str, Any]]:
 
 
 def _figure(traces: Sequence[dict[str, Any]], x: str, y: str, scale: str = "linear") -> dict[str, Any]:
-    axes = {"xaxis": {"title": {"text": x}, "type": scale}, "yaxis": {"title": {"text": y}}}
-    return {"data": traces, "layout": {**axes, "showlegend": True}}
+    across = {"title": {"text": x}, "type": scale, "tickangle": 0, "nticks": 10}
+    axes = {"xaxis": across, "yaxis": {"title": {"text": y}}, "margin": {"t": 40}}
+    look = {"template": plotly_template(LIGHT), "legend": LEGEND, "showlegend": True}
+    return {"data": traces, "layout": {**axes, **look}}
 
 
 def _means(rows: Sequence[Row], x: Sequence[float], name: str, of: str = "test") -> dict[str, Any]:

@@ -7,7 +7,7 @@ import csv
 import math
 from pathlib import Path
 
-from kmip_data.drawing.style import PALETTE, look, new_figure, save, styled
+from kmip_data.drawing.style import PALETTE, look, new_figure, percent, save, styled
 from kmip_data.files.changes import csv_bytes
 from kmip_data.files.small import read_small
 from kmip_data.models.training.objective.metrics import METRICS
@@ -81,4 +81,6 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
     figure.axes[0].legend()
+    if METRICS[metric].percent:
+        figure.axes[1].yaxis.set_major_formatter(percent)
     save(figure, path)

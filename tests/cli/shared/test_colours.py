@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 
 import click
 import pytest
 
-from kmip_data.cli.shared.output import filtered, table
+from kmip_data.cli.shared.output import annotated, filtered, table
 
 TEXT = "Error: no such \x1b[31mname\x1e\n  next: kmip-data list"
 
@@ -20,8 +21,9 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO) -> str:
     with contextlib.redirect_stdout(stream), filtered():
-        click.echo(table(["part", "graphs"], [["train", 3]]))
+        click.echo(annotated(table(["part", "graphs"], [["train", 3]]), [["shuffled"]]))
         click.echo(TEXT)
+        sys.stdout.write("\x1b[0m")
     return stream.getvalue()
 
 
@@ -29,9 +31,9 @@ def test_colour_on_a_terminal(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     text = shown(Terminal())
-    assert "\x1b[1mpart   graphs\x1b[0m\n" in text
+    assert "\x1b[1mpart   graphs\x1b[0m\ntrain       3\n    shuffled\n" in text
     assert "\x1b[31m\x1b[1mError:\x1b[0m no such \ufffd[31mname\ufffd\n" in text
-    assert "\x1b[32m  next:\x1b[0m kmip-data list" in text
+    assert text.endswith("\x1b[32m  next:\x1b[0m kmip-data list\n")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
