@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from kmip_data.files.small import read_small
 from kmip_data.models.reports.over_k import curves_over_k
 from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.folders import metrics_column
 from kmip_data.models.training.run.result import title_of
 
 STYLE = """body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }
@@ -73,10 +71,5 @@ def _means(rows: Sequence[Row], x: Sequence[float], name: str, of: str = "test")
 def _curve(run: Run, column: str) -> tuple[list[int], list[float]]:
     """Epochs, from 1, and a column of ``metrics.csv``; nothing where that cannot be read."""
     scale = 100 if METRICS[run.result.metric].percent else 1
-    try:
-        rows = csv.DictReader(read_small(run.folder / METRICS_NAME).decode().splitlines())
-        points = [(i, float(row[column])) for i, row in enumerate(rows, start=1) if row.get(column)]
-    except (OSError, ValueError, TypeError, csv.Error):
-        points = []
-    finite = [(epoch, scale * value) for epoch, value in points if math.isfinite(value)]
-    return [epoch for epoch, _ in finite], [value for _, value in finite]
+    finite = [point for point in metrics_column(run.folder, column) if math.isfinite(point[1])]
+    return [epoch + 1 for epoch, _ in finite], [scale * value for _, value in finite]

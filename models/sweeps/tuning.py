@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kmip_data.models.sweeps.plan import Change, Plan
 from kmip_data.models.sweeps.running import LOOK, Running, begin_cell, ending, give_reason, told, with_data
 from kmip_data.models.sweeps.state import PRUNED, is_done, log_of
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.folders import metrics_column
 from kmip_data.models.training.run.result import read_result
 from kmip_data.runtime.progress import Progress
 
@@ -136,7 +135,8 @@ def _has_ended(one: _Tried, study: Study, process: subprocess.Popen[bytes], log:
     """Tell Optuna what a trial did since the last look, end it if that is bad; whether it has ended."""
     from optuna.trial import TrialState
 
-    ended, values = process.poll() is not None, _values(one.cell)
+    ended = process.poll() is not None
+    values = metrics_column(one.cell.folder, f"val_{_metric(one.cell)}")
     for epoch, value in values[one.reported :]:
         one.trial.report(value, epoch)
     one.reported = len(values)
@@ -214,14 +214,3 @@ def _metric(cell: Cell) -> str:
 
 def _objective(cell: Cell) -> float:
     return read_result(cell.folder).metrics["val"][_metric(cell)]
-
-
-def _values(cell: Cell) -> list[tuple[int, float]]:
-    """Epochs that were evaluated, and what the metric was on val."""
-    column = f"val_{_metric(cell)}"
-    try:
-        with (cell.folder / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-            rows = enumerate(csv.DictReader(file))
-            return [(epoch, float(row[column])) for epoch, row in rows if row.get(column)]
-    except (OSError, ValueError, TypeError):
-        return []

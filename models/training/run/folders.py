@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.wording import nearest
@@ -129,6 +131,15 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         found=f"\n    {several}" if matches else f"\n    {newest}" if names else f"no runs under {home.runs}",
         next="name one by its path" if matches or names else "kmip-data train --dataset NAME",
     )
+
+
+def metrics_column(run: Path, name: str) -> list[tuple[int, float]]:
+    """Epochs, from 0, and their values in a column of ``metrics.csv``; nothing where it cannot be read."""
+    try:
+        rows = csv.DictReader(read_small(run / METRICS_NAME).decode().splitlines())
+        return [(epoch, float(row[name])) for epoch, row in enumerate(rows) if row.get(name)]
+    except (OSError, ValueError, TypeError, csv.Error):
+        return []
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
