@@ -71,13 +71,7 @@ class Pace:
 
 
 class Contestant:
-    """One network in the trainer's loop.
-
-    Parameters
-    ----------
-    replace
-        Puts other layers into the network that ``config`` describes; None: it stays.
-    """
+    """One network in the trainer's loop: that of ``config``, in which ``replace`` may put other layers."""
 
     def __init__(
         self,
@@ -166,14 +160,9 @@ def compare_training(
 ) -> list[Pace]:
     """Measure networks in turn, round after round: the first is what the others are compared with.
 
-    Parameters
-    ----------
-    makers
-        Name of each, and what makes it of its name.
-    rounds
-        Rounds that count; one before compiles and warms up.
-    most
-        Batches of a round, fewer where ``seconds`` for all rounds of a network do not suffice.
+    ``makers`` has the name of each, and what makes it of its name. One more round, before the ``rounds`` that
+    count, compiles and warms up. ``most`` are the batches of a round, fewer where ``seconds`` for all rounds
+    of a network do not suffice.
     """
     paces: dict[str, Pace] = {}
     ready: dict[Contestant, int] = {}

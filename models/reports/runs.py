@@ -50,10 +50,7 @@ class Run:
 def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
     """Return the finished runs that ``names`` mean, all of the home without any, and what was left out.
 
-    Raises
-    ------
-    UsageError
-        A name is neither a sweep nor a run.
+    Raises ``UsageError`` where a name is neither a sweep nor a run.
     """
     runs, notices = [], []
     for folder in dict.fromkeys(_folders(names, home)):

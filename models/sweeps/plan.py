@@ -107,10 +107,8 @@ def sweep_names() -> list[str]:
 def read_plan(name: str) -> Plan:
     """Read a shipped plan by its name, or a file that ends in ``.toml``.
 
-    Raises
-    ------
-    UsageError
-        There is no such plan, it cannot be read, or its keys or values are not those of a plan.
+    Raises ``UsageError`` where there is no such plan, it cannot be read, or its keys or values are not those
+    of a plan.
     """
     shipped = not name.endswith(".toml")
     if shipped and name not in sweep_names():

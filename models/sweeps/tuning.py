@@ -43,10 +43,8 @@ def tune_cells(
     The objective is the best value on val of one run, with the first seed; after each evaluation a trial
     that is worse than the median of the others at that epoch is ended. ``places``: :func:`.places_of`.
 
-    Raises
-    ------
-    UsageError
-        The plan has no space, a key or value of it is not a configuration's, or the metric is not named.
+    Raises ``UsageError`` where the plan has no space, a key or value of it is not a configuration's, or the
+    metric is not named.
     """
     if not plan.space:
         raise UsageError(

@@ -57,12 +57,9 @@ def fetch_source(
     patience
         Time-outs and tries; by default those of the environment.
 
-    Raises
-    ------
-    SourceUnavailable
-        No mirror gave the file; each is named with its reason.
-    OutOfResources, UsageError
-        The disk is full or the folder cannot be written. The unfinished part stays.
+    Raises ``SourceUnavailable``, which names each mirror with its reason, where none gave the file;
+    ``OutOfResources`` or ``UsageError`` where the disk is full or the folder cannot be written. The
+    unfinished part stays.
     """
     if receipt := verified_receipt(target):
         return receipt

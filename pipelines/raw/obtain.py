@@ -29,18 +29,10 @@ def obtain_raw(
 ) -> RawFolder:
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
-    Raises
-    ------
-    SourceUnavailable
-        Neither an archive, nor an earlier copy, nor a mirror.
-    DamagedInput
-        A given archive is hostile, damaged or not the data.
-    LicenseNotAccepted
-        A download needs an agreement.
-    UsageError
-        Several copies are here and none is the complete or downloaded one; or an archive is missing.
-    OutOfResources
-        The disk is full.
+    Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a mirror;
+    ``DamagedInput`` where a given archive is hostile, damaged or not the data; ``LicenseNotAccepted`` where a
+    download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
+    downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
     if sample:
         return obtain_sample(home, pipeline, params.limit, quiet=options.quiet).raw_folder()
