@@ -54,9 +54,7 @@ class Pace:
     name: str
     parameters: int = 0
     seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
-    captured: float | None = (
-        None  #: the same where steps are CUDA graphs, as in ``train``; None: they are not
-    )
+    captured: float | None = None  #: the same with steps as CUDA graphs, as ``train`` does; None: not so
     stages: dict[str, float] = field(default_factory=dict)  #: of :data:`STAGES`
     graphs: float = 0.0  #: of a batch
     batches: int = 0  #: that were measured
