@@ -160,13 +160,9 @@ def _sections(home: Home) -> list[Section]:
 
 def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the learning curves of runs, under their paths below ``runs/``."""
-    from kmip_data.models.training.run.folders import METRICS_NAME
-    from kmip_data.models.training.run.history import read_history
+    from kmip_data.models.training.run.folders import metrics_columns
 
-    return [
-        {"name": "/".join(folder.parts[-3:]), "columns": read_history(folder / METRICS_NAME)}
-        for folder in folders
-    ]
+    return [{"name": "/".join(folder.parts[-3:]), "columns": metrics_columns(folder)} for folder in folders]
 
 
 def _read(

@@ -58,10 +58,9 @@ def command(
     from kmip_data.files.digests import readable_json
     from kmip_data.models.reports.datasets import dataset_facts, dataset_sheet
     from kmip_data.models.reports.empty import empty_facts, empty_sheet
-    from kmip_data.models.reports.grid import grid_of
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
-    from kmip_data.models.reports.sheets import sheet_of
+    from kmip_data.models.reports.sheets import grid_of, sheet_of
     from kmip_data.models.reports.tables import tables_of
 
     tables: list[Table] = []

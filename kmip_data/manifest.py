@@ -6,7 +6,7 @@ import functools
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -161,8 +161,19 @@ class Manifest(Strict):
 
 def dataset_names() -> list[str]:
     """Names of all shipped datasets, sorted."""
-    folder = resources.files("kmip_data.manifests.datasets")
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    return shipped_names("datasets")
+
+
+def shipped_names(folder: str) -> list[str]:
+    """Names of the files of ``manifests/<folder>``, without ``.toml``, sorted."""
+    files = resources.files(f"kmip_data.manifests.{folder}").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read_shipped(folder: str, name: str) -> dict[str, Any]:
+    """Read ``manifests/<folder>/<name>.toml``."""
+    file = resources.files(f"kmip_data.manifests.{folder}") / f"{name}.toml"
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 @functools.cache
@@ -175,9 +186,8 @@ def load_manifest(name: str) -> Manifest:
     names = dataset_names()
     if name not in names:
         raise unknown_name("dataset", name, names)
-    text = resources.files("kmip_data.manifests.datasets").joinpath(f"{name}.toml").read_text("utf-8")
     try:
-        return Manifest.model_validate({**tomllib.loads(text), "file": name})
+        return Manifest.model_validate({**read_shipped("datasets", name), "file": name})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
 

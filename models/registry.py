@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from types import ModuleType
 from typing import Any
 
+from kmip_data.manifest import read_shipped, shipped_names
 from kmip_data.models import encodings
 from kmip_data.models.attention import kinds as attentions
 from kmip_data.models.kinds import Part, Positional
@@ -31,8 +30,4 @@ POSITIONAL = {position.name: position for position in _POSITIONAL}  #: by ``mode
 @functools.cache
 def models() -> Mapping[str, dict[str, Any]]:
     """Keys of every model by name, as its file in ``manifests/models`` has them."""
-    folder = resources.files("kmip_data.manifests.models")
-    files = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda f: f.name
-    )
-    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8")) for file in files}
+    return {name: read_shipped("models", name) for name in shipped_names("models")}

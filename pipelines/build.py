@@ -14,6 +14,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
 from kmip_data.files.digests import content_digest
 from kmip_data.files.disk import left_in
+from kmip_data.files.errors import occupied
 from kmip_data.files.locking import build_lock
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
@@ -34,7 +35,6 @@ from kmip_data.pipelines.engine.folders import (
     WORK,
     check_output,
     finished_card,
-    other_build,
     remove_unfinished,
     remove_work,
 )
@@ -207,7 +207,7 @@ def _find(
         build = Build(folder, card)
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
-            raise other_build(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
+            raise occupied(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
     if build is None or not _is_current(build.card, pipeline) or _is_superseded(build.card, pipeline, home):
         return None
     _check_files(build)

@@ -111,7 +111,7 @@ def _keep(
     paces: list[Pace], configs: Mapping[str, RunConfig], label: str, home: Home, about: Mapping[str, str]
 ) -> list[Path]:
     """Leave the pace of each model as its preset has it where sweeps look for it."""
-    from kmip_data.models.sweeps.benched import Benched, keep_benched
+    from kmip_data.models.sweeps.cost import Benched, keep_benched
 
     found = []
     for pace in paces:

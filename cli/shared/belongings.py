@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.builds.contents import files_of_build
+from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.locking import build_lock
 from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.models.training.run.folders import CONFIG_NAME, files_of_run
 from kmip_data.pipelines.engine.folders import remove_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
+
+#: What commands put beside a card unless told otherwise.
+BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,18 @@ def remove(those: Sequence[Belonging], home: Home) -> None:
 def _own_files(item: Belonging) -> list[str]:
     """Names of the files below it that kmip-data wrote; what says so comes last, so that it can go on."""
     if item.kind == "build":
-        return files_of_build(Build(item.path, read_card(item.path)))
+        return _files_of_build(Build(item.path, read_card(item.path)))
     if item.kind == "raw files":
         return files_of_raw(item.path)
     return files_of_run(item.path) if item.kind == "run" else []
+
+
+def _files_of_build(build: Build) -> list[str]:
+    """Names, below its folder, of what a build consists of and what commands put there; the card last."""
+    card, names = build.card, list(BESIDE)
+    for column in added_names(build.path):
+        with contextlib.suppress(DamagedInput):
+            names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]
+        names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
+    names += [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
+    return [*names, PAGE_NAME, CARD_NAME]

@@ -75,3 +75,14 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
         found=error.strerror or str(error),
         next="check its permissions and the disk",
     )
+
+
+def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
+    """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
+    return UsageError(
+        f"{folder} holds something else.",
+        expected=expected,
+        found=found,
+        left="that folder is as it was",
+        next=f"give another {option} folder",
+    )

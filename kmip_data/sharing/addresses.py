@@ -1,9 +1,12 @@
-"""What an address is, and what leads on where it cannot be read from afar."""
+"""What an address is, who reaches it, and what leads on where it cannot be read from afar."""
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Any
+
+from kmip_data.errors import UsageError
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
@@ -14,3 +17,22 @@ def is_address(target: str | os.PathLike[str]) -> bool:
 def pull_command(address: str) -> str:
     """Return the command that brings all of an address here."""
     return f"kmip-data pull {address}, and open the copy"
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address and the path in it, ``~`` expanded.
+
+    Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
+    """
+    import fsspec
+
+    try:
+        system, root = fsspec.core.url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        raise UsageError(
+            f"{address} is not an address that can be reached from here.",
+            expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
+            found=str(error),
+            next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",
+        ) from error
+    return system, root

@@ -37,17 +37,10 @@ class _Work:
 
 
 class Blocks:
-    """Files at an address, read by block.
+    """Files at an address (``ranges``) of known ``sizes`` in bytes, read by block.
 
-    Parameters
-    ----------
-    ranges
-        Where they lie.
-    sizes
-        Bytes of each file.
-    digests, cache
-        What verifies blocks and where verified ones are kept; ``None``: neither. What was not verified has
-        no name that says what it is, so it is never kept.
+    ``digests`` verify blocks and ``cache`` keeps verified ones; ``None``: neither. What was not verified has
+    no name that says what it is, so it is never kept.
     """
 
     def __init__(

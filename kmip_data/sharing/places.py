@@ -9,10 +9,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import KmipDataError, SourceUnavailable
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
 from kmip_data.files.small import MAX_BYTES, open_regular
+from kmip_data.sharing.addresses import file_system
 from kmip_data.sharing.share import BLOCK, damaged
 from kmip_data.wording import without_secrets
 
@@ -28,19 +29,10 @@ class Place:
     """
 
     def __init__(self, address: str) -> None:
-        import fsspec
         from fsspec.implementations.local import LocalFileSystem
 
         self.address = without_secrets(address).rstrip("/")
-        try:
-            self._fs, root = fsspec.core.url_to_fs(address)  # expands ~ of a folder
-        except (ImportError, ValueError) as error:
-            raise UsageError(
-                f"{self.address} is not an address that can be reached from here.",
-                expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
-                found=str(error),
-                next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",
-            ) from error
+        self._fs, root = file_system(address)
         self._root = root.rstrip("/")
         kinds = self._fs.protocol
         self._kinds = {kinds} if isinstance(kinds, str) else set(kinds)

@@ -10,7 +10,7 @@ from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import PARTIAL
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import occupied, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import first_fault
 from kmip_data.format.build_files import protect, write_card
@@ -45,24 +45,15 @@ def pull(
 ) -> Pulled:
     """Bring what was pushed to ``address`` here, every digest checked; a pull that was stopped goes on.
 
-    Parameters
-    ----------
-    to
-        Folder it becomes; by default that of its name below ``home``, and for a run in the working folder:
-        only what lies below ``home`` is taken as the user's own.
-    split
-        A split, or a part of one. Shards hold records of all, so a note says that all came.
-    columns
-        Added columns to take (all by default). Stored ones lie in the shards, as a note says.
+    It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the working
+    folder: only what lies below ``home`` is taken as the user's own. Shards hold the records of every
+    ``split``, or part of one, so a note says that all came; ``columns`` are added ones to take (all by
+    default), and a note says that stored ones lie in the shards.
 
-    Raises
-    ------
-    UsageError
-        Nothing was pushed there, a name is wrong, or the folder holds something else.
-    DamagedInput
-        Something is not what was pushed, or not what it claims to be.
-    SourceUnavailable, OutOfResources
-        The address cannot be reached, or the disk is full; the same call goes on.
+    Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
+    ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
+    ``SourceUnavailable`` or ``OutOfResources`` where the address cannot be reached, or the disk is full: the
+    same call goes on.
     """
     received = Received(address)
     name, kind = received.share.name, received.share.kind
@@ -160,7 +151,7 @@ def _refuse_another(folder: Path, card: Card) -> None:
     """Refuse a finished build that is not the one that was pushed; it may have more splits by now."""
     there = read_card(folder)
     if (there.key, shards_digest(there)) != (card.key, shards_digest(card)):
-        raise _other(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}")
+        raise occupied(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to")
 
 
 def _refuse_others(folder: Path, own: set[str]) -> None:
@@ -168,17 +159,7 @@ def _refuse_others(folder: Path, own: set[str]) -> None:
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     others = sorted(name for name in there if name.removesuffix(PARTIAL) not in own | {".lock"})
     if others:
-        raise _other(folder, "a new folder, or the same pull unfinished", ", ".join(others[:5]))
-
-
-def _other(folder: Path, expected: str, found: str) -> UsageError:
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="that folder is as it was",
-        next="give another --to folder",
-    )
+        raise occupied(folder, "a new folder, or the same pull unfinished", ", ".join(others[:5]), "--to")
 
 
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:

@@ -70,24 +70,13 @@ def push(
 ) -> Share:
     """Put files and, last, the manifest at an address; what an earlier push has there stays where it is.
 
-    Parameters
-    ----------
-    name
-        Of the folder that is pushed.
-    content
-        File to its bytes, or to where they lie, in the order in which they are written. The page comes last:
-        a folder that has one and no manifest is somebody else's.
-    known
-        File to the SHA-256 (hex) that it must have.
+    ``name`` is that of the folder that is pushed; ``content`` maps a file to its bytes, or to where they lie,
+    in the order in which they are written: the page last, for a folder that has one and no manifest is
+    somebody else's. ``known`` maps a file to the SHA-256 (hex) that it must have.
 
-    Raises
-    ------
-    DamagedInput
-        A file is not there or has another digest; nothing was pushed.
-    UsageError
-        The address holds something else, or cannot be reached from here.
-    SourceUnavailable
-        Reading or writing there failed; the same call goes on.
+    Raises ``DamagedInput`` where a file is not there or has another digest: nothing was pushed;
+    ``UsageError`` where the address holds something else, or cannot be reached from here;
+    ``SourceUnavailable`` where reading or writing there failed: the same call goes on.
     """
     place = Place(address)
     share, blocks = _described(kind, name, content, known or {})

@@ -13,12 +13,12 @@ import re
 import threading
 import time
 import urllib.parse
-from typing import Any, Final
+from typing import Final
 
 from kmip_data.errors import SourceUnavailable, UsageError
 from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
-from kmip_data.sharing.addresses import pull_command
+from kmip_data.sharing.addresses import file_system, pull_command
 from kmip_data.sharing.share import damaged
 
 _ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
@@ -39,7 +39,7 @@ class Ranges:
         self._patience = dataclasses.replace(Patience.from_environment(), attempts=_ATTEMPTS)
         self._over_http = re.match("https?://", address) is not None
         if not self._over_http:
-            self._file_system()
+            file_system(address)
 
     def read(self, file: str, start: int, stop: int) -> bytes:
         """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before.
@@ -100,7 +100,7 @@ class Ranges:
             return bytes(data)
 
     def _by_fsspec(self, file: str, start: int, stop: int) -> bytes:
-        system, root = self._file_system()
+        system, root = file_system(self.address)  # which fsspec keeps for each process
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         try:
@@ -111,21 +111,6 @@ class Ranges:
             text = " ".join(str(error).split())[:160]
             raise MirrorFailed(f"failed ({type(error).__name__}: {text})", again=True) from error
         return data
-
-    def _file_system(self) -> tuple[Any, str]:
-        """Return fsspec's file system, which it keeps for each process, and the path in it."""
-        import fsspec
-
-        try:
-            system, root = fsspec.core.url_to_fs(self.address)
-        except (ImportError, ValueError) as error:
-            raise UsageError(
-                f"{self.address} is not an address that can be read here.",
-                expected="https://…, s3://…, hf://… or another address of fsspec, and its package",
-                found=str(error),
-                next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://) or gcsfs (gs://)",
-            ) from error
-        return system, root
 
     def _other(self, file: str, start: int, stop: int, found: str) -> Exception:
         return damaged(f"{self.address}/{file}", f"bytes {start:,} to {stop:,}", found)

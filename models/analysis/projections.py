@@ -100,7 +100,6 @@ def read_projections(path: str | os.PathLike[str]) -> Projections:
             f"{os.fspath(path)} cannot be read as projections.",
             expected=f"safetensors of format {FORMAT!r}, version {VERSION}",
             found=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            left="the file is as it was",
             next="kmip-data evaluate RUN --dump-qk FILE writes one",
         ) from error
     return found

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, Literal
 
+from kmip_data.manifest import read_shipped
 from kmip_data.models.kinds import Section
 
 Setting = Literal["inference", "training"]
@@ -118,5 +117,4 @@ class Published(Section):
 @functools.cache
 def published() -> Published:
     """Read ``manifests/results/efficiency.toml``."""
-    file = resources.files("kmip_data.manifests.results") / "efficiency.toml"
-    return Published.model_validate(tomllib.loads(file.read_text("utf-8")))
+    return Published.model_validate(read_shipped("results", "efficiency"))

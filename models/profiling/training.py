@@ -54,9 +54,7 @@ class Pace:
     name: str
     parameters: int = 0
     seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
-    captured: float | None = (
-        None  #: the same where steps are CUDA graphs, as in ``train``; None: they are not
-    )
+    captured: float | None = None  #: the same with steps as CUDA graphs, as ``train`` does; None: not so
     stages: dict[str, float] = field(default_factory=dict)  #: of :data:`STAGES`
     graphs: float = 0.0  #: of a batch
     batches: int = 0  #: that were measured
@@ -71,13 +69,7 @@ class Pace:
 
 
 class Contestant:
-    """One network in the trainer's loop.
-
-    Parameters
-    ----------
-    replace
-        Puts other layers into the network that ``config`` describes; None: it stays.
-    """
+    """One network in the trainer's loop: that of ``config``, in which ``replace`` may put other layers."""
 
     def __init__(
         self,
@@ -166,14 +158,9 @@ def compare_training(
 ) -> list[Pace]:
     """Measure networks in turn, round after round: the first is what the others are compared with.
 
-    Parameters
-    ----------
-    makers
-        Name of each, and what makes it of its name.
-    rounds
-        Rounds that count; one before compiles and warms up.
-    most
-        Batches of a round, fewer where ``seconds`` for all rounds of a network do not suffice.
+    ``makers`` has the name of each, and what makes it of its name. One more round, before the ``rounds`` that
+    count, compiles and warms up. ``most`` are the batches of a round, fewer where ``seconds`` for all rounds
+    of a network do not suffice.
     """
     paces: dict[str, Pace] = {}
     ready: dict[Contestant, int] = {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
 from typing import Any
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.format.card import Card
-from kmip_data.manifest import Manifest, load_manifest
+from kmip_data.manifest import Manifest, load_manifest, read_shipped
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.wording import as_options
 
@@ -17,10 +15,9 @@ COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means o
 
 def dataset_facts(home: Home) -> list[dict[str, Any]]:
     """Return a row for each dataset, or each whole build of it: the paper's counts, ours, why they differ."""
-    file = resources.files("kmip_data.manifests.results") / "datasets.toml"
     whole = [build for build in list_builds(home) if build.card.complete and not build.card.sample]
     rows = []
-    for paper in tomllib.loads(file.read_text("utf-8"))["dataset"]:
+    for paper in read_shipped("results", "datasets")["dataset"]:
         manifest, streets = load_manifest(paper["name"]), paper.pop("streets", False)
         why, usual = paper.pop("why", ""), _of_manifest(manifest)
         found = [(usual, "manifest", [why])]

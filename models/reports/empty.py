@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from functools import partial
-from importlib import resources
 from typing import Any
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError, OutOfResources
-from kmip_data.manifest import load_manifest
+from kmip_data.manifest import load_manifest, read_shipped
 from kmip_data.models.kinds import Size
 from kmip_data.models.profiling.training import Contestant, one_step
 from kmip_data.models.reports.sheets import Sheet
@@ -29,9 +27,8 @@ def empty_facts(home: Home, *, step: bool, tell: Callable[[str], None]) -> list[
     With ``step`` one is measured where it fits by the estimate. Nothing is built: of a dataset that is not,
     or lacks a column that the model reads, its sample tells, and without one it is unknown.
     """
-    file = resources.files("kmip_data.manifests.results") / "empty.toml"
     device, rows, fitting = choose_device(), [], []
-    for cell in tomllib.loads(file.read_text("utf-8"))["cell"]:
+    for cell in read_shipped("results", "empty")["cell"]:
         for dataset in cell["datasets"]:
             row = {"dataset": dataset, "model": cell["model"], "paper": cell["paper"], "device": device.name}
             row |= {"fits": "unknown", "step": "", "why": ""}

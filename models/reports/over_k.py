@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import statistics
-import tomllib
-from importlib import resources
 
+from kmip_data.manifest import read_shipped
 from kmip_data.models.reports.runs import K
 from kmip_data.models.reports.tables import Row, Table
 
@@ -32,8 +31,7 @@ def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return what the paper measured, ``k``, :data:`AMONG` and ``runs``: nothing on another dataset."""
-    file = resources.files("kmip_data.manifests.results") / "influence-of-k.toml"
-    paper = tomllib.loads(file.read_text("utf-8"))
+    paper = read_shipped("results", "influence-of-k")
     for curve in paper["dataset"]:
         if (curve["name"], curve["metric"]) == (dataset, metric):
             tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares

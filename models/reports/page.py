@@ -13,8 +13,7 @@ from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
-from kmip_data.models.training.run.history import read_history
+from kmip_data.models.training.run.folders import metrics_columns
 from kmip_data.models.training.run.result import title_of
 
 LIGHT, DARK = STYLES["light"], STYLES["dark"]
@@ -92,5 +91,5 @@ def _means(rows: Sequence[Row], x: Sequence[float], name: str, of: str = "test")
 def _curve(run: Run, column: str) -> tuple[list[int], list[float]]:
     """Epochs, from 1, and a column of ``metrics.csv``; nothing where that cannot be read."""
     scale = 100 if METRICS[run.result.metric].percent else 1
-    points = read_history(run.folder / METRICS_NAME).get(column, [])
+    points = metrics_columns(run.folder).get(column, [])
     return [epoch for epoch, _ in points], [scale * value for _, value in points]

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.find import record_parameters
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.manifest import dataset_names, load_manifest, read_shipped
 from kmip_data.models.sweeps.plan import read_plan, sweep_names
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -52,10 +50,7 @@ class Run:
 def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
     """Return the finished runs that ``names`` mean, all of the home without any, and what was left out.
 
-    Raises
-    ------
-    UsageError
-        A name is neither a sweep nor a run.
+    Raises ``UsageError`` where a name is neither a sweep nor a run.
     """
     runs, notices = [], []
     for folder in dict.fromkeys(_folders(names, home)):
@@ -108,8 +103,7 @@ def _read(folder: Path) -> Run:
 
 def _of_another_k(config: RunConfig, changes: Sequence[str]) -> PaperResult | None:
     """The paper's figure for the run's k, where that alone was changed in its experiment on k."""
-    file = resources.files("kmip_data.manifests.results") / "influence-of-k.toml"
-    table = tomllib.loads(file.read_text("utf-8"))
+    table = read_shipped("results", "influence-of-k")
     k = getattr(config.model.attention, "k", None)
     for of in table["dataset"] if all(change.startswith(K) for change in changes) and k in table["k"] else ():
         if (config.preset, config.variant) == (f"{of['name']}/{USUAL}", of["variant"]):

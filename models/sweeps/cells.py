@@ -36,10 +36,8 @@ class Cell:
 def cells_of(plan: Plan, home: Home) -> list[Cell]:
     """Return every cell of a plan in its order: by dataset, model, change and seed.
 
-    Raises
-    ------
-    UsageError
-        A dataset, model, variant or key is not there, a value is wrong, or the plan has no cell.
+    Raises ``UsageError`` where a dataset, model, variant or key is not there, a value is wrong, or the plan
+    has no cell.
     """
     axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
     found = [

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.models.sweeps.benched import read_benched
+from kmip_data.files.changes import make_folder, write_json
+from kmip_data.files.digests import json_digest
+from kmip_data.files.small import read_model
+from kmip_data.models.kinds import Section
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import is_done
 from kmip_data.models.training.memory.machine import choose_device
@@ -20,6 +27,30 @@ from kmip_data.wording import counted, rough_time
 #: more; and pictures, tables and settings, which grow little with epochs.
 BYTES_PARAMETER, BYTES_RUN = 24, 300_000
 USUAL_PARAMETERS = 500_000  #: the paper's budget, where neither a finished run nor the configuration tells
+
+
+class Benched(Section):
+    """The pace of one preset on this machine, as ``bench train`` measured it."""
+
+    device: str  #: as results of runs name it
+    machine: str  #: for people: processor, cores, versions, load
+    seconds_epoch: float  #: without evaluations
+    parameters: int
+    preset: str
+    measured: str  #: when
+
+
+def keep_benched(home: Home, label: str, model: str, found: Benched) -> Path:
+    """Keep it beside the runs, instead of what was measured before; ``label`` is that of the data."""
+    path = _benched_path(home.runs / label / model, found.device)
+    make_folder(path.parent, root=home.root)
+    write_json(path, found.model_dump(), root=home.root)
+    return path
+
+
+def _benched_path(folder: Path, device: str) -> Path:
+    """One a machine, for several may share a home."""
+    return folder / f"bench-{json_digest([platform.node(), device])[:8]}.json"
 
 
 @dataclass(frozen=True)
@@ -88,8 +119,11 @@ def _pace(cell: Cell) -> _Pace | None:
     if results := [one for one in _finished(cell) if one.device == device]:
         epoch = statistics.fmean(result.seconds.total / result.epochs for result in results)
         return _Pace(epoch, max(result.num_parameters for result in results), True)
-    benched = read_benched(cell.folder.parent, device)
-    return None if benched is None else _Pace(benched.seconds_epoch, benched.parameters, False)
+    path = _benched_path(cell.folder.parent, device)
+    with contextlib.suppress(FileNotFoundError, DamagedInput):
+        benched = read_model(path, Benched, "cannot be read", expected="a pace", next="bench train")
+        return _Pace(benched.seconds_epoch, benched.parameters, False)
+    return None
 
 
 def _finished(cell: Cell) -> list[RunResult]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import UsageError
 from kmip_data.files.small import read_small
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import read_shipped, shipped_names, unknown_name
 from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest
 
@@ -102,25 +101,20 @@ class Plan(Section):
 
 def sweep_names() -> list[str]:
     """Names of the shipped plans, sorted."""
-    files = resources.files("kmip_data.manifests.sweeps").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return shipped_names("sweeps")
 
 
 def read_plan(name: str) -> Plan:
     """Read a shipped plan by its name, or a file that ends in ``.toml``.
 
-    Raises
-    ------
-    UsageError
-        There is no such plan, it cannot be read, or its keys or values are not those of a plan.
+    Raises ``UsageError`` where there is no such plan, it cannot be read, or its keys or values are not those
+    of a plan.
     """
     shipped = not name.endswith(".toml")
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
-    path = resources.files("kmip_data.manifests.sweeps") / f"{name}.toml" if shipped else Path(name)
     try:
-        with resources.as_file(path) as file:
-            values = tomllib.loads(read_small(file).decode())
+        values = read_shipped("sweeps", name) if shipped else tomllib.loads(read_small(Path(name)).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import LOCKS, build_lock
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.training.run.folders import CONFIG_NAME, METRICS_NAME, RESULT_NAME
+from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, metrics_columns
 from kmip_data.wording import rough_time
 
 ERROR = "Error: "  #: begins what a command says that failed
@@ -34,7 +33,7 @@ def state_of(cell: Cell, folder: Path) -> State:
 
 def state_of_run(folder: Path, log: Path | None, epochs: int) -> State:
     """Return where a run of so many epochs stands; ``log`` is that of its cell, where it is of a sweep."""
-    seconds = _seconds(folder / METRICS_NAME)
+    seconds = [value for _, value in metrics_columns(folder).get("seconds", [])]
     epoch = len(seconds)
     if (folder / RESULT_NAME).is_file():
         return State("done", epoch)
@@ -88,12 +87,3 @@ def failure(log: Path, mark: str = ERROR) -> str:
     except OSError:
         return ""
     return next((line.removeprefix(mark) for line in reversed(lines) if line.startswith(mark)), "")
-
-
-def _seconds(metrics: Path) -> list[float]:
-    """Seconds of each epoch that is done."""
-    try:
-        with metrics.open(encoding="utf-8", newline="") as file:
-            return [float(row["seconds"]) for row in csv.DictReader(file)]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []

@@ -57,11 +57,7 @@ def submit_cells(
     """Build the data here, and submit what is neither done nor in the queue as one array job; return that.
 
     ``settings`` are of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and the like.
-
-    Raises
-    ------
-    UsageError
-        There is no cluster here, or it has no such setting.
+    Raises ``UsageError`` where there is no cluster here, or it has no such setting.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError

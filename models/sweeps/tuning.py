@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kmip_data.models.sweeps.plan import Change, Plan
 from kmip_data.models.sweeps.running import LOOK, Running, begin_cell, ending, give_reason, told, with_data
 from kmip_data.models.sweeps.state import PRUNED, is_done, log_of
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import METRICS_NAME
+from kmip_data.models.training.run.folders import metrics_columns
 from kmip_data.models.training.run.result import read_result
 from kmip_data.runtime.progress import Progress
 
@@ -44,10 +43,8 @@ def tune_cells(
     The objective is the best value on val of one run, with the first seed; after each evaluation a trial
     that is worse than the median of the others at that epoch is ended. ``places``: :func:`.places_of`.
 
-    Raises
-    ------
-    UsageError
-        The plan has no space, a key or value of it is not a configuration's, or the metric is not named.
+    Raises ``UsageError`` where the plan has no space, a key or value of it is not a configuration's, or the
+    metric is not named.
     """
     if not plan.space:
         raise UsageError(
@@ -136,9 +133,10 @@ def _has_ended(one: _Tried, study: Study, process: subprocess.Popen[bytes], log:
     """Tell Optuna what a trial did since the last look, end it if that is bad; whether it has ended."""
     from optuna.trial import TrialState
 
-    ended, values = process.poll() is not None, _values(one.cell)
+    ended = process.poll() is not None
+    values = metrics_columns(one.cell.folder).get(f"val_{_metric(one.cell)}", [])
     for epoch, value in values[one.reported :]:
-        one.trial.report(value, epoch)
+        one.trial.report(value, epoch - 1)
     one.reported = len(values)
     if not ended:
         if not one.pruned and one.trial.should_prune():
@@ -148,7 +146,7 @@ def _has_ended(one: _Tried, study: Study, process: subprocess.Popen[bytes], log:
         study.tell(one.trial, _objective(one.cell))
     elif one.pruned:
         with log.open("a", encoding="utf-8") as file:
-            file.write(f"\n{PRUNED}worse than the median of the trials at epoch {values[-1][0] + 1}\n")
+            file.write(f"\n{PRUNED}worse than the median of the trials at epoch {values[-1][0]}\n")
         study.tell(one.trial, state=TrialState.PRUNED)
     else:
         give_reason(one.cell, process.returncode, log)
@@ -214,14 +212,3 @@ def _metric(cell: Cell) -> str:
 
 def _objective(cell: Cell) -> float:
     return read_result(cell.folder).metrics["val"][_metric(cell)]
-
-
-def _values(cell: Cell) -> list[tuple[int, float]]:
-    """Epochs that were evaluated, and what the metric was on val."""
-    column = f"val_{_metric(cell)}"
-    try:
-        with (cell.folder / METRICS_NAME).open(encoding="utf-8", newline="") as file:
-            rows = enumerate(csv.DictReader(file))
-            return [(epoch, float(row[column])) for epoch, row in rows if row.get(column)]
-    except (OSError, ValueError, TypeError):
-        return []

@@ -46,23 +46,13 @@ def fetch_source(
     few tries; a download that was cut goes on with a Range request. While it is unfinished it is
     called ``NAME.partial``; ``target`` appears whole or not at all, its receipt before it.
 
-    Parameters
-    ----------
-    hint
-        The way on, for the error where no mirror gives the file.
-    max_bytes
-        Largest file accepted from a mirror without a pinned size.
-    check
-        Called with the whole file before it is renamed; DamagedInput from it rejects the mirror.
-    patience
-        Time-outs and tries; by default those of the environment.
+    ``hint`` is the way on, for the error where no mirror gives the file. A mirror without a pinned size sends
+    at most ``max_bytes``. ``check`` is called with the whole file before it is renamed; DamagedInput from it
+    rejects the mirror. ``patience``, time-outs and tries, is by default that of the environment.
 
-    Raises
-    ------
-    SourceUnavailable
-        No mirror gave the file; each is named with its reason.
-    OutOfResources, UsageError
-        The disk is full or the folder cannot be written. The unfinished part stays.
+    Raises ``SourceUnavailable``, which names each mirror with its reason, where none gave the file;
+    ``OutOfResources`` or ``UsageError`` where the disk is full or the folder cannot be written. The
+    unfinished part stays.
     """
     if receipt := verified_receipt(target):
         return receipt

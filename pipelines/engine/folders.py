@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.files import changes as files
+from kmip_data.files.errors import occupied
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
@@ -59,12 +60,12 @@ def check_output(folder: Path, key: str) -> None:
     """Refuse a folder that holds anything but the build of this key, finished or not."""
     if (card := finished_card(folder)) is not None:
         if card.key != key:
-            raise other_build(folder, f"build key {key}", f"build key {card.key}")
+            raise occupied(folder, f"build key {key}", f"build key {card.key}")
         return
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise other_build(folder, "a folder", "a file")
+        raise occupied(folder, "a folder", "a file")
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
     journal = folder / WORK / JOURNAL
     if names and journal_entries(journal, key) is None and not _is_of(folder, key):
@@ -72,8 +73,8 @@ def check_output(folder: Path, key: str) -> None:
         if {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*")):
             return
         if journal_entries(journal) is not None:
-            raise other_build(folder, f"build key {key}", "an unfinished build with other parameters")
-        raise other_build(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+            raise occupied(folder, f"build key {key}", "an unfinished build with other parameters")
+        raise occupied(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
 
 
 def _is_of(folder: Path, key: str) -> bool:
@@ -82,17 +83,6 @@ def _is_of(folder: Path, key: str) -> bool:
         with contextlib.suppress(DamagedInput):
             return Shard(path).build_key == key
     return False
-
-
-def other_build(folder: Path, expected: str, found: str) -> UsageError:
-    """Return the error for a folder that is not this build's."""
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="that folder is as it was",
-        next="give another --output folder",
-    )
 
 
 def remove_work(folder: Path) -> None:

@@ -40,21 +40,11 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is; an unfinished one goes on.
+    is; an unfinished one goes on. Each of ``split_params`` is written once; the first is the card's default.
 
-    Parameters
-    ----------
-    split_params
-        The splits to write, each once; the first becomes the card's default.
-
-    Raises
-    ------
-    OutOfResources
-        Disk or memory ran out; finished shards stay and the next run goes on.
-    DamagedInput
-        A record could not be built; unit and record are named.
-    KeyboardInterrupt, SystemExit
-        Interrupted. Workers are gone and finished shards stay.
+    Raises ``OutOfResources`` where disk or memory ran out (the next run goes on); ``DamagedInput``, which
+    names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
+    interrupted. Workers are gone then, and finished shards stay.
     """
     folder = plan.folder
     files.refuse_links(folder)

@@ -132,16 +132,9 @@ def prepare(
 def build_unit(task: Task) -> UnitResult:
     """Build the records of one unit, encode them, write the shard and describe it.
 
-    Raises
-    ------
-    KmipDataError
-        As the pipeline raised it, with the unit and the record named.
-    DamagedInput
-        The pipeline failed on a record in a way it has no message for.
-    OutOfResources
-        Disk or memory ran out.
-    StopRequestedError
-        The stop file appeared.
+    Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named; ``DamagedInput``
+    where the pipeline failed on a record in a way it has no message for; ``OutOfResources`` where disk or
+    memory ran out; ``StopRequestedError`` once the stop file appeared.
     """
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)

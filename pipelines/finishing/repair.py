@@ -53,21 +53,11 @@ def repair_build(
     no longer prove anything: then everything is built again, into the same folder and to the same bytes.
     Files beside the shards that are not part of the build are removed.
 
-    Returns
-    -------
-    list of str
-        The files that were written, relative to ``path``.
-
-    Raises
-    ------
-    CheckFailed
-        A rebuilt file does not have the digest on the card: the versions of the libraries on it
-        are not those installed here. Or the raw files are others.
-    DamagedInput
-        The card cannot be read, or has parameters that no build can have; the ``build`` command with
-        the parameters of the build makes it again.
-    UsageError
-        The build was not made by a pipeline, or by another version of it.
+    Returns the files that were written, relative to ``path``. Raises ``CheckFailed`` where a rebuilt file
+    does not have the digest on the card (the versions of the libraries on it are not those installed here),
+    or the raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
+    build can have (the ``build`` command with the parameters of the build makes it again); ``UsageError``
+    where the build was not made by a pipeline, or by another version of it.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     check_options(chosen)

@@ -90,7 +90,6 @@ def _damaged(path: Path, found: str, expected: str = "a whole file written by to
         f"{path.name} cannot be read as tensors.",
         expected=expected,
         found=found,
-        left="the file is as it was",
         next="use an undamaged copy from its own source",
     )
 

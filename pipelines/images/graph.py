@@ -103,12 +103,10 @@ def labels(mask: U8, segments: I64, rule: Literal["centroid", "majority"]) -> tu
 def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:
     """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
 
-    Parameters
-    ----------
-    rule
-        ``rag-boundary``: superpixels that touch, in both directions, with the mean strength of Sobel's edges
-        along their boundary and its length in pixels; ``rag``: the same by pairs of pixels, with the distance
-        of their mean colours; ``knn``: from each of the ``k`` nearest centroids, with the distance in pixels.
+    By the rule ``rag-boundary``: superpixels that touch, in both directions, with the mean strength of
+    Sobel's edges along their boundary and its length in pixels; ``rag``: the same by pairs of pixels, with
+    the distance of their mean colours; ``knn``: from each of the ``k`` nearest centroids, with the distance
+    in pixels.
     """
     if rule == "knn":
         return _nearest(segments, k)

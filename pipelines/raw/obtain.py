@@ -14,14 +14,18 @@ from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import write_members
+from kmip_data.pipelines.archives.folder import FolderArchive
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.download.receipts import discard_download
-from kmip_data.pipelines.raw.copies import RawCopy, list_copies, locked, staging, store
+from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw.license import show_license
-from kmip_data.pipelines.raw.samples import obtain_sample
+from kmip_data.pipelines.raw.recognition import recognise
 from kmip_data.wording import counted
+
+SAMPLE_SEED = 0
+MOST = 1_000_000  #: records of the largest sample
 
 
 def obtain_raw(
@@ -29,21 +33,13 @@ def obtain_raw(
 ) -> RawFolder:
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
-    Raises
-    ------
-    SourceUnavailable
-        Neither an archive, nor an earlier copy, nor a mirror.
-    DamagedInput
-        A given archive is hostile, damaged or not the data.
-    LicenseNotAccepted
-        A download needs an agreement.
-    UsageError
-        Several copies are here and none is the complete or downloaded one; or an archive is missing.
-    OutOfResources
-        The disk is full.
+    Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a mirror;
+    ``DamagedInput`` where a given archive is hostile, damaged or not the data; ``LicenseNotAccepted`` where a
+    download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
+    downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
     if sample:
-        return obtain_sample(home, pipeline, params.limit, quiet=options.quiet).raw_folder()
+        return _sample(home, pipeline, params.limit, quiet=options.quiet).raw_folder()
     return _obtain(Request(pipeline.manifest, home, options, "build"), whole=False).raw_folder()
 
 
@@ -55,6 +51,42 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     """
     request = Request(manifest, home, BuildOptions.of(manifest.name, options), "fetch")
     return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
+
+
+def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
+    """Return a generated miniature; the same one when it was generated before.
+
+    Raises ``UsageError`` where so many records are not a miniature, and would fill the disk before anything
+    is built.
+    """
+    if limit is not None and limit > MOST:
+        raise UsageError(
+            "A sample is a miniature.",
+            expected=f"--limit of at most {MOST:,} generated records",
+            found=f"{limit:,}",
+            next=f"kmip-data build {pipeline.manifest.name} --sample --limit 100",
+        )
+    manifest = pipeline.manifest
+    made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
+    folder = home.raw / f"{manifest.name}-sample"
+
+    def existing() -> RawCopy | None:
+        return next((c for c in list_copies(folder) if c.receipt.sample == made and not c.problems()), None)
+
+    if copy := existing():
+        return copy
+    with locked(folder, quiet=quiet):
+        if copy := existing():
+            return copy
+        with staging(folder) as stage:
+            generated = stage / "generated"
+            with writing(generated):
+                generated.mkdir()
+                pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
+            plan = recognise(FolderArchive(generated), manifest.content)
+            members = write_members(plan, stage / "0")
+            made_here = local_source(folder.name, "generated sample", members, plan.bytes)
+            return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
 
 
 def _obtain(request: Request, *, whole: bool) -> RawCopy:

@@ -42,7 +42,7 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
 
     def refused(what: str, found: str, next_step: str = f"check the path given to {option}") -> UsageError:
         wanted = f"a folder of {names} files, as {option} names it"
-        return UsageError(what, expected=wanted, found=found, left="nothing was changed", next=next_step)
+        return UsageError(what, expected=wanted, found=found, next=next_step)
 
     if folder is None:
         raise refused(f"{option} is missing.", "none", f"give {option} DIR")

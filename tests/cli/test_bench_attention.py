@@ -80,7 +80,7 @@ def test_wrong_usage(args, word):
 @pytest.mark.slow
 def test_the_table_has_the_rows_it_should(monkeypatch):
     monkeypatch.setattr(table, "QUICK", table.Sizes(nodes=300, many=600, graphs=5, repeats=1))
-    monkeypatch.setattr(table, "_peer", lambda name, work: None if name == "symbolic" else lambda: None)
+    monkeypatch.setattr(table, "peer", lambda name, work: None if name == "symbolic" else lambda: None)
     outcome = kmip("bench", "attention", "--table", "--quick", "--threads", 1, "--json")
     assert outcome.code == 0, outcome.err
     rows = outcome.json["rows"]

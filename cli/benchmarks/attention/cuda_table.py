@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.models.profiling.measuring import CHUNK
+from kmip_data.cli.benchmarks.attention.table import both_passes, peer
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
@@ -55,7 +54,7 @@ def measure_on_gpu(
         yield _hinted(CITY, place, repeats)
     for n in sizes[:2] if quick else sizes:
         work = Source(Shape()).draw(n, place)
-        for passes, step in (("forward", _forward), ("forward + backward", _both)):
+        for passes, step in (("forward", _forward), ("forward + backward", both_passes)):
             yield _attention(f"attention {passes}, {n:,} nodes, d = 10, k = 10", work, step, repeats)
 
 
@@ -72,9 +71,7 @@ def _searching(work: Workload, hint: Tensor | None = None) -> Callable[[], Tenso
 def _search(case: Case, device: torch.device, repeats: int) -> Row:
     work, theirs = _work(case, device), None
     if case.heads * sum(n * n for n in case.graphs) <= MOST_PAIRS:
-        search = get_method("naive").search
-        assert search is not None
-        theirs = partial(search, pad(work), CHUNK[device.type])
+        theirs = peer("naive", work)
     graphs = f"{len(case.graphs)} × {case.graphs[0]:,}" if len(case.graphs) > 1 else f"{case.graphs[0]:,}"
     heads = f", {case.heads} heads" if case.heads > 1 else ""
     what = f"search, {graphs} nodes{heads}, d = {case.d}, k = {case.k}"
@@ -94,16 +91,6 @@ def _forward(attend: Callable[[Workload, int], Tensor], work: Workload) -> Calla
     def step() -> None:
         with torch.no_grad():
             attend(work, 0)
-
-    return step
-
-
-def _both(attend: Callable[[Workload, int], Tensor], work: Workload) -> Callable[[], object]:
-    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
-    ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
-
-    def step() -> None:
-        torch.autograd.grad(attend(ready, 0).sum(), leaves)
 
     return step
 

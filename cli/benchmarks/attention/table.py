@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from kmip_data.cli.benchmarks import Row, compare, thread_count
-from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.results import growth_exponent
@@ -64,12 +63,23 @@ def _search(work: Workload) -> Callable[[], object]:
     return lambda: topk_inner_product(work.queries, work.keys, work.k, query_ptr=work.ptr)
 
 
-def _peer(name: str, work: Workload) -> Callable[[], object] | None:
-    """The search of another method, ready to run; ``None`` where it cannot."""
-    method = get_method(name)
-    if method.search is None or method.unusable("cpu") is not None:
+def peer(name: str, work: Workload) -> Callable[[], object] | None:
+    """Return the search of another method, ready to run where the work lies; ``None`` where it cannot."""
+    method, device = get_method(name), work.queries.device.type
+    if method.search is None or method.unusable(device) is not None:
         return None
-    return partial(method.search, pad(work), CHUNK["cpu"])
+    return partial(method.search, pad(work), CHUNK[device])
+
+
+def both_passes(attend: Callable[[Workload, int], Tensor], work: Workload) -> Callable[[], object]:
+    """Return one forward and backward pass, ready to run."""
+    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
+    ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
+
+    def step() -> None:
+        torch.autograd.grad(attend(ready, 0).sum(), leaves)
+
+    return step
 
 
 def _row(
@@ -93,7 +103,7 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
     work, small = (Source(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
     symbolic = get_method("symbolic")
-    theirs, compile_it = _peer("symbolic", work), _peer("symbolic", small)
+    theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
     _search(work)()
     if compile_it is not None:
         compile_it()
@@ -101,36 +111,27 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
     yield _row(what, "KeOps argKmin", (_search(work), theirs), target=40, repeats=1, warmup=0)
     padded = pad(work)
 
-    def as_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return symbolic.attend(replace(padded, queries=q[None], keys=k[None], values=v[None]), CHUNK["cpu"])
+    def as_the_paper(ready: Workload, _chunk: int) -> Tensor:
+        queries, keys, values = (tensor[None] for tensor in ready.tensors)
+        one = replace(padded, queries=queries, keys=keys, values=values)
+        return symbolic.attend(one, CHUNK["cpu"])
 
-    ours = _step(lambda q, k, v: kmip_attention(q, k, v, work.k), work)
+    ours = both_passes(get_method("auto").attend, work)
     ours()
     yield _row(
         f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10",
         "the paper's path",
-        (ours, None if theirs is None else _step(as_the_paper, work)),
+        (ours, None if theirs is None else both_passes(as_the_paper, work)),
         target=20,
         repeats=1,
         warmup=0,
     )
 
 
-def _step(attend: Callable[[Tensor, Tensor, Tensor], Tensor], work: Workload) -> Callable[[], object]:
-    """One forward and backward pass."""
-    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
-
-    def step() -> None:
-        out = attend(leaves[0], leaves[1], leaves[2])
-        torch.autograd.grad(out.sum(), leaves)
-
-    return step
-
-
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
         work = Source(Shape(k=k)).draw(sizes.nodes, CPU)
-        sides = _search(work), _peer("faiss-flat", work)
+        sides = _search(work), peer("faiss-flat", work)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
 
@@ -169,7 +170,7 @@ def _on_trained(file: str, sizes: Sizes) -> Row:
     work = source.draw(source.largest or 0, CPU)
     heads, n, d = work.queries.shape
     what = f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10"
-    sides = _search(work), _peer("faiss-flat", work)
+    sides = _search(work), peer("faiss-flat", work)
     return _row(what, FLAT, sides, target=2, repeats=sizes.repeats)
 
 
@@ -178,7 +179,7 @@ def _on_the_sphere(sizes: Sizes) -> Row:
     work = Source(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
     what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
     rows = [
-        _row(what, against, (_search(work), _peer(name, work)), target=0.8, repeats=repeats)
+        _row(what, against, (_search(work), peer(name, work)), target=0.8, repeats=repeats)
         for name, against in (("naive", "matrix product + topk, in chunks"), ("faiss-flat", FLAT))
     ]
     return min((row for row in rows if row.ratio is not None), key=lambda row: row.ratio or 0.0)

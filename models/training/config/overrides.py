@@ -105,7 +105,6 @@ def read_config(path: Path) -> RunConfig:
             f"{path} cannot be read.",
             expected="a TOML configuration",
             found=str(error),
-            left="the file is as it was",
             next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
         ) from error
     return config_from_mapping(values, str(path))
@@ -175,7 +174,7 @@ def _toml_value(text: str) -> Any:
 
 
 def _refused(what: str, expected: str, found: str) -> UsageError:
-    return UsageError(what, expected=expected, found=found, left="nothing was changed", next=HELP)
+    return UsageError(what, expected=expected, found=found, next=HELP)
 
 
 def _unknown(path: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.datasets.city_columns import family
 from kmip_data.errors import DamagedInput
 from kmip_data.format.card import CARD_NAME, Card, read_card
-from kmip_data.manifest import dataset_names, unknown_name
+from kmip_data.manifest import dataset_names, read_shipped, shipped_names, unknown_name
 from kmip_data.models.config import merged
 from kmip_data.models.kinds import Section
 from kmip_data.models.registry import MESSAGE_PASSING, POSITIONAL, models
@@ -109,9 +108,7 @@ class Preset(Section):
 
 def preset_names() -> list[str]:
     """``dataset/model`` of every preset, sorted."""
-    folder = resources.files("kmip_data.manifests.experiments")
-    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return [name.removesuffix(".toml").replace(".", "/") for name in files]
+    return [name.replace(".", "/") for name in shipped_names("experiments")]
 
 
 def presets_of(dataset: str) -> list[str]:
@@ -136,10 +133,8 @@ def read_preset(dataset: str, model: str) -> Preset:
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
         raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
-    folder = resources.files("kmip_data.manifests.experiments")
-    text = folder.joinpath(f"{dataset}.{model}.toml").read_text("utf-8")
     try:
-        preset = Preset.model_validate(tomllib.loads(text))
+        preset = Preset.model_validate(read_shipped("experiments", f"{dataset}.{model}"))
         return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error

@@ -26,18 +26,9 @@ def open_data(
     """Open the build that ``config.data`` means, building it first where it is missing.
 
     An encoding that the network reads is added to it where that is missing, unless ``build=False``.
-
-    Parameters
-    ----------
-    required
-        Parts that must not be empty.
-    build, **build_options
-        As for :func:`kmip_data.builds.find.obtain`.
-
-    Raises
-    ------
-    UsageError
-        There is no such dataset, split or view, a part is empty, or the data cannot be trained on.
+    ``required`` are parts that must not be empty; the others are as for :func:`kmip_data.builds.find.obtain`.
+    Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
+    be trained on.
     """
     data = config.data
     target = folder_of(data.dataset) or data.dataset

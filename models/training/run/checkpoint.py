@@ -57,7 +57,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 f"{path} cannot be read as a checkpoint.",
                 expected="tensors and plain values, as kmip-data train writes them",
                 found=first_fault(error),
-                left="the file is as it was",
                 next="start a new run",
             ) from error
         return loaded

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import math
 import os
 import re
 import shlex
@@ -14,6 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.wording import nearest
@@ -129,6 +132,23 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         found=f"\n    {several}" if matches else f"\n    {newest}" if names else f"no runs under {home.runs}",
         next="name one by its path" if matches or names else "kmip-data train --dataset NAME",
     )
+
+
+def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the columns of ``metrics.csv``: epochs, from 1, with their finite values.
+
+    What cannot be read is left out.
+    """
+    found: dict[str, list[tuple[int, float]]] = {}
+    try:
+        rows = list(csv.DictReader(read_small(run / METRICS_NAME).decode().splitlines()))
+    except (OSError, ValueError, csv.Error):
+        return found
+    for name in rows[0] if rows else ():
+        with contextlib.suppress(ValueError, TypeError):
+            points = [(epoch, float(row[name])) for epoch, row in enumerate(rows, start=1) if row.get(name)]
+            found[name] = [(epoch, value) for epoch, value in points if math.isfinite(value)]
+    return found
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:

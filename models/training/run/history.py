@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import math
 from pathlib import Path
 
 from kmip_data.drawing.style import PALETTE, look, new_figure, percent, save, styled
 from kmip_data.files.changes import csv_bytes
-from kmip_data.files.small import read_small
 from kmip_data.models.training.objective.metrics import METRICS
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
@@ -31,23 +28,6 @@ def history_csv(history: list[Row]) -> bytes:
     """One line per epoch; cells of what was not measured are empty."""
     names = list(dict.fromkeys(name for row in history for name in row))
     return csv_bytes(names, ([row.get(name) for name in names] for row in history))
-
-
-def read_history(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the columns of a ``metrics.csv`` as epochs, from 1, with their finite values.
-
-    What cannot be read is left out.
-    """
-    found: dict[str, list[tuple[int, float]]] = {}
-    try:
-        rows = list(csv.DictReader(read_small(path).decode().splitlines()))
-    except (OSError, ValueError, csv.Error):
-        return found
-    for name in rows[0] if rows else ():
-        with contextlib.suppress(ValueError, TypeError):
-            points = [(epoch, float(row[name])) for epoch, row in enumerate(rows, start=1) if row.get(name)]
-            found[name] = [(epoch, value) for epoch, value in points if math.isfinite(value)]
-    return found
 
 
 @styled

@@ -67,12 +67,8 @@ class _Batch:
 class Meter(Callback):
     """Measure the steps of an epoch.
 
-    Parameters
-    ----------
-    every
-        Steps from one row of ``steps.csv`` to the next; 0: none.
-    scaled
-        Whether losses are scaled up (``16-mixed``): an infinite gradient then only skips its step.
+    ``every`` so many steps there is a row of ``steps.csv``; 0: none. ``scaled``: losses are scaled up
+    (``16-mixed``), so that an infinite gradient only skips its step.
     """
 
     def __init__(self, *, every: int, scaled: bool) -> None:

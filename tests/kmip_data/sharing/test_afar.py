@@ -270,7 +270,7 @@ def test_other_parameters_and_other_things_are_refused(pushed, server, tmp_path)
     with pytest.raises(UsageError, match="is not a build") as raised:
         kmip_data.open(f"{server.address}/splits")
     assert "404" in raised.value.parts["found"]
-    with pytest.raises(UsageError, match="not an address that can be read here"):
+    with pytest.raises(UsageError, match="not an address that can be reached from here"):
         kmip_data.open("nothing-like-it://there/build")
     share_folder(pushed[0].build.path, tmp_path / "run", kind="run")
     with serving(tmp_path / "run") as other, pytest.raises(UsageError, match="is not a build"):

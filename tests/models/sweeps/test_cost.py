@@ -11,9 +11,8 @@ from support.sweeps import write_plan
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.benched import Benched, keep_benched
 from kmip_data.models.sweeps.cells import Cell, cells_of
-from kmip_data.models.sweeps.cost import BYTES_PARAMETER, BYTES_RUN, cost_of
+from kmip_data.models.sweeps.cost import BYTES_PARAMETER, BYTES_RUN, Benched, cost_of, keep_benched
 from kmip_data.models.sweeps.plan import read_plan
 
 
