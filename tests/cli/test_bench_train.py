@@ -14,7 +14,8 @@ def found(home_of_sample, tmp_path_factory):
     target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder := tmp_path_factory.mktemp("here"))
-        outcome = kmip("bench", "train", *target, "--quick", "--json", "-q", *SMALL)
+        one = ("--set", "training.batch_size=1")  # full attention takes long
+        outcome = kmip("bench", "train", *target, "--quick", "--json", "-q", *SMALL, *one)
     assert outcome.code == 0, outcome.err
     assert list(folder.iterdir()) == []
     return outcome.json
@@ -26,7 +27,7 @@ def test_a_step_is_the_sum_of_its_parts(found):
     assert list(ours["stages"]) == ["data", "forward", "search", "backward", "optimiser"]
     assert all(seconds > 0 for seconds in ours["stages"].values())
     assert sum(ours["stages"].values()) == pytest.approx(ours["seconds"], rel=1e-6)  # one batch is measured
-    assert ours["graphs"] == 2
+    assert ours["graphs"] == 1
     assert ours["operators"] > 50
     assert ours["launches"] is None
     batches = 5 if ours["hours"] is None else ours["hours"] * 3600 / ours["seconds"] / 200

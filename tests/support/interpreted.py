@@ -25,9 +25,19 @@ def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def interpreted(file: Path) -> int:
-    """How many tests of a file pass in the interpreter; an ``AssertionError`` if not all."""
-    options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib")
+def interpreted(file: Path, which: str = "not torture") -> int:
+    """How many of these tests of a file pass in the interpreter; an ``AssertionError`` if not all."""
+    options = (
+        "-m",
+        which,
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=--import-mode=importlib",
+    )
     done = child("-m", "pytest", *options, str(file), TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout + done.stderr
     return int(re.findall(r"(\d+) passed", done.stdout)[0])

@@ -58,7 +58,10 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-@pytest.mark.parametrize(("dim", "width", "k"), [(5, 14, 10), (14, 5, 1), (19, 19, 3), (76, 76, 15)])
+@pytest.mark.parametrize(
+    ("dim", "width", "k"),
+    [(5, 14, 10), (14, 5, 1), (19, 19, 3), pytest.param(76, 76, 15, marks=pytest.mark.torture)],
+)
 def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch) -> None:
     monkeypatch.setattr(launch, "SEGMENT", 16)  # the key that all chose is cut
     operands = problem(dim, width, k, RAGGED, heads=1 if dim == 76 else 2)
@@ -86,6 +89,7 @@ def test_nothing() -> None:
     assert_exact((queries[:, :0], torch.randn(2, 3, 4), torch.randn(2, 3, 5), none.float(), none))
 
 
+@pytest.mark.torture
 def test_many_keys_of_a_query(monkeypatch) -> None:
     assert_exact(problem(3, 20, 70, [0, 75], heads=1))
     monkeypatch.setattr(launch, "MOST_K", 5)  # torch operations take more

@@ -13,6 +13,7 @@ from support.interpreted import child, interpreted
 from kmip_data.models.attention import operators
 from kmip_data.models.attention.kmip import attend_to_best
 
+INTERPRETED = Path(__file__).with_name("kernels_interpreted.py")
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
 )
@@ -25,7 +26,13 @@ needs_gpu = pytest.mark.skipif(
 @needs_triton
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    assert interpreted(Path(__file__).with_name("kernels_interpreted.py")) >= 31
+    assert interpreted(INTERPRETED) >= 28
+
+
+@needs_triton
+@pytest.mark.torture
+def test_longer_cases_in_the_interpreter() -> None:
+    assert interpreted(INTERPRETED, "torture") >= 3
 
 
 COMPILE = """
