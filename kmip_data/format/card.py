@@ -149,6 +149,12 @@ class Card(Strict, frozen=False):
         return parse_schema(json.dumps(self.data_schema))[0]
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What a result says of the data that it is of."""
+        names = {"dataset": self.dataset, "sample": self.sample, "complete": self.complete}
+        return names | {"build_key": self.key}
+
+    @property
     def digests(self) -> dict[str, str]:
         """File to the SHA-256 of each shard and split."""
         shards = {entry.file: entry.sha256 for entry in self.shards}

@@ -43,13 +43,9 @@ class PredictionMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; ``metrics`` by part, as of a run."""
-        card = self.build.card
         return {
-            "dataset": card.dataset,
-            "sample": card.sample,
-            "complete": card.complete,
+            **self.build.card.identity,
             "build": str(self.build.path),
-            "build_key": card.key,
             "split": self.split,
             "metrics": {self.part: self.metrics},
             "run": self.about and self.about.run,

@@ -90,11 +90,8 @@ def predict(
                 found.append(rows_there.float().cpu())
     values = torch.cat(found)
     about = About(
-        dataset=card.dataset,
-        sample=card.sample,
-        complete=card.complete,
+        **card.identity,
         build=str(data.build.path),
-        build_key=card.key,
         split=data.split_name,
         part=part,
         digest=rows.digest,

@@ -56,14 +56,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        card = self.build.card
         return {
             "run": str(self.run),
-            "dataset": card.dataset,
-            "sample": card.sample,
-            "complete": card.complete,
+            **self.build.card.identity,
             "build": str(self.build.path),
-            "build_key": card.key,
             "split": self.split.model_dump(),
             "device": self.device,
             "best_epoch": self.result.best_epoch,

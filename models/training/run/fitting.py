@@ -98,7 +98,6 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             tell(line)
         if job.device.kind == "cuda":
             tell(f"steps: {'captured as CUDA graphs' if plain is None else f'not captured: {plain}'}")
-        if job.device.kind == "cuda":
             torch.cuda.reset_peak_memory_stats()
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
         with sound, guarded, contextlib.closing(recorder), products(config.training.precision):
@@ -282,10 +281,7 @@ def _finish(job: Job, recorder: Recorder, device: torch.device) -> RunResult:
     peak = int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
     result = RunResult(
         name=folder.name if folder is not None else "",
-        dataset=card.dataset,
-        sample=card.sample,
-        complete=card.complete,
-        build_key=card.key,
+        **card.identity,
         build_parameters=card.parameters,
         split=SplitUsed.of(data),
         model=config.model.name,
