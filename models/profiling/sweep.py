@@ -19,6 +19,7 @@ from kmip_data.models.profiling.workload import Shape
 
 COMMAND = [sys.executable, "-m", "kmip_data.models.profiling.worker"]
 START = 120.0  #: seconds a process may take to load its libraries
+EXIT = 10.0  #: seconds in which one that has nothing to do ends: KeOps writes its cache meanwhile
 COMPILE = 30.0  #: seconds that the runs of a cell may take besides, for compiling
 
 
@@ -80,7 +81,7 @@ class _Worker:
             question = method, setting, n, by_stage
             answer: Cell = self._exchange(question, 3 * self._limit + COMPILE)
         except TimeoutError:
-            self.close()
+            self.close(patience=0)
             return too_long
         except (EOFError, OSError):
             code, words = self.close(patience=START)  # it may still be about to exit, with its own status
@@ -109,7 +110,7 @@ class _Worker:
             raise TimeoutError
         return self._connection.recv()
 
-    def close(self, patience: float = 0.0) -> tuple[int | None, str]:
+    def close(self, patience: float = EXIT) -> tuple[int | None, str]:
         """Exit status and last line of the process, which has ended afterwards."""
         if self._process is None:
             return None, ""
