@@ -113,11 +113,10 @@ def _draw_answer(
         figure.update_xaxes(tickangle=40, **place)
         return
     text = escape(drawing.label or NO_CLASS).replace("\n", "<br>")
-    number = figure.get_subplot(**place).xaxis.plotly_name.removeprefix("xaxis")
-    middle = {"xref": f"x{number} domain", "yref": f"y{number} domain", "x": 0.5, "y": 0.5}
-    figure.add_annotation(text=text, showarrow=False, **middle)
-    figure.update_xaxes(visible=False, **place)
-    figure.update_yaxes(visible=False, **place)
+    cell = figure.get_subplot(**place)
+    # Of the page: axes without a trace are none.
+    middle = {"x": sum(cell.xaxis.domain) / 2, "y": sum(cell.yaxis.domain) / 2, "showarrow": False}
+    figure.add_annotation(text=text, xref="paper", yref="paper", xanchor="center", **middle)
 
 
 def _traces(go: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> list[Any]:

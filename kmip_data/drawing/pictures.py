@@ -275,7 +275,7 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
     step = -(-(last + 1) // 40)
     bins = np.arange(0, last + step + 1, step) - 0.5
-    log = step > 1  # a few hubs would leave one bar
+    log = last > 10 * max(1, len(drawing.edge_index[0]) / max(1, len(drawing.pos)))  # few hubs, one tall bar
     axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree", log=log)
     if constant:
         axes.axvline(

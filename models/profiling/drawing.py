@@ -21,9 +21,13 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
     Our curves are coloured, with their growth exponent over the last decade of nodes; the paper's,
     measured on its own machine, are grey. A cross marks where a method ended (memory or time).
     """
-    figure = new_figure(13, 9, title=title)
+    from matplotlib.ticker import EngFormatter
+
+    figure = new_figure(13, 10, title=title)
+    curves: dict[str, Any] = {}  # one legend: it would hide the curves of four
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
+        growth: dict[str, Any] = {}
         for curve in paper.curve if paper is not None else ():
             values = curve.milliseconds if quantity == "seconds" else curve.megabytes
             if curve.setting == setting and values:
@@ -34,23 +38,32 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
                 axes.plot(curve.n, scaled, color=look().quiet, linestyle=style, linewidth=1, label=label)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]
-            _draw_method(axes, quantity, of_it, f"C{number % 10}")
-        axes.set_title(f"{setting}: {'time' if quantity == 'seconds' else 'peak memory'}")
-        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=quantity)
+            _draw_method(axes, quantity, of_it, f"C{number % 10}", growth)
+        what = "time" if quantity == "seconds" else "peak memory"
+        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=what, title=f"{setting}: {what}")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(EngFormatter("s" if quantity == "seconds" else "B"))
         axes.grid()
-        axes.legend()
+        if growth:
+            axes.legend([*growth.values()], [*growth], loc="upper left", handlelength=1)
+        curves |= {curve.get_label(): curve for curve in axes.get_legend_handles_labels()[0]}
+    figure.legend([*curves.values()], [*curves], loc="outside lower center", ncols=2)
     save(figure, path)
 
 
-def _draw_method(axes: Any, quantity: str, cells: Sequence[Cell], colour: str) -> None:
-    """The cells of one method and setting."""
+def _draw_method(
+    axes: Any, quantity: str, cells: Sequence[Cell], colour: str, growth: dict[str, Any]
+) -> None:
+    """Draw the cells of one method and setting; their curve is put into ``growth`` under its exponent."""
     found = [(cell.n, cell.seconds if quantity == "seconds" else cell.peak_bytes) for cell in cells]
     points = [(n, float(value)) for n, value in found if value]
     if not points:
         return
+    style = {"marker": "o", "markersize": 3, "color": colour, "label": f"{cells[0].method}, here"}
+    (curve,) = axes.plot(*zip(*points, strict=True), **style)
     exponent = growth_exponent(points) if quantity == "seconds" else None
-    label = f"{cells[0].method}, here{'' if exponent is None else f': n^{exponent:.2f}'}"
-    axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colour, label=label)
+    if exponent is not None:
+        growth[f"{cells[0].method}: n^{exponent:.2f}"] = curve
     for cell in [cell for cell in cells if cell.status in {"oom", "time"}][:1]:
         end, beside = (cell.n, points[-1][1]), {"textcoords": "offset points", "xytext": (3, 3)}
         axes.plot(*end, marker="x", color=colour, linestyle="none")
@@ -60,7 +73,7 @@ def _draw_method(axes: Any, quantity: str, cells: Sequence[Cell], colour: str) -
 @styled
 def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, title: str) -> None:
     """Draw one bar per method, its stages one after another in seconds."""
-    figure = new_figure(9, 1.5 + 0.6 * len(found), title=title)
+    figure = new_figure(9, 2 + 0.6 * len(found), title=title)
     axes = figure.subplots()
     left = [0.0] * len(found)
     for stage, colour in zip(STAGES, PALETTE, strict=True):
@@ -70,5 +83,5 @@ def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, titl
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
-    figure.legend(loc="outside right upper")
+    figure.legend(loc="outside lower center", ncols=len(STAGES))
     save(figure, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from support.builds import s3dis_records, s3dis_schema, write_build
 from kmip_data.drawing.html import draw_html
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
-from kmip_data.drawing.style import class_colors
+from kmip_data.drawing.style import chosen, class_colors
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
@@ -162,6 +163,34 @@ def test_html_holds_every_point_and_escapes_names(tmp_path):
     assert "edges between classes" in names
 
 
+def test_a_page_has_the_label_of_a_graph_where_classes_would_be(tmp_path):
+    path = tmp_path / "p.html"
+    labelled = replace(drawing(classes=0), label="a\n<b>")
+    with chosen("dark"):
+        draw_html([labelled], path, title="one\ntwo", footer="licence")
+    text = path.read_text("utf-8").rpartition('"preview",')[2].encode().decode("unicode_escape")
+    assert '"text":"label of the graph"' in text
+    assert '"text":"a<br>&lt;b&gt;"' in text
+    assert '"text":"classes"' not in text
+    assert '"paper_bgcolor":"#16181d"' in text
+    assert "one<br>two" in text
+
+
+def test_few_hubs_leave_the_other_degrees_visible(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    logs = []
+    hist = Axes.hist
+    monkeypatch.setattr(
+        Axes, "hist", lambda *args, **style: logs.append(style["log"]) or hist(*args, **style)
+    )
+    star = np.stack([np.zeros(60, np.int64), np.arange(60)])
+    hubs = Drawing("star", np.random.default_rng(0).random((60, 2)), None, star)
+    draw_png([drawing(), hubs], tmp_path / "p.png", title="a sample", footer="")
+    assert logs[0] is False
+    assert logs[-1] is True
+
+
 def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path):
     path = tmp_path / "p.png"
     names = [r"$\no$", "$x$", r"$\frac{"]
@@ -241,3 +270,6 @@ def test_molecules_are_drawn_from_their_features():
     column, row = pos[nitrogen].astype(int)
     near = picture[row - 15 : row + 15, column - 15 : column + 15].reshape(-1, 3).astype(int)
     assert ((near[:, 2] > 200) & (near[:, 0] < 100)).any()  # its letter is blue
+    with chosen("dark"):
+        picture, _ = draw_molecule(molecule.x, molecule.edge_index.astype(np.int64), molecule.edge_attr)
+    assert tuple(picture[0, 0]) == (0x16, 0x18, 0x1D), "the ground of the picture around it"

@@ -1,0 +1,58 @@
+"""Pictures of analyses: what an axis shows, and what it leaves out."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from kmip_data.models.analysis.drawing import Panel, draw_panels
+from kmip_data.models.profiling.drawing import draw_sweep
+from kmip_data.models.profiling.results import Cell, published
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of what was drawn last, their ticks in place."""
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **b: (figures.append(self), save(self, *a, **b)))
+    return figures
+
+
+def ticks(axis):
+    low, high = sorted(axis.get_view_interval())
+    return [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+
+
+def test_zeros_shares_and_short_logarithmic_axes(drawn, tmp_path):
+    rows = [{"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
+    fading = [{"curve": "a run", "k": k, "test": 0.1**k} for k in range(3)] + [
+        {"curve": "a run", "k": 3, "test": 0}
+    ]
+    panels = [
+        Panel("k", "test", "accuracy", rows, ("log", "linear"), percent=True),
+        Panel("k", "test", "influence", fading, ("linear", "log"), across="distance [hops]"),
+    ]
+    draw_panels(panels, tmp_path / "p.png", title="")
+    first, second = drawn[0].axes
+    assert {"5", "10", "15"} & set(ticks(first.xaxis)), "less than a decade has ticks, too"
+    assert "22 %" in ticks(first.yaxis)
+    assert second.get_xlabel() == "distance [hops]"
+    assert second.get_yscale() == "log"
+    assert second.get_ylim()[0] > 0.001, "no line goes down to a zero"
+
+
+def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
+    cells = [
+        Cell(method=method, setting="inference", n=n, status="ok", forward=(n / 1e6,), peak_bytes=n * 100)
+        for method in ("auto", "full")
+        for n in (100, 1000, 10_000)
+    ]
+    draw_sweep(cells, tmp_path / "p.png", title="", paper=published())
+    labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert len(labels) == len(set(labels))
+    assert {"auto, here", "full, here"} <= set(labels)
+    time = drawn[0].axes[0]
+    assert [text.get_text() for text in time.get_legend().get_texts()] == ["auto: n^1.00", "full: n^1.00"]
+    assert "1k" in ticks(time.xaxis)
+    assert "1 ms" in ticks(time.yaxis)
