@@ -177,7 +177,8 @@ def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     place = f" ({drawing.place})" if drawing.place else ""
-    axes.set_title(f"{_short(drawing.key)}\n{counted(len(drawing.pos), 'node')}{place}")
+    key = _short(drawing.key, int(44 * _scale(axes) ** 0.5))
+    axes.set_title(f"{key}\n{counted(len(drawing.pos), 'node')}{place}")
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None:
         _draw_picture(axes, drawing.picture)
@@ -275,16 +276,21 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     last = int(max(outgoing.max(initial=0), incoming.max(initial=0)))
     step = -(-(last + 1) // 40)
     bins = np.arange(0, last + step + 1, step) - 0.5
+    room = 0.3 / _scale(axes)  # for the legend above the bars
     log = last > 10 * max(1, len(drawing.edge_index[0]) / max(1, len(drawing.pos)))  # few hubs, one tall bar
     axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree", log=log)
     if constant:
         axes.axvline(
-            incoming[0], ymax=1 / 1.3, color=look().ink, linewidth=1.2, label=f"in-degree (all {incoming[0]})"
+            incoming[0],
+            ymax=1 / (1 + room),
+            color=look().ink,
+            linewidth=1.2,
+            label=f"in-degree (all {incoming[0]})",
         )
     else:
         axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")
-    axes.margins(y=0.3)  # room for the legend above the bars
+    axes.margins(y=room)
     axes.legend(loc="upper left")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not log:

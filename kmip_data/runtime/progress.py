@@ -37,7 +37,7 @@ class Progress:
             self._bar = tqdm(
                 total=total,
                 desc=self.description,
-                unit=unit,
+                unit=unit if unit == "B" else f" {unit}",
                 unit_scale=unit == "B",
                 initial=initial,
                 file=self._stream(),
