@@ -113,7 +113,10 @@ class Contestant:
             trainer = build_trainer(self.config, self.device, callbacks, **limits)
             source = self.data.batches(lambda: trainer.current_epoch)
             if captured:
-                self.module.learn_with(captured_steps(self.module.forward_loss, self.config, lambda _: None))
+                options = {"pad": self.data.ragged}
+                self.module.learn_with(
+                    captured_steps(self.module.forward_loss, self.config, lambda _: None, **options)
+                )
             trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
             self.module.learn_with(None)
         return seen.found[1:]
