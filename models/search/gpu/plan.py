@@ -68,10 +68,8 @@ class Plan:
 
     program: Program
     launches: tuple[Launch, ...]
-    tables: (
-        Tensor  #: int32 on the device: graphs, sample_tiles and tiles behind each other, if the host knows
-    )
-    table_starts: dict[str, int]  #: byte of each of the three, which are else in scratch memory
+    tables: Tensor  #: int32 on the device: graphs, sample_tiles and tiles behind each other
+    table_starts: dict[str, int]  #: byte of each of the three
     scratch_starts: dict[str, int]  #: byte of each array of the scratch memory
     scratch_bytes: int
     numbers: dict[str, int]
@@ -95,9 +93,9 @@ def plan_for(
     queries and keys; ``card`` has the number of processors and the kind of tensor cores (``TENSOR_CORES``).
     Tables are copied to the device on the current stream, so that each stream has plans of its own.
 
-    ``unread``: only the device knows where the graphs begin, and makes the tables, which are as long as any
-    such graphs may need; of ``ptrs`` it only counts how many they are, and sizes decide as if all were alike.
-    One graph more, without rows, has what is left over.
+    ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
+    as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
+    has what is left over.
     """
     heads, queries, keys, dim = shape
     if unread:
@@ -113,15 +111,17 @@ def plan_for(
     sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
     graph_table, batches = _graph_table(ptrs, key_counts)
-    parts = {"graphs": graph_table}
+    parts = {
+        "graphs": graph_table,
+        "sample_tiles": _tile_table(query_counts, key_counts, sample_size),
+        "tiles": _tile_table(query_counts, key_counts, tile_size),
+    }
     if unread:  # each graph may end in a tile, or chunk, that is not full
-        tiles, sample_tiles = (_up(queries, size) + graphs for size in (tile_size, sample_size))
-        parts, batches = {}, (_up(keys, _CHUNK) + graphs) * (_CHUNK // _BATCH)
-    else:
-        parts["sample_tiles"] = _tile_table(query_counts, key_counts, sample_size)
-        parts["tiles"] = _tile_table(query_counts, key_counts, tile_size)
-        tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
+        for name, size in (("sample_tiles", sample_size), ("tiles", tile_size)):
+            parts[name] = np.zeros((_up(queries, size) + graphs, 2), np.int32)
+        batches = (_up(keys, _CHUNK) + graphs) * (_CHUNK // _BATCH)
     starts = np.cumsum([0, *(part.nbytes for part in parts.values())]).tolist()
+    tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
     groups = tiles if program.staged else _up(tiles, _WARPS)
     words = 2 * _up(dim, 8)
     blocks = min(groups * heads, processors * (2 if words > 8 else 4))
@@ -131,12 +131,12 @@ def plan_for(
         "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH, "ordered": int(ordered),
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }  # fmt: skip
-    places, end = _scratch(program, numbers, blocks, unread=unread)
-    launches = _launches(program, numbers, blocks)
+    places, end = _scratch(program, numbers, blocks)
+    lay_out = [Launch("lay_out", (_up(graphs, 8), 1), 256)] if unread else []
     return Plan(
         program,
-        (Launch("lay_out", (_up(graphs, 8), 1), 256), *launches) if unread else launches,
-        _on(device, np.concatenate([np.empty(0, np.int32), *(part.ravel() for part in parts.values())])),
+        (*lay_out, *_launches(program, numbers, blocks)),
+        _on(device, np.concatenate([part.ravel() for part in parts.values()])),
         dict(zip(parts, starts, strict=False)),
         places,
         end,
@@ -228,9 +228,7 @@ def _tile_table(
     return np.stack([graph, start], axis=1)[order].astype(np.int32)
 
 
-def _scratch(
-    program: Program, numbers: dict[str, int], blocks: int, *, unread: bool
-) -> tuple[dict[str, int], int]:
+def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> tuple[dict[str, int], int]:
     """Where each array begins in the scratch memory, and its size; in bytes."""
     heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
     queries, keys, batches = (heads * numbers[name] for name in ("query_count", "key_count", "batches"))
@@ -253,12 +251,6 @@ def _scratch(
             "need": queries,
             "query_counts": segments * _QUERY_BUCKETS,
             "query_order": queries,
-        }
-    if unread:
-        sizes |= {
-            "graphs": 6 * numbers["graph_count"],
-            "sample_tiles": 2 * numbers["sample_tile_count"],
-            "tiles": 2 * numbers["tile_count"],
         }
     places, end = {}, 0
     for name, count in sizes.items():

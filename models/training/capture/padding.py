@@ -8,12 +8,14 @@ goes over all rows of a batch is told how many are real (``REAL_SIZES``).
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from kmip_data.models.kinds import Size
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.objective.losses import PADDING
@@ -23,13 +25,25 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 
 
 def rounded(count: int) -> int:
-    """The next of few sizes: eight from a power of two to the next one, all multiples of 16.
+    """The next of few sizes: four from a power of two to the next one, all multiples of 16.
 
-    >>> [rounded(count) for count in (1, 100, 1000, 1025, 20_000)]
-    [16, 112, 1024, 1152, 20480]
+    >>> [rounded(count) for count in (1, 50, 1000, 1025, 20_000)]
+    [16, 64, 1024, 1280, 20480]
     """
-    size = 1 << max(4, (count - 1).bit_length() - 4)
+    size = 1 << max(4, (count - 1).bit_length() - 3)
     return -(-count // size) * size
+
+
+def with_padding(size: Size) -> Size:
+    """The most that a batch of a size comes to."""
+    nodes = _nodes(size.nodes)
+    edges = max(rounded(size.edges), -(-size.edges * nodes // size.nodes))
+    squares = None if size.squares is None else size.squares + (nodes - size.nodes) ** 2
+    return replace(size, graphs=size.graphs + 1, nodes=nodes, edges=edges, squares=squares)
+
+
+def _nodes(nodes: int) -> int:
+    return rounded(nodes + nodes // SPARE + 1)
 
 
 def padded(batch: Any) -> Any | None:
@@ -46,7 +60,7 @@ def padded(batch: Any) -> Any | None:
     edges = batch.edge_index.shape[1] if table is None else table.numel()
     if min(nodes - graphs, edges - 1) < 1:
         return None
-    all_nodes = rounded(nodes + nodes // SPARE + 1)
+    all_nodes = _nodes(nodes)
     more, out = all_nodes - nodes, copy.copy(batch)
     place = torch.arange(more, device=batch.x.device)
     if table is None:
