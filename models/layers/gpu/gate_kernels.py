@@ -64,6 +64,9 @@ def gate(
     place = node[:, None] * D + channel[None, :]
     own = tl.load(at_target + place, mask=here, other=0.0).to(tl.float32)
     first, last, most = _entries(start, node, live, K)
+    counted = nodes
+    if REAL:
+        counted = tl.load(real)
     gates = tl.zeros((BN, BC), tl.float32)
     messages = tl.zeros((BN, BC), tl.float32)
     pivot = tl.zeros((BN, BC), tl.float32)
@@ -88,7 +91,7 @@ def gate(
             # About the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
             if REAL:
-                mask &= (node < tl.load(real))[:, None]
+                mask &= (node < counted)[:, None]
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
@@ -99,7 +102,7 @@ def gate(
         row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
         counts = last - first
         if REAL:
-            counts = tl.where(node < tl.load(real), counts, 0)
+            counts = tl.where(node < counted, counts, 0)
         join(row, there, counts, pivot, total, square, D, BN, BC)
 
 
@@ -127,6 +130,9 @@ def differentiate(
     of_sum *= tl.load(inverse + place, mask=here, other=0.0)
     tl.store(of_message + place, of_sum, mask=here)
     total = tl.zeros((BN, BC), tl.float32)
+    counted = nodes
+    if REAL:
+        counted = tl.load(real)
     first, last, most = _entries(start, node, live, K)
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
@@ -144,7 +150,7 @@ def differentiate(
             slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
             g = factor * g - offset - slope * away
             if REAL:
-                g = tl.where((node < tl.load(real))[:, None], g, 0.0)
+                g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
         opened = tl.sigmoid(z)

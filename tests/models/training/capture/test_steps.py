@@ -27,6 +27,7 @@ from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.recorded import keeping, kept
 
 AROUND = 42  #: operators
+PADDING = 20  #: more
 GPU = Device("cuda", "a GPU", "")
 
 
@@ -157,6 +158,15 @@ def test_few_operators_are_left_around_a_graph(clouds, tmp_path):
     learn(clouds, tmp_path, EmulatedGraphs(), watch=[around], training=training)
     assert around.found[0] > 500
     assert around.found[-1] <= AROUND, around.found
+
+
+def test_few_more_operators_pad_a_batch(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=15, varied=4)
+    around = _Around()
+    training = {"epochs": 4, "batch_size": 11, "accumulate": 1}
+    learn(build, tmp_path, EmulatedGraphs(), pad=True, watch=[around], training=training)
+    assert around.found[0] > 500
+    assert around.found[-1] <= AROUND + PADDING, around.found
 
 
 def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
