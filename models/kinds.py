@@ -110,6 +110,14 @@ class Part(Section):
         return None
 
     @property
+    def takes_padding(self) -> bool:
+        """Whether nodes and edges of padding behind those of a batch may make no difference to them.
+
+        Of a padded :class:`~kmip_data.models.layers.batch.GraphBatch` it reads shapes alone on the host.
+        """
+        return False
+
+    @property
     def encoding(self) -> Encoding | None:
         """The added column that it reads; training adds it where it is missing."""
         return None
@@ -190,6 +198,7 @@ class Positional:
     encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
     width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
     distances: bool = False  #: whether it gives the edges the squared distance of their ends
+    takes_padding: bool = False  #: as in :class:`Part`
     module: str = ""  #: its class in :mod:`kmip_data.models.positional`; empty: it needs none
 
     @property

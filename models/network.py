@@ -68,7 +68,9 @@ class GPSNetwork(nn.Module):
         graphs = read_batch(batch, self.reads)
         if self.position is not None:
             graphs = self.position(graphs)
-        x = self.input(self.node_encoder(graphs))
+        x = self.node_encoder(graphs)
+        for block in self.input:
+            x = block(x, graphs.real_nodes)
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
         for layer in self.layers:
@@ -87,9 +89,9 @@ class InputBlock(nn.Module):
         self.linear = nn.Linear(dim, dim, bias=False)
         self.norm = BatchNorm(dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, dim) to the same."""
-        return nn.functional.normalize(self.norm(self.linear(x)).relu(), dim=1)
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """(N, dim) to the same; ``real`` as a batch norm takes it."""
+        return nn.functional.normalize(self.norm(self.linear(x), real=real).relu(), dim=1)
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:

@@ -95,10 +95,12 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     backend: str = "auto",
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
+    trusted: bool = False,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
+    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
     """
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
         raise UsageError(
@@ -113,7 +115,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
             found=f"{values.dtype} on {values.device}",
         )
     scores, indices = search(
-        queries.detach(), keys.detach(), k, _tensor(query_ptr), _tensor(key_ptr), backend, hint
+        queries.detach(), keys.detach(), k, _tensor(query_ptr), _tensor(key_ptr), backend, hint, trusted
     )
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
@@ -227,6 +229,7 @@ class KMIPAttention(nn.Module):
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
+        padded = isinstance(ptr, GraphBatch) and ptr.real_nodes is not None
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
         operands = self.project(x, rows)
@@ -244,6 +247,8 @@ class KMIPAttention(nn.Module):
             attended = attend_to_best(*operands, k, **options, hint=kept(last) if fits else None)
             out = attended.out
             self._remember(attended.indices)
+        elif padded:  # on a GPU only that knows where its graphs begin
+            out = attend_to_best(*operands, k, **{**options, "key_ptr": None}, trusted=True).out
         else:  # needs no indices, so that it may run in one kernel
             out = kmip_attention(*operands, k, **options)
         return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]

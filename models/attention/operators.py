@@ -16,7 +16,8 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.layers.triton_cards import triton_runs
-from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.topk import ranked, topk_inner_product
 
 NAMESPACE = "kmip_data"
 
@@ -30,8 +31,11 @@ def search(
     key_ptr: Tensor | None,
     backend: str,
     hint: Tensor | None,
+    trusted: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`; not differentiable."""
+    """:func:`topk_inner_product`; not differentiable. ``trusted`` is as in :func:`check_problem`."""
+    if trusted:
+        return ranked(check_problem(queries, keys, k, query_ptr, trusted=True), backend)
     more = {} if hint is None else {"hint": hint}
     return topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend, **more)  # type: ignore[no-any-return]
 

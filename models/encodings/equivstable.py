@@ -15,4 +15,6 @@ class StableDistance(Positional):
         return ("lappe_vectors",)
 
 
-POSITIONAL = StableDistance("equivstable", Laplacian(8), distances=True, module="StablePosition")
+POSITIONAL = StableDistance(
+    "equivstable", Laplacian(8), distances=True, takes_padding=True, module="StablePosition"
+)

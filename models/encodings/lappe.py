@@ -5,4 +5,4 @@ from __future__ import annotations
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.models.kinds import Positional
 
-POSITIONAL = Positional("lappe", Laplacian(10), width=16, module="LapPE")
+POSITIONAL = Positional("lappe", Laplacian(10), width=16, takes_padding=True, module="LapPE")

@@ -5,4 +5,4 @@ from __future__ import annotations
 from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.models.kinds import Positional
 
-POSITIONAL = Positional("rwse", RandomWalk(20), width=28, module="RandomWalkSE")
+POSITIONAL = Positional("rwse", RandomWalk(20), width=28, takes_padding=True, module="RandomWalkSE")

@@ -14,6 +14,9 @@ from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 from kmip_data.models.search.problem import check_ptr
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
+#: Attribute of a padded batch, (2,) int64: how many nodes and edges are not padding, which comes after them.
+REAL_SIZES = "real_sizes"
+
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
@@ -30,7 +33,7 @@ class GraphBatch:
     ptr
         (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
         search reads it in every layer; a tensor because ``torch.compile`` would compile anew for
-        other numbers.)
+        other numbers.) Of a padded batch it is on the batch's device, and the host does not read it.
     graph
         (N,) int64, the graph of each node.
     added
@@ -49,6 +52,11 @@ class GraphBatch:
         """Number of graphs G."""
         return self.ptr.shape[0] - 1
 
+    @property
+    def real_nodes(self) -> Tensor | None:
+        """(1,) int64 on the device of ``x``: how many nodes are not padding; None: all."""
+        return self.edges.real_nodes
+
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
 def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
@@ -56,7 +64,8 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
-    ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph.
+    ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph. Where
+    there is :data:`REAL_SIZES` the batch is padded, and both are taken as they are.
 
     Raises
     ------
@@ -72,7 +81,9 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
             found="nothing" if x is None else str(tuple(x.shape)),
         )
     count = x.shape[0]
-    ptr, graph = read_graphs(batch, x)
+    sizes = getattr(batch, REAL_SIZES, None)
+    ptr, graph = read_graphs(batch, x) if sizes is None else (batch.ptr, batch.batch)
+    real = {} if sizes is None else {"real_nodes": sizes[:1], "real_edges": sizes[1:]}
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
@@ -81,13 +92,15 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
-        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph, columns)
+        table = NeighborTable(batch_neighbors(batch), **real)
+        return GraphBatch(x, table, edge_attr, ptr, graph, columns)
     if edge_index is None:
         raise UsageError(
             "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
         )
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
-    return GraphBatch(x, EdgeList(edge_index[0], edge_index[1], count), edge_attr, ptr, graph, columns)
+    pairs = EdgeList(edge_index[0], edge_index[1], count, **real)
+    return GraphBatch(x, pairs, edge_attr, ptr, graph, columns)
 
 
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:

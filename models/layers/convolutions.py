@@ -51,19 +51,19 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are given back."""
-        x = self.convolve(x, e, batch.edges if isinstance(batch, GraphBatch) else batch)
-        return self.after(x), e
+        edges = batch.edges if isinstance(batch, GraphBatch) else batch
+        return self.after(self.convolve(x, e, edges), edges.real_nodes), e
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
         """(N, d) to the same, from the neighbours."""
         raise NotImplementedError
 
-    def after(self, x: Tensor) -> Tensor:
-        """What the stack puts after the convolution, (N, d)."""
+    def after(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """What the stack puts after the convolution, (N, d); ``real`` as a batch norm takes it."""
         if self.norm is None:
             return self._activated(x)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
-        return nn.functional.normalize(self._activated(self.norm(x)), dim=1)
+        return nn.functional.normalize(self._activated(self.norm(x, real=real)), dim=1)
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.activation == "relu":
@@ -177,8 +177,8 @@ class GINE(Convolution):
         h = self.lin_in(x + sums)
         return self.lin_out(self._activated(h) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
 
-    def after(self, x: Tensor) -> Tensor:
+    def after(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """(N, d) to the same."""
         if self.stack == "lrgb":
             return nn.functional.dropout(x, self.dropout, self.training)
-        return super().after(x)
+        return super().after(x, real)

@@ -84,7 +84,8 @@ def _by_operators(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple
     quotient = messages / (edges.sum_at_target(gate) + 1e-6)
     if not part.update:
         return quotient, old
-    new = activated(part.norm(pre.view(-1, pre.shape[-1])), part.activation, part.dropout)
+    normed = part.norm(pre.view(-1, pre.shape[-1]), **_real(edges))
+    new = activated(normed, part.activation, part.dropout)
     return quotient, new.view(pre.shape) + old
 
 
@@ -103,7 +104,8 @@ def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart)
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
     plain = all(t.dtype == torch.float32 for t in given) and not lowered
-    if kind == "cpu" and plain and isinstance(edges, NeighborTable) and isinstance(old, Tensor):
+    whole = isinstance(edges, NeighborTable) and edges.real_edges is None
+    if kind == "cpu" and plain and whole and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]
@@ -113,6 +115,10 @@ def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart)
 
         return in_triton  # type: ignore[no-any-return]
     return None
+
+
+def _real(edges: Edges) -> dict[str, Tensor]:
+    return {} if edges.real_edges is None else {"real": edges.real_edges}
 
 
 def _count(edges: Edges) -> int:

@@ -86,7 +86,15 @@ class GatedGCN(nn.Module):
         )
         gathered, e_new = gated_edges(edges, x, e, part)
         residual, act = x if self.residual else None, self.activation
-        x_new = normed(self.norm_x, self.A(x), gathered, activation=act, after=dropout, residual=residual)
+        x_new = normed(
+            self.norm_x,
+            self.A(x),
+            gathered,
+            activation=act,
+            after=dropout,
+            residual=residual,
+            real=edges.real_nodes,
+        )
         return x_new, e_new
 
     def extra_repr(self) -> str:

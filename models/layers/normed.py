@@ -17,7 +17,7 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.triton_cards import triton_runs
 
 
-def normed(
+def normed(  # noqa: PLR0913 -- options, by keyword
     norm: nn.Module,
     rows: Tensor,
     more: Tensor | None = None,
@@ -27,21 +27,25 @@ def normed(
     activation: Activation | None = None,
     after: float = 0.0,
     residual: Tensor | None = None,
+    real: Tensor | None = None,
 ) -> Tensor:
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
     What is None is left out. ``before`` and ``after`` are the probabilities of the two dropouts, 0 outside
-    training; ``graphs`` is what ``norm``, one of :data:`~.norms.NORMS`, takes besides rows.
+    training; ``graphs`` is what ``norm``, one of :data:`~.norms.NORMS`, takes besides rows; ``real`` (1,)
+    is how many rows are not padding, None: all.
     """
     if activation != "gelu" and type(norm) is BatchNorm and norm.uses_batch(len(rows)) and not norm.together:
         kernels = _kernels(rows, more, residual)
         if kernels is not None:
             relu = activation is not None
-            fused: Tensor = kernels.normed(norm, rows, more, residual, relu=relu, before=before, after=after)
+            options = {"relu": relu, "before": before, "after": after, "real": real}
+            fused: Tensor = kernels.normed(norm, rows, more, residual, **options)
             return fused
     if more is not None:
         rows = rows + nn.functional.dropout(more, before)
-    rows = norm(rows, *graphs)
+    counted = real is not None and isinstance(norm, BatchNorm)
+    rows = norm(rows, real=real) if counted else norm(rows, *graphs)
     if activation is not None:
         rows = activated(rows, activation, after)
     return rows if residual is None else residual + rows

@@ -1,4 +1,7 @@
-"""The normalisations a layer can use, by name, all called as ``norm(x, graph, num_graphs)``."""
+"""The normalisations a layer can use, by name, all called as ``norm(x, graph, num_graphs)``.
+
+Of a padded batch those of single rows or graphs need not know; a batch norm is told how many rows are real.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,21 @@ class BatchNorm(nn.BatchNorm1d):
     #: ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
-    def forward(self, x: Tensor, graph: Tensor | None = None, num_graphs: int | None = None) -> Tensor:
-        """Normalise (N, d); graphs make no difference."""
+    def forward(
+        self,
+        x: Tensor,
+        graph: Tensor | None = None,
+        num_graphs: int | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Tensor:
+        """Normalise (N, d); graphs make no difference.
+
+        ``real`` (1,), on the device of ``x``, is how many rows, two or more, the statistics in training are
+        of, the first ones; None: all.
+        """
+        if real is not None and self.training:
+            return self._normalised_by_first(x, real)
         if self.together:
             normalised: Tensor = self._normalised_together(x)
             return normalised
@@ -59,6 +75,17 @@ class BatchNorm(nn.BatchNorm1d):
     def uses_batch(self, rows: int) -> bool:
         """Whether this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
+
+    def _normalised_by_first(self, x: Tensor, real: Tensor) -> Tensor:
+        assert self.weight is not None
+        work = x.to(torch.promote_types(x.dtype, torch.float32))
+        there = (torch.arange(len(x), device=x.device) < real)[:, None]
+        mean = work.where(there, 0).sum(0) / real
+        away = work - mean
+        # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
+        variance = away.where(there, 0).square().sum(0) / real
+        self.note(mean, variance, real)
+        return (away * (self.weight * (variance + self.eps).rsqrt()) + self.bias).to(x.dtype)
 
     @property
     def together(self) -> bool:
@@ -80,7 +107,7 @@ class BatchNorm(nn.BatchNorm1d):
         return found
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int) -> None:
+    def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
         The variance is that of the batch itself, divided by ``rows``.

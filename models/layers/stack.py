@@ -34,6 +34,11 @@ class StackPart(MessagePassing):
         """Inside and outside are one: after dropout."""
         return self.residual != "none"
 
+    @property
+    def takes_padding(self) -> bool:
+        """Its batch norm counts real rows."""
+        return True
+
     def initialise(self, *encoders: nn.Module) -> None:
         """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
         from torch import nn

@@ -35,6 +35,7 @@ from kmip_data.reading import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last
+SIZES = 8  #: times as many where batches differ in size
 SHARE = 0.8  #: of free memory that a network may take on a CPU
 #: What the profiler calls them.
 LAUNCHES = {
@@ -105,7 +106,8 @@ class Contestant:
             trainer = build_trainer(self.config, self.device, callbacks, **limits)
             source = self.data.batches(lambda: trainer.current_epoch)
             if captured:
-                self.module.learn_with(captured_steps(self.module.forward_loss, self.config, lambda _: None))
+                forward, pad = self.module.forward_loss, self.data.ragged
+                self.module.learn_with(captured_steps(forward, self.config, lambda _: None, pad=pad))
             trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
             self.module.learn_with(None)
         return seen.found[1:]
@@ -119,7 +121,8 @@ class Contestant:
         if peak.bytes is not None:
             self.pace.peak = max(self.pace.peak or 0, peak.bytes)
         if self.plain is None:
-            self.replayed += self.run(batches + RECORDED, captured=True)[-batches:]
+            before = RECORDED * SIZES if self.data.ragged else RECORDED
+            self.replayed += self.run(batches + before, captured=True)[-batches:]
 
     def count(self) -> None:
         """Count what one step calls."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,9 @@ class SearchProblem:
     #: (H, N, h) int64, contiguous, on the same device: keys likely to be among the best, or None. Not
     #: checked: entries may be negative, repeated, or rows that no query of the graph may see
     hint: Tensor | None = None
+    #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has not read
+    #: it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
+    starts: Tensor | None = None
 
     @property
     def heads(self) -> int:
@@ -85,9 +88,16 @@ class SearchProblem:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=torch.int64, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
-        if sizes.min(initial=self.k) < self.k:
+        if self.starts is not None or sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf), indices.fill_(-1)
         return scores, indices
+
+    def read(self) -> SearchProblem:
+        """The same with ``starts`` read, for which the host waits for the device."""
+        if self.starts is None:
+            return self
+        ptr = check_ptr("query_ptr", self.starts, self.queries.shape[1])
+        return replace(self, query_ptr=ptr, key_ptr=ptr, starts=None)
 
 
 def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
@@ -101,8 +111,13 @@ def check_problem(
     query_ptr: Tensor | Sequence[int] | None = None,
     key_ptr: Tensor | Sequence[int] | None = None,
     hint: Tensor | None = None,
+    *,
+    trusted: bool = False,
 ) -> SearchProblem:
-    """Check the arguments of a search; raises :class:`UsageError` that names the wrong one."""
+    """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
+
+    ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
+    """
     _check_rows("queries", queries)
     _check_rows("keys", keys)
     for name, found, expected in (
@@ -122,6 +137,10 @@ def check_problem(
     rows, key_rows = queries.shape[1], keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
+    unread = None
+    if trusted and isinstance(query_ptr, Tensor) and query_ptr.device.type == "cuda":
+        unread, graphs = query_ptr, len(query_ptr) - 1
+        query_ptr = key_ptr = [rows * graph // graphs for graph in range(graphs + 1)]
     starts = check_ptr("query_ptr", query_ptr, rows)
     shared = key_ptr is query_ptr and rows == key_rows
     key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
@@ -143,6 +162,7 @@ def check_problem(
         starts,
         key_starts,
         None if hint is None else _check_hint(hint, queries),
+        unread,
     )
 
 

@@ -8,7 +8,8 @@ A backend is one module in ``kmip_data.models.search.backends`` with
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
-- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called.
+- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called,
+- ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it is called.
 
 It is found by being there.
 """

@@ -72,12 +72,17 @@ def topk_inner_product(
     OutOfResources
         Memory ran out; it says how much was needed.
     """
-    problem = check_problem(queries, keys, k, query_ptr, key_ptr, hint)
+    return ranked(check_problem(queries, keys, k, query_ptr, key_ptr, hint), backend)
+
+
+@torch.no_grad()
+def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
+    """:func:`topk_inner_product` of a checked problem."""
     # Autocast would turn the filters' products into half precision, below their proven margin.
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
         try:
-            return kept_or(lambda: _search(problem, backend), keys.shape[1])
+            return kept_or(lambda: _search(problem, backend), problem.keys.shape[1])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -89,5 +94,7 @@ def _search(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
         module = choose(problem, backend)
         if not getattr(module, "CHECKS_VALUES", False):
             check_finite(problem)
+        if not getattr(module, "READS_STARTS", False):
+            problem = problem.read()
         found: tuple[Tensor, Tensor] = module.search(problem)
     return found

@@ -57,9 +57,13 @@ def learn(
     *,
     device: str = "cpu",
     watch: Any = (),
+    pad: bool = False,
     **changes: Any,
 ) -> Learned:
-    """Train; with ``graphs`` by recorded steps. Further arguments are sections of the configuration."""
+    """Train; with ``graphs`` by recorded steps, perhaps of padded batches.
+
+    Further arguments are sections of the configuration.
+    """
     sections = {name: {**RATES.get(name, {}), **changes.get(name, {})} for name in RATES | changes}
     config = tiny_config(build, **sections)
     data = open_data(config, home=Home(home))
@@ -67,7 +71,7 @@ def learn(
     module = TrainingModule(data.pinned(config), data)
     run, training = Learned(module), module.config.training
     if graphs is not None:
-        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm}
+        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
         module.learn_with(CapturedSteps(module.forward_loss, graphs, run.told.append, **options))
     with quiet_lightning():
         callbacks = [module.meter, _Epochs(run), *watch]

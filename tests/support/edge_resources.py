@@ -20,7 +20,7 @@ _FLOATS = (
 )
 _STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
 _TYPES = {
-    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches"], "*i64"),
+    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches", "real"], "*i64"),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
     "deviation": "*fp64",
     **dict.fromkeys(["dropped", "after_dropped"], "i64"),
@@ -31,22 +31,24 @@ _TYPES = {
 def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
     """Resources of each kernel in each size, as a layer would launch it, by name."""
     found = {}
-    for (d, k), edges in itertools.product(SIZES, ("fp32", "bf16")):
+    padded = [(SIZES[0], "fp32", True), (SIZES[-1], "fp32", True)]
+    for (d, k), edges, real in (*itertools.product(SIZES, ("fp32", "bf16"), (False,)), *padded):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}
+        added = {"MORE": True, "DROP": True, "REAL": real}
         norm = {"SHARED": False, "ADD": True, "NORM": True, "RELU": True, "DROP": True}
         launches = {
-            "gate": {"ADD": True, "STATISTICS": True, **gate},
-            "differentiate": {"UPDATE": True, "DROP": True, **back},
+            "gate": {"ADD": True, "STATISTICS": True, "REAL": real, **gate},
+            "differentiate": {"UPDATE": True, "DROP": True, "REAL": real, **back},
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "add_and_count": {"STEPS": STEPS, "MORE": True, "DROP": True, **rows},
+            "add_and_count": {"STEPS": STEPS, **added, **rows},
             "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
             "update": {"D": d, "BLOCK": BLOCK, **norm, **OPTIONS},
             "sum_gradients": {"STEPS": STEPS, "RELU": True, "DROP": True, **rows},
-            "finish_gradients": {"D": d, **FINISH},
-            "spread_gradients": {"RELU": True, "DROP_AFTER": True, "MORE": True, "DROP": True, **rows},
+            "finish_gradients": {"D": d, "REAL": real, **FINISH},
+            "spread_gradients": {"RELU": True, "DROP_AFTER": True, **added, **rows},
             "through_relu": {"BLOCK": BLOCK, **OPTIONS},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
@@ -56,7 +58,7 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
                 own = {"out": "*fp32"}
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
             taken = compile_for(kernel, capability, options, types | own)
-            found[f"{name}, d = {d}, k = {k}, {edges}"] = vars(taken)
+            found[f"{name}, d = {d}, k = {k}, {edges}{', padded' if real else ''}"] = vars(taken)
     splits = (("fp32", "bf16x3"), ("fp32", "bf16x6"), ("bf16", "bf16x3"))
     for d, (edges, split) in itertools.product(sorted({d for d, _ in SIZES}), splits):
         options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}

@@ -89,6 +89,11 @@ class KMIPPart(Part):
         reason: str | None = get_backend("cuda").unusable("cuda")
         return reason
 
+    @property
+    def takes_padding(self) -> bool:
+        """Neither the zero rows of the published code nor the pairs of another batch do."""
+        return not self.legacy_padding and not self.warm_start
+
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention

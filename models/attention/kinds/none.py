@@ -14,6 +14,11 @@ class NoAttention(Part):
 
     kind: Literal["none"] = Field(default="none", description="no attention")
 
+    @property
+    def takes_padding(self) -> bool:
+        """There is nothing to count."""
+        return True
+
     def build(self, place: Place) -> None:
         """Nothing."""
 

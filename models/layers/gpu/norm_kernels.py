@@ -34,16 +34,20 @@ def join(
 @triton.jit  # type: ignore[untyped-decorator]
 def add_and_count(
     rows: tl.tensor, more: tl.tensor, out: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, count: tl.tensor,
+    kept_scale: tl.tensor, count: tl.tensor, real: tl.tensor,
     D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, MORE: tl.constexpr,
-    DROP: tl.constexpr,
+    DROP: tl.constexpr, REAL: tl.constexpr,
 ) -> None:  # fmt: skip
     """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; without ``MORE`` z is ``rows``.
 
-    ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows.
+    ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows;
+    if ``REAL`` of those among the first ``real`` (1,).
     """
     row, _live, channel, there = tile_of(count, D, BE * STEPS, BC)
     first = tl.min(row, 0)
+    counted = count
+    if REAL:
+        counted = tl.load(real)
     pivot = tl.zeros((BE, BC), tl.float32)
     total = tl.zeros((BE, BC), tl.float32)
     square = tl.zeros((BE, BC), tl.float32)
@@ -61,11 +65,13 @@ def add_and_count(
             z = stored.to(tl.float32)  # what the norm will read
         # About each lane's first row, so that a mean far from zero costs no accuracy.
         pivot = tl.where(step == 0, z, pivot)
+        if REAL:
+            mask &= (number < counted)[:, None]
         away = tl.where(mask, z - pivot, 0.0)
         total += away
         square += away * away
     lane = tl.arange(0, BE)
-    numbers = tl.minimum(tl.maximum(count - first - lane + BE - 1, 0) // BE, STEPS)
+    numbers = tl.minimum(tl.maximum(counted - first - lane + BE - 1, 0) // BE, STEPS)
     out_row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
     join(out_row, there, numbers, pivot, total, square, D, BE, BC)
 
@@ -209,13 +215,14 @@ def sum_gradients(
 @triton.jit  # type: ignore[untyped-decorator]
 def finish_gradients(
     parts: tl.tensor, tiles: tl.tensor, constants: tl.tensor, deviation: tl.tensor, out: tl.tensor,
-    share: tl.tensor,
-    D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    share: tl.tensor, real: tl.tensor,
+    D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, REAL: tl.constexpr,
 ) -> None:  # fmt: skip
     """What :func:`.edge_norm.gradients_of` gives, of the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
-    ``share`` is 1 / the number of rows, or 0 where running statistics were taken.
+    ``share`` is 1 / the number of rows, or 0 where running statistics were taken; if ``REAL`` it is
+    1 / ``real`` (1,).
     """
     channel = tl.program_id(0) * BC + tl.arange(0, BC)
     there = channel < D
@@ -233,6 +240,8 @@ def finish_gradients(
     for row in tl.static_range(3):
         constant = tl.load(constants + row * D + channel, mask=there, other=0.0)
         tl.store(out + row * D + channel, constant, mask=there)
+    if REAL:
+        share = 1.0 / tl.load(real).to(tl.float64)
     factor = tl.load(constants + channel, mask=there, other=0.0).to(tl.float64) * share
     tl.store(out + 3 * D + channel, (factor * of_shift).to(tl.float32), mask=there)
     tl.store(out + 4 * D + channel, (factor * of_scale * inverse).to(tl.float32), mask=there)
@@ -244,14 +253,15 @@ def finish_gradients(
 def spread_gradients(
     pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, of_rows: tl.tensor, of_more: tl.tensor,
     after: tl.tensor, after_dropped: tl.tensor, after_scale: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, rows: tl.tensor,
+    kept_scale: tl.tensor, rows: tl.tensor, real: tl.tensor,
     D: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr, DROP_AFTER: tl.constexpr,
-    MORE: tl.constexpr, DROP: tl.constexpr,
+    MORE: tl.constexpr, DROP: tl.constexpr, REAL: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gradients of what :func:`add_and_count` added up, from that of :func:`update`'s ``new``.
 
     ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the norm.
-    Without ``MORE`` only the gradient of the rows is written.
+    Without ``MORE`` only the gradient of the rows is written. If ``REAL`` rows from ``real`` (1,) on have
+    none.
     """
     number, live, channel, there = tile_of(rows, D, BE, BC)
     mask = live[:, None] & there[None, :]
@@ -263,6 +273,8 @@ def spread_gradients(
     offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
     slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
     g = factor * g - offset - slope * away
+    if REAL:
+        g = tl.where((number < tl.load(real))[:, None], g, 0.0)
     tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
     if MORE:
         if DROP:

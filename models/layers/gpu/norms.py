@@ -65,13 +65,16 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 
 
 def gradients_by_tiles(
-    parts: Tensor, constants: Tensor, deviation: Tensor, share: float
+    parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.edge_norm.gradients_of` gives, of the sums of :func:`sums_by_tiles`."""
+    """What :func:`.edge_norm.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
+
+    The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
+    """
     tiles, _, d = parts.shape
     out = torch.empty(7, d, device=parts.device)
     norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
-        parts, tiles, constants, deviation, out, share, D=d, **FINISH
+        parts, tiles, constants, deviation, out, share, real, D=d, REAL=real is not None, **FINISH
     )
     return out[5], out[6], out[:5]
 
@@ -84,20 +87,22 @@ class _Around:
     relu: bool
     before: Dropout
     after: Dropout
+    real: Tensor | None
 
 
 def normed(
     norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool,
-    before: float, after: float,
+    before: float, after: float, real: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each; N > 1, in training.
 
     What is None or False is left out; ``before`` and ``after`` are the probabilities of dropout. Any of the
-    tensors may be float32 or bfloat16, what is added up has the wider type.
+    tensors may be float32 or bfloat16, what is added up has the wider type. ``real`` (1,) int64 is how many
+    rows, the first ones, statistics are of, None: all; the others must have no gradient, and pass none on.
     """
-    drops = (dropout_of(p, rows.device) for p in (before, after))
+    drops = [dropout_of(p, rows.device) for p in (before, after)]
     tensors = (None if each is None else each.contiguous() for each in (rows, more, residual))
-    around = _Around(norm, relu, *drops)
+    around = _Around(norm, relu, drops[0], drops[1], real)
     found: Tensor = _Normed.apply(*tensors, norm.weight, norm.bias, around)  # type: ignore[no-untyped-call]
     return found
 
@@ -119,9 +124,9 @@ class _Normed(torch.autograd.Function):
         parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
-                rows, more, z, parts, *around.before, count,
+                rows, more, z, parts, *around.before, count, around.real,
                 D=d, STEPS=STEPS, BE=tile, BC=block, MORE=more is not None, DROP=around.before[1] > 0,
-                **OPTIONS,
+                REAL=around.real is not None, **OPTIONS,
             )  # fmt: skip
             constants, deviation = constants_by_tiles(around.norm, parts)
             norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
@@ -144,11 +149,12 @@ class _Normed(torch.autograd.Function):
             of_more = of_rows
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, given, constants, around.after, relu=around.relu)
-            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count)
+            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count, around.real)
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
-                z, given, norm, of_rows, of_more, *around.after, *around.before, count,
+                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.real,
                 D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,
-                MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0, **OPTIONS,
+                MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0,
+                REAL=around.real is not None, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
 

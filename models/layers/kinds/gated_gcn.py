@@ -22,6 +22,11 @@ class GatedGCNPart(MessagePassing):
         default="relu", description="activation: relu (the paper's code) or gelu (as LRGB's own runs had it)"
     )
 
+    @property
+    def takes_padding(self) -> bool:
+        """Its batch norms count real rows."""
+        return True
+
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
         from kmip_data.models.layers.gated_gcn import GatedGCN

@@ -14,6 +14,11 @@ class NoMessagePassing(Part):
 
     kind: Literal["none"] = Field(default="none", description="no message passing")
 
+    @property
+    def takes_padding(self) -> bool:
+        """There is nothing to count."""
+        return True
+
     def build(self, place: Place) -> None:
         """Nothing."""
 

@@ -14,7 +14,7 @@ NAME = "cuda"
 SUMMARY = "tensor cores filter, float64 ranks (CUDA C++, compiled at first use)"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
-CHECKS_VALUES = True
+CHECKS_VALUES = READS_STARTS = True
 
 _OLDEST = (7, 0)  # compute capability: independent threads of a warp
 _MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits

@@ -52,6 +52,7 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
         "queries": queries.data_ptr(),
         "keys": keys.data_ptr(),
         "hint": 0 if problem.hint is None else problem.hint.data_ptr(),
+        "starts": 0 if problem.starts is None else problem.starts.data_ptr(),
         "not_finite": not_finite.data_ptr(),
         "scores": scores.data_ptr(),
         "indices": indices.data_ptr(),

@@ -17,9 +17,9 @@ MOST_DIM, MOST_K = 256, 1024  #: what the kernels take
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
-    "queries", "keys", "hint", "graphs", "sample_tiles", "tiles", "centre", "longest", "first_prefix", "norm",
-    "key_counts", "key_order", "packed", "packed_rows", "edge", "threshold", "need", "query_counts",
-    "query_order", "list", "ticket", "not_finite", "scores", "indices",
+    "queries", "keys", "hint", "starts", "graphs", "sample_tiles", "tiles", "centre", "longest",
+    "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge", "threshold", "need",
+    "query_counts", "query_order", "list", "ticket", "not_finite", "scores", "indices",
 )  # fmt: skip
 NUMBERS = (
     "heads", "graph_count", "query_count", "key_count", "batches", "sample_tile_count", "tile_count",
@@ -84,14 +84,22 @@ def plan_for(
     device: torch.device,
     card: tuple[int, int],
     _stream: int = 0,
+    *,
+    unread: bool = False,
 ) -> Plan:
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
     queries and keys; ``card`` has the number of processors and the kind of tensor cores (``TENSOR_CORES``).
     Tables are copied to the device on the current stream, so that each stream has plans of its own.
+
+    ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
+    as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
+    has what is left over.
     """
     heads, queries, keys, dim = shape
+    if unread:
+        ptrs = ((*ptrs[0], queries), (*ptrs[1], keys))
     processors, tensor_cores = card
     query_counts, key_counts = map(_sizes, ptrs)
     graphs, most_keys, rows = len(query_counts), int(key_counts.max()), heads * queries
@@ -108,6 +116,10 @@ def plan_for(
         "sample_tiles": _tile_table(query_counts, key_counts, sample_size),
         "tiles": _tile_table(query_counts, key_counts, tile_size),
     }
+    if unread:  # each graph may end in a tile, or chunk, that is not full
+        for name, size in (("sample_tiles", sample_size), ("tiles", tile_size)):
+            parts[name] = np.zeros((_up(queries, size) + graphs, 2), np.int32)
+        batches = (_up(keys, _CHUNK) + graphs) * (_CHUNK // _BATCH)
     starts = np.cumsum([0, *(part.nbytes for part in parts.values())]).tolist()
     tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
     groups = tiles if program.staged else _up(tiles, _WARPS)
@@ -120,9 +132,10 @@ def plan_for(
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }  # fmt: skip
     places, end = _scratch(program, numbers, blocks)
+    lay_out = [Launch("lay_out", (_up(graphs, 8), 1), 256)] if unread else []
     return Plan(
         program,
-        _launches(program, numbers, blocks),
+        (*lay_out, *_launches(program, numbers, blocks)),
         _on(device, np.concatenate([part.ravel() for part in parts.values()])),
         dict(zip(parts, starts, strict=False)),
         places,
@@ -137,7 +150,8 @@ def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
     shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
     ptrs = (problem.query_ptr, problem.key_ptr)
     stream = torch.cuda.current_stream(problem.device).cuda_stream if problem.device.type == "cuda" else 0
-    return plan_for(shape, problem.k, hinted, ptrs, problem.device, (processors, tensor_cores), stream)
+    card, unread = (processors, tensor_cores), problem.starts is not None
+    return plan_for(shape, problem.k, hinted, ptrs, problem.device, card, stream, unread=unread)
 
 
 def _on(device: torch.device, table: NDArray[np.int32]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kmip_data.models.registry import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import Device
@@ -24,6 +25,20 @@ def why_plain(
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "recomputed layers": recompute,
         f"{optimiser.name} has no fused step": optimiser.name not in FUSED or optimiser.fused is False,
-        "batches differ in size": data.ragged,
     }
-    return next((reason for reason, holds in reasons.items() if holds), parts[0] or parts[1])
+    known = next((reason for reason, holds in reasons.items() if holds), parts[0] or parts[1])
+    return known or (_why_unpadded(config, data) if data.ragged else None)
+
+
+def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
+    """Say why batches that differ in size cannot be padded; None where they can."""
+    model = config.model
+    takes = {
+        "a sampled neighbourhood": not config.training.neighbors,
+        "a score of pairs": data.task.level != "link",
+        model.local.kind: model.local.takes_padding,
+        model.attention.kind: model.attention.takes_padding,
+        model.positional: POSITIONAL[model.positional].takes_padding,
+    }
+    part = next((part for part, taken in takes.items() if not taken), None)
+    return part and f"batches differ in size, and {part} takes no padding"

@@ -19,12 +19,14 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import CudaGraphs, Graphs, Learned
+from kmip_data.models.training.capture.padding import padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.reading.batching import pointers_on_cpu
 
 WARM_UP = 2  #: batches of a shape that run plainly first: they compile, plan, and make the optimiser's state
-MOST = 8  #: shapes and places in a step that are recorded; further ones run plainly
+MOST = 32  #: shapes and places in a step that are recorded; further ones run plainly
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,8 @@ class CapturedSteps:
         Is told why, where recording fails; steps are then plain ones.
     accumulate, clip_norm
         As in ``training``.
+    pad
+        Pad batches to few sizes, as :func:`~.padding.padded` does.
     """
 
     def __init__(
@@ -55,9 +59,10 @@ class CapturedSteps:
         *,
         accumulate: int,
         clip_norm: float,
+        pad: bool = False,
     ) -> None:
         self._forward, self._graphs, self._tell = forward, graphs, tell
-        self._accumulate, self._clip_norm = accumulate, clip_norm
+        self._accumulate, self._clip_norm, self._pad = accumulate, clip_norm, pad
         self._seen: Counter[Any] = Counter()
         self._steps: dict[Any, _Step] = {}
         self._setting: Any = None
@@ -74,6 +79,12 @@ class CapturedSteps:
 
     def __call__(self, batch: Any, optimiser: Optimizer, *, first: bool) -> Learned:
         """Learn from a batch, the ``first`` of its step or a further one."""
+        larger = padded(batch) if self._pad and not self._failed else None
+        if larger is None:
+            return self._learned(batch, optimiser, first=first)
+        return without_padding(self._learned(larger, optimiser, first=first), batch, larger)
+
+    def _learned(self, batch: Any, optimiser: Optimizer, *, first: bool) -> Learned:
         if self._rates is None:
             self._rates = _Rates(optimiser, batch.x.device)
         self._rates.follow()
@@ -170,9 +181,10 @@ class _Rates:
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
     """Return what kernels of a step take from the host of a batch: shapes, types and where graphs begin.
 
-    ``None`` where the host does not know the latter.
+    ``None`` where the host does not know the latter, but of a padded batch no kernel takes it from there.
     """
-    starts = pointers_on_cpu(batch, int(batch.num_nodes)) if "ptr" in batch else ()
+    told = "ptr" in batch and REAL_SIZES not in batch
+    starts = pointers_on_cpu(batch, int(batch.num_nodes)) if told else ()
     if starts is None:
         return None
     tensors = _tensors(batch).items()
@@ -184,10 +196,14 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 
 def captured_steps(
-    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]], config: RunConfig, tell: Callable[[str], None]
+    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]],
+    config: RunConfig,
+    tell: Callable[[str], None],
+    *,
+    pad: bool,
 ) -> CapturedSteps:
     """Return what learns from batches on the current GPU."""
-    training, device = config.training, torch.device("cuda")
+    training, graphs = config.training, CudaGraphs(torch.device("cuda"))
     return CapturedSteps(
-        forward, CudaGraphs(device), tell, accumulate=training.accumulate, clip_norm=training.clip_norm
+        forward, graphs, tell, accumulate=training.accumulate, clip_norm=training.clip_norm, pad=pad
     )

@@ -14,6 +14,8 @@ import torch
 
 from kmip_data.errors import OutOfResources
 from kmip_data.models.kinds import Size
+from kmip_data.models.training.capture.padding import with_padding
+from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.counting import Kept, count_kept
@@ -84,7 +86,10 @@ def plan_memory(config: RunConfig, data: RunData, device: Device, size: Size | N
     They are where ``model.checkpoint_layers`` says so, or is unset and a step would not fit otherwise. Raises
     ``OutOfResources``, which says what options lower it and to what, where too little memory is free.
     """
-    size = size or data.largest_batch
+    if size is None:
+        size, recompute = data.largest_batch, bool(config.model.checkpoint_layers)
+        if data.ragged and not why_plain(config, data, device, recompute=recompute, profile=False):
+            size = with_padding(size)
     kept = count_kept(config, data, size, device.kind)
     process = int(psutil.Process().memory_info().rss) if device.kind == "cpu" else 0
     processes = config.system.devices if device.kind == "cpu" else 1

@@ -12,6 +12,8 @@ from torch import Tensor, distributed
 from kmip_data.models.training.objective.links import link_cross_entropy, link_weights
 from kmip_data.models.training.objective.metrics import Kind
 
+PADDING = -100  #: the whole number that is no target: what torch's losses leave out
+
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
     """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
@@ -51,9 +53,10 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
     return F.nll_loss(F.log_softmax(logits.float(), dim=-1), target, weight=weight)
 
 
-def _class_counts(logits: Tensor, target: Tensor) -> Tensor:
-    """``(C,)``; as ``bincount``, which has the host wait for a GPU."""
-    return target.new_zeros(logits.shape[-1]).scatter_add_(0, target, torch.ones_like(target))
+def _class_counts(logits: Tensor, target: Tensor, there: Tensor | None = None) -> Tensor:
+    """``(C,)``, of rows that are ``there`` ``(N,)``; as ``bincount``, which has the host wait for a GPU."""
+    one = torch.ones_like(target) if there is None else there.to(target.dtype)
+    return target.new_zeros(logits.shape[-1]).scatter_add_(0, target, one)
 
 
 def _class_weights(count: Tensor, total: int | Tensor) -> Tensor:
@@ -91,6 +94,8 @@ def l1(logits: Tensor, target: Tensor) -> Tensor:
 
 def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return both as float32 of one shape, unknown targets as 0, and which are known."""
+    if not target.is_floating_point():
+        target = target.float().masked_fill(target == PADDING, torch.nan)
     target = target.float().view(logits.shape)
     known = ~target.isnan()
     return logits.float(), target.masked_fill(~known, 0.0), known
@@ -118,6 +123,13 @@ class Loss:
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""
         return self.compute(logits, target)
+
+    def padded(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Scalar float32, of the rows whose target is neither :data:`PADDING` nor NaN."""
+        counts = []
+        if self.by_class:
+            counts.append(_class_counts(logits, target.clamp_min(0), target != PADDING))
+        return self.compute(logits, target, *counts)
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of a batch of which this process has the rows given, and the others the rest.

@@ -89,7 +89,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         recorder = Recorder(module, folder, data, quiet=quiet)
         plain = why_plain(config, data, job.device, recompute=job.memory.recompute, profile=job.profile)
         if plain is None:
-            module.learn_with(captured_steps(module.forward_loss, module.config, tell))
+            module.learn_with(captured_steps(module.forward_loss, module.config, tell, pad=data.ragged))
         trainer = _trainer(job, recorder, tell)
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         if folder is not None and checkpoint is None and config.training.init_from:
@@ -97,7 +97,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         for line in _announcement(job, module, resumed=checkpoint is not None):
             tell(line)
         if job.device.kind == "cuda":
-            tell(f"steps: {'captured as CUDA graphs' if plain is None else f'not captured: {plain}'}")
+            how = "captured as CUDA graphs" + (", batches padded to few sizes" if data.ragged else "")
+            tell(f"steps: {how if plain is None else f'not captured: {plain}'}")
             torch.cuda.reset_peak_memory_stats()
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
         with sound, guarded, contextlib.closing(recorder), products(config.training.precision):

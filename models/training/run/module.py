@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.kinds import Size
+from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
@@ -121,7 +122,8 @@ class TrainingModule(LightningModule):
     def forward_loss(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch."""
         logits, target = of_part(batch, "train", *self(batch))
-        return logits, target, self.loss(logits, target)
+        loss = self.loss.padded if REAL_SIZES in batch else self.loss
+        return logits, target, loss(logits, target)
 
     def _captured_step(self, captured: CapturedSteps, batch: Any, batch_idx: int) -> Tensor:
         self.size = Size.of(batch)

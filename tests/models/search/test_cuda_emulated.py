@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,7 @@ from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.search.gpu.card import KERNELS
 from kmip_data.models.search.gpu.launch import run
-from kmip_data.models.search.problem import NotFinite, check_problem
+from kmip_data.models.search.problem import NotFinite, SearchProblem, check_problem
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++: the kernels cannot be emulated")
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -79,6 +80,40 @@ def test_ragged_batches(card, shapes, ordered: bool, tiles: int, staged: int, k:
     check(card, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
     check(card, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
     check(card, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
+
+
+def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
+    """As a GPU has it that alone knows where the graphs begin: the host divides the rows evenly."""
+    graphs, rows = len(ptr) - 1, problem.queries.shape[1]
+    evenly = tuple(rows * graph // graphs for graph in range(graphs + 1))
+    return replace(problem, query_ptr=evenly, key_ptr=evenly, starts=torch.tensor(ptr))
+
+
+@pytest.mark.parametrize(
+    ("ordered", "tiles", "staged"), [(False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0)]
+)
+@pytest.mark.parametrize("k", [1, 10])
+def test_graphs_that_begin_where_the_host_does_not_know(card, shapes, ordered, tiles, staged, k: int) -> None:
+    """One plan for all that have so many rows: padded batches under a CUDA graph."""
+    shapes(ordered=ordered, tiles=tiles, staged=staged)
+    queries, keys = normal(2, 310, 10), normal(2, 310, 10)
+    for ptr in ((0, 3, 50, 150, 310), (0, 0, 310, 310, 310), (0, 77, 155, 232, 310), (0, 1, 2, 309, 310)):
+        found = run(unread(check_problem(queries, keys, k), ptr), card)
+        expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
+        torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
+        assert torch.equal(found[0], expected[0])
+    assert plan.plan_for.cache_info().misses == 1
+    assert plan.plan_for.cache_info().hits == 3
+
+
+def test_more_graphs_than_a_block_has_warps(card) -> None:
+    generator = torch.Generator().manual_seed(3)
+    for graphs, k in ((70, 5), (9, 40)):
+        cuts = torch.randint(0, 900, (graphs - 1,), generator=generator).sort().values
+        ptr, rows = (0, *cuts.tolist(), 900), normal(1, 900, 8)
+        found = run(unread(check_problem(rows, rows, k), ptr), card)
+        expected = topk_inner_product(rows, rows, k, query_ptr=ptr, backend="dense")
+        assert torch.equal(found[1], expected[1])
 
 
 def test_few_rows(card) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
+from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.topk import ranked
 
 ROWS = torch.ones(2, 5, 3)
 
@@ -78,6 +81,21 @@ def test_nothing_at_all(backend: str) -> None:
 def test_pointers_of_the_keys_default_to_those_of_the_queries() -> None:
     rows = torch.tensor([[[1.0], [5.0]]])
     assert topk_inner_product(rows, rows, 1, query_ptr=torch.tensor([0, 1, 2]))[1].tolist() == [[[0], [1]]]
+
+
+def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
+    """Of a problem whose pointers stay on a GPU, where the host would divide the rows evenly."""
+    rows, ptr = torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 9, 12])
+    problem = replace(
+        check_problem(rows, rows, 3), query_ptr=(0, 4, 8, 12), key_ptr=(0, 4, 8, 12), starts=ptr
+    )
+    for found, expected in zip(
+        ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr), strict=True
+    ):
+        assert torch.equal(found, expected)
+    with pytest.raises(UsageError, match="query_ptr does not cover the rows"):
+        ranked(replace(problem, starts=ptr + 1), "dense")
+    assert check_problem(rows, rows, 3, ptr, trusted=True).starts is None  # on the CPU nothing waits
 
 
 def test_out_of_memory_says_what_was_needed() -> None:

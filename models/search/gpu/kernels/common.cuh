@@ -40,9 +40,10 @@ typedef unsigned long long u64;
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
   const long long* hint;         // (H, N, hinted): rows of keys; anything else is passed over
-  const int* graphs;             // (G, 6): first query, queries, first key, keys, first batch of keys, multiplier
-  const int* sample_tiles;       // (T, 2): graph, first query within it; for `thresholds`
-  const int* tiles;              // (T, 2): the same for `collect`
+  const long long* starts;       // (G): where queries and keys of each graph begin, the last one empty; for `lay_out`
+  int* graphs;                   // (G, 6): first query, queries, first key, keys, first batch of keys, multiplier
+  int* sample_tiles;             // (T, 2): graph, first query within it; for `thresholds`
+  int* tiles;                    // (T, 2): the same for `collect`
   float* centre;                 // (H, G, DIM)
   uint32_t* longest;             // (H, G): bits of the largest norm
   int* first_prefix;             // (H, G): of the norms that have buckets

@@ -2,6 +2,7 @@
 // are noted, and what was noted is scored by the rule and sorted.
 #include "keys.cuh"
 #include "queries.cuh"
+#include "tables.cuh"
 
 #define WARPS 4
 #define COUNT (16 * TILES)      // queries of a warp

@@ -27,6 +27,7 @@ from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.recorded import keeping, kept
 
 AROUND = 42  #: operators
+PADDING = 20  #: more
 GPU = Device("cuda", "a GPU", "")
 
 
@@ -159,14 +160,23 @@ def test_few_operators_are_left_around_a_graph(clouds, tmp_path):
     assert around.found[-1] <= AROUND, around.found
 
 
+def test_few_more_operators_pad_a_batch(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=15, varied=4)
+    around = _Around()
+    training = {"epochs": 4, "batch_size": 11, "accumulate": 1}
+    learn(build, tmp_path, EmulatedGraphs(), pad=True, watch=[around], training=training)
+    assert around.found[0] > 500
+    assert around.found[-1] <= AROUND + PADDING, around.found
+
+
 def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     """Stopped after three of six epochs; the first steps after that are plain ones again."""
     made = []
 
-    def emulated(forward, config, tell):
+    def emulated(forward, config, tell, *, pad):
         training = config.training
         made.append(EmulatedGraphs())
-        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm}
+        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
         return CapturedSteps(forward, made[-1], tell, **options)
 
     monkeypatch.setattr(fitting, "why_plain", lambda *_, **__: None)
@@ -220,7 +230,6 @@ def test_further_reasons(clouds, tmp_path):
     assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
     assert why_plain(config, fixed, GPU, recompute=True, profile=False) == "recomputed layers"
     assert why_plain(config, fixed, GPU, recompute=False, profile=True) == "--profile shows operations"
-    assert why_plain(config, SimpleNamespace(ragged=True), GPU, **options) == "batches differ in size"
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
@@ -231,6 +240,31 @@ def test_further_reasons(clouds, tmp_path):
     ):
         values = {"data": {"dataset": "clouds"}, "model": {"attention": attention}}
         assert why_plain(config_from_mapping(values, "the test"), fixed, GPU, **options) == reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({}, None),
+        ({"model": {"local": {"kind": "gine"}, "norm": "graph", "positional": "rwse"}}, None),
+        ({"model": {"local": {"kind": "none"}}}, None),
+        ({"model": {"attention": {"kind": "performer"}}}, "performer"),
+        ({"model": {"attention": {"kind": "transformer"}}}, "transformer"),
+        ({"model": {"attention": {"kind": "k-mip", "legacy_padding": True}}}, "k-mip"),
+        ({"model": {"attention": {"kind": "k-mip", "warm_start": True}}}, "k-mip"),
+        ({"training": {"neighbors": [4, 4]}}, "a sampled neighbourhood"),
+    ],
+)
+def test_what_takes_no_padding_is_named(changes, part, monkeypatch):
+    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    config = config_from_mapping({"data": {"dataset": "clouds"}, **changes}, "the test")
+    reason = None if part is None else f"batches differ in size, and {part} takes no padding"
+    ragged = SimpleNamespace(ragged=True, task=SimpleNamespace(level="node"))
+    assert why_plain(config, ragged, GPU, recompute=False, profile=False) == reason
+    ragged.task.level = "link"
+    found = why_plain(config, ragged, GPU, recompute=False, profile=False)
+    assert found is not None
+    assert part is not None or "a score of pairs" in found
 
 
 def test_where_graphs_begin_must_be_known_on_the_host():
