@@ -94,10 +94,9 @@ def l1(logits: Tensor, target: Tensor) -> Tensor:
 
 def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return both as float32 of one shape, unknown targets as 0, and which are known."""
-    if not target.is_floating_point():
-        target = target.float().masked_fill(target == PADDING, torch.nan)
-    target = target.float().view(logits.shape)
-    known = ~target.isnan()
+    target = target.view(logits.shape)
+    known = ~target.isnan() if target.is_floating_point() else target != PADDING
+    target = target.float()
     return logits.float(), target.masked_fill(~known, 0.0), known
 
 

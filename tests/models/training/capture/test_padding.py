@@ -93,9 +93,11 @@ def test_targets_of_graphs(target, pooling, tmp_path):
     near(plain, other)
 
 
-def test_replayed_steps_are_padded_ones_bit_for_bit(clouds, tmp_path, monkeypatch):
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
+def test_replayed_steps_are_padded_ones_bit_for_bit(precision, clouds, tmp_path, monkeypatch):
     """With dropout, two batches a step and rates that move; other batches in the recorded one's memory."""
-    changes = {"training": {"epochs": 6, "accumulate": 2, "shuffle": True}, "model": {"dropout": 0.25}}
+    training = {"epochs": 6, "accumulate": 2, "shuffle": True, "precision": precision}
+    changes = {"training": training, "model": {"dropout": 0.25}}
     graphs = EmulatedGraphs()
     replayed = learn(clouds, tmp_path, graphs, pad=True, **changes)
     assert graphs.replayed > 10
