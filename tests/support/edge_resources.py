@@ -28,11 +28,12 @@ _TYPES = {
 }
 
 
-def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
-    """Resources of each kernel in each size, as a layer would launch it, by name."""
+def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[str, Any]]:
+    """Resources of each kernel in the first ``count`` sizes, as a layer would launch it, by name."""
+    chosen = SIZES[:count]
     found = {}
-    padded = [(SIZES[0], "fp32", True), (SIZES[-1], "fp32", True)]
-    for (d, k), edges, real in (*itertools.product(SIZES, ("fp32", "bf16"), (False,)), *padded):
+    padded = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
+    for (d, k), edges, real in (*itertools.product(chosen, ("fp32", "bf16"), (False,)), *padded):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
@@ -60,7 +61,7 @@ def edge_resources(capability: int) -> dict[str, dict[str, Any]]:
             taken = compile_for(kernel, capability, options, types | own)
             found[f"{name}, d = {d}, k = {k}, {edges}{', padded' if real else ''}"] = vars(taken)
     splits = (("fp32", "bf16x3"), ("fp32", "bf16x6"), ("bf16", "bf16x3"))
-    for d, (edges, split) in itertools.product(sorted({d for d, _ in SIZES}), splits):
+    for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):
         options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
         stored = ["rows", "weight", "addend", "out", "pre", "new"]
         types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}

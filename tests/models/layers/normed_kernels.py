@@ -206,7 +206,8 @@ def test_a_whole_layer(recompute: bool, monkeypatch) -> None:
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("recompute", [pytest.param(True, marks=pytest.mark.torture), False])
+@pytest.mark.torture
+@pytest.mark.parametrize("recompute", [True, False])
 def test_a_network_learns(recompute: bool) -> None:
     """With dropout, and the same when layers run again: seeds are drawn as torch's own."""
     generator = torch.Generator().manual_seed(1)

@@ -75,15 +75,18 @@ def test_kernels_on_a_gpu(file: str) -> None:
 COMPILE = """
 import json
 from support.edge_resources import edge_resources
-print(json.dumps(edge_resources(TARGET)))
+print(json.dumps(edge_resources(TARGET, COUNT)))
 """
 
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [90, pytest.param(80, marks=pytest.mark.torture)])
-def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int) -> None:
-    kernels: dict[str, Any] = json.loads(child("-c", COMPILE.replace("TARGET", str(target))))
+@pytest.mark.parametrize(
+    ("target", "sizes"), [(90, 1), *(pytest.param(each, 4, marks=pytest.mark.torture) for each in (80, 90))]
+)
+def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int, sizes: int) -> None:
+    code = COMPILE.replace("TARGET", str(target)).replace("COUNT", str(sizes))
+    kernels: dict[str, Any] = json.loads(child("-c", code))
     assert kernels
     for name, taken in kernels.items():
         assert taken["spilled"] == 0, name

@@ -69,11 +69,11 @@ def test_equals_ogb(smiles):
 
 
 def test_real_peptides_equal_ogb():
-    for row in real_rows(every=60):
+    for row in real_rows(every=30):
         assert_equals_ogb(row["smiles"])
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_all_real_peptides_equal_ogb():
     rows = real_rows()
     assert len(rows) == 15_535

@@ -85,6 +85,7 @@ def test_four_blocks_are_learned_by_heart(blocks, tmp_path):
     assert result.metrics["train"]["accuracy"] > 0.95
 
 
+@pytest.mark.torture
 def test_real_blocks_beat_the_majority_class(blocks, tmp_path):
     home = Home(tmp_path)
     config = apply_overrides(
