@@ -293,7 +293,7 @@ def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]
     return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
 
 
-@functools.lru_cache(1)  # all layers of a network ask for the same one
+@functools.lru_cache(8)  # all layers ask for the same one, recorded steps for that of their batch
 @torch.inference_mode(False)  # remembered for training, too
 def _places(ptr: tuple[int, ...], device: torch.device) -> tuple[Tensor, list[int]]:
     starts = torch.tensor(ptr)

@@ -14,7 +14,7 @@ from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None
-KEPT = 4  #: plans that are remembered: all layers of a network ask for the same one
+KEPT = 8  #: plans that are remembered: all layers ask for the same one, recorded steps for that of a batch
 ALIKE = 0.8  #: the smallest graph of a padded group has at least this share of the largest one's nodes
 
 

@@ -66,7 +66,7 @@ class Pace:
     ratio: float | None = None  #: time to that of the first network
     spread: tuple[float, float] | None = None  #: the ratio's smallest and largest over the rounds
     hours: float | None = None  #: to train for the configuration's epochs, without evaluations
-    note: str = ""  #: why it could not be measured
+    note: str = ""  #: why it, or its ``captured``, could not be measured
 
 
 class Contestant:
@@ -90,6 +90,7 @@ class Contestant:
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
         self.rounds: list[list[dict[str, float]]] = []
         self.replayed: list[dict[str, float]] = []
+        self.told: list[str] = []  #: why its steps could not be recorded after all
         self.epoch = len(data.batches(lambda: 0))  # type: ignore[arg-type] # batches of one
 
     def run(self, batches: int, *watching: Callback, captured: bool = False) -> list[dict[str, float]]:
@@ -107,7 +108,7 @@ class Contestant:
             source = self.data.batches(lambda: trainer.current_epoch)
             if captured:
                 forward, pad = self.module.forward_loss, self.data.ragged
-                self.module.learn_with(captured_steps(forward, self.config, lambda _: None, pad=pad))
+                self.module.learn_with(captured_steps(forward, self.config, self.told.append, pad=pad))
             trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
             self.module.learn_with(None)
         return seen.found[1:]
@@ -122,7 +123,9 @@ class Contestant:
             self.pace.peak = max(self.pace.peak or 0, peak.bytes)
         if self.plain is None:
             before = RECORDED * SIZES if self.data.ragged else RECORDED
-            self.replayed += self.run(batches + before, captured=True)[-batches:]
+            replayed = self.run(batches + before, captured=True)[-batches:]
+            self.replayed = [] if self.told else self.replayed + replayed
+            self.pace.note = "".join(self.told[:1])
 
     def count(self) -> None:
         """Count what one step calls."""

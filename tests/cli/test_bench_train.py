@@ -95,6 +95,9 @@ def test_what_was_measured_as_the_preset_has_it_tells_sweeps_their_hours(home_of
     assert "by bench train on this machine, without evaluations." in told
 
 
+FUSED = ("--set", "optimiser.fused=true")  # others refuse to be recorded on a CPU
+
+
 def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch):
     from support.emulated_graph import EmulatedGraphs
 
@@ -106,9 +109,30 @@ def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch)
     monkeypatch.setattr(training, "why_plain", lambda *_, **__: None)
     monkeypatch.setattr(steps, "CudaGraphs", lambda _: EmulatedGraphs())
     target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
-    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL, *FUSED)
     assert outcome.code == 0, outcome.err
     (ours,) = outcome.json["models"]
+    assert not ours["note"]
     assert ours["captured"] > 0
     batches = ours["hours"] * 3600 / ours["captured"] / 200
     assert batches == pytest.approx(round(batches))
+
+
+def test_steps_that_could_not_be_recorded_have_no_time_and_a_reason(home_of_sample, monkeypatch):
+    """Else the column would have the time of plain ones."""
+    from support.emulated_graph import EmulatedGraphs
+
+    from kmip_data.models.profiling import training
+    from kmip_data.models.training.capture import steps
+
+    class Failing(EmulatedGraphs):
+        def record(self, work):
+            raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr(training, "why_plain", lambda *_, **__: None)
+    monkeypatch.setattr(steps, "CudaGraphs", lambda _: Failing())
+    target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
+    outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL, *FUSED)
+    (ours,) = outcome.json["models"]
+    assert ours["captured"] is None
+    assert ours["note"].endswith("operation not permitted")

@@ -64,12 +64,18 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
     return scores, indices
 
 
+def forget_not_finite(device: torch.device) -> None:
+    """Leave untold what earlier searches found: the run that they were of has ended."""
+    _flag(device).zero_()
+
+
 def _aligned(rows: Tensor) -> Tensor:
     """Rows that begin where two numbers can be read at once; a view may begin anywhere."""
     return rows.clone() if rows.data_ptr() % 8 else rows
 
 
 @functools.cache
+@torch.inference_mode(False)  # the host may write to it in training, too
 def _flag(device: torch.device) -> Tensor:
     """One int32 that kernels of a device write to and the host reads: pinned, so both see the same memory."""
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")

@@ -136,7 +136,7 @@ def plan_for(
     return Plan(
         program,
         (*lay_out, *_launches(program, numbers, blocks)),
-        _on(device, np.concatenate([part.ravel() for part in parts.values()])),
+        _on(device, np.concatenate([part.ravel() for part in parts.values()]), copied=not unread),
         dict(zip(parts, starts, strict=False)),
         places,
         end,
@@ -154,10 +154,16 @@ def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
     return plan_for(shape, problem.k, hinted, ptrs, problem.device, card, stream, unread=unread)
 
 
-def _on(device: torch.device, table: NDArray[np.int32]) -> Tensor:
+def _on(device: torch.device, table: NDArray[np.int32], *, copied: bool) -> Tensor:
+    if not copied:
+        return torch.empty(len(table), dtype=torch.int32, device=device)
     host = torch.from_numpy(table)
+    if device.type != "cuda":
+        return host
+    if torch.cuda.is_current_stream_capturing():  # it would be remembered, and nothing is copied yet
+        raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+    return host.pin_memory().to(device, non_blocking=True)
 
 
 def _sizes(ptr: tuple[int, ...]) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -60,7 +61,8 @@ class CudaGraphs:
     def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
         """Record a graph; whatever goes wrong, random numbers can be drawn afterwards as before."""
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
-        pool = None if newest is None else newest.pool()  # that of no living graph cannot be shared
+        # That of no living graph cannot be shared.
+        pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
         before, failed = generator.clone_state(), list[BaseException]()
         try:
@@ -76,8 +78,12 @@ class CudaGraphs:
                     failed.append(error)
                     raise
         except BaseException as error:  # noqa: BLE001 -- raised again
-            # A recording without an end leaves its generator waiting for one, and refusing all else.
+            # A recording without an end leaves its generator waiting for one, and refusing all else; and the
+            # allocator, which then takes back no batch that came by another stream.
             generator.graphsafe_set_state(before)
+            with contextlib.suppress(RuntimeError):  # where it has ended
+                torch._C._cuda_endAllocateToPool(self._device.index, pool)  # noqa: SLF001 -- no other way
+                torch._C._cuda_releasePool(self._device.index, pool)  # noqa: SLF001
             # That end has an error of its own, which says less.
             raise (failed or [error])[0] from None
 

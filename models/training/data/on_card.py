@@ -27,16 +27,17 @@ class OnCard:
     def __init__(self, batches: Iterable[Any], device: torch.device, tell: Callable[[str], None]) -> None:
         self._batches, self._device, self._tell = batches, device, tell
         self._told = False
+        # One for all epochs: what the allocator keeps for a stream it gives to no other.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type] # lists and loaders
 
     def __iter__(self) -> Iterator[Any]:
         begun = time.perf_counter()
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         coming = None
         for batch in self._batches:
-            ahead = self._sent(batch, stream)
+            ahead = self._sent(batch)
             if coming is not None:
                 yield self._arrived(*coming)
             elif not self._told:
@@ -47,14 +48,14 @@ class OnCard:
         if coming is not None:
             yield self._arrived(*coming)
 
-    def _sent(self, batch: Any, stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
+    def _sent(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
         """Begin the copy; the event is when it has ended."""
         for part in PARTS:
             mask = getattr(batch, f"{part}_mask", None)
             if mask is not None and rows_of(part) not in batch:  # one graph comes again every epoch
                 batch[rows_of(part)] = mask.nonzero()[:, 0]
-        with torch.cuda.stream(stream):
-            return batch.to(self._device, non_blocking=True), stream.record_event()
+        with torch.cuda.stream(self._stream):
+            return batch.to(self._device, non_blocking=True), self._stream.record_event()
 
     def _arrived(self, batch: Any, copied: torch.cuda.Event) -> Any:
         """Let the step wait on the GPU, not here, and keep the batch's memory until it is done with it."""

@@ -21,6 +21,7 @@ from kmip_data.files.errors import FULL, disk_error
 from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
+from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import captured_steps
 from kmip_data.models.training.config.keys import RunConfig
@@ -100,6 +101,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             how = "captured as CUDA graphs" + (", batches padded to few sizes" if data.ragged else "")
             tell(f"steps: {how if plain is None else f'not captured: {plain}'}")
             torch.cuda.reset_peak_memory_stats()
+            forget_not_finite(torch.device("cuda", torch.cuda.current_device()))
         sound, guarded = _sound(checkpoint, recorder), _guarded(job, recorder, tell)
         with sound, guarded, contextlib.closing(recorder), products(config.training.precision):
             device = trainer.strategy.root_device

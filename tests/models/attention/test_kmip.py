@@ -14,7 +14,7 @@ from support.slow_models import full_attention, slow_attention, slow_padded_atte
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention import operators
+from kmip_data.models.attention import kmip, operators
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention, set_training_k
 
 PTR = [0, 4, 4, 5, 17, 40]
@@ -225,6 +225,14 @@ def test_legacy_padding_lets_graphs_change_each_other_and_ours_does_not() -> Non
         alone = layer(x[:4], [0, 4])
         beside = layer(x, [0, 4, 40])[:4]
         assert torch.allclose(alone, beside, atol=1e-6) is not legacy
+
+
+def test_legacy_padding_finds_the_places_of_a_batch_again_after_others() -> None:
+    """A CUDA graph of the last batch of an epoch cannot be recorded where they would be copied anew."""
+    first, device = kmip._places((0, 3, 7), torch.device("cpu")), torch.device("cpu")
+    for ptr in ((0, 2, 7), (0, 1, 7), (0, 4, 7)):
+        kmip._places(ptr, device)
+    assert kmip._places((0, 3, 7), device) is first
 
 
 def test_legacy_padding_changes_nothing_for_equal_graphs_larger_than_k() -> None:

@@ -19,7 +19,7 @@ from support.odd_numbers import KINDS, numbers
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.gpu import plan
+from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.search.gpu.card import KERNELS
 from kmip_data.models.search.gpu.launch import run
 from kmip_data.models.search.problem import NotFinite, SearchProblem, check_problem
@@ -229,6 +229,28 @@ def test_what_is_not_finite_is_told_by_the_next_search(card, monkeypatch, bad: f
     with pytest.raises(NotFinite, match="an earlier search"):
         run(good, card)
     run(good, card)
+
+
+def test_what_was_found_in_inference_is_told_in_training(card) -> None:
+    """And forgotten by a run that begins after another has ended."""
+    one = check_problem(normal(1, 30, 10), normal(1, 30, 10), 10)
+    launch._flag.cache_clear()
+    with torch.inference_mode():
+        run(one, card)
+    launch._flag(one.device).fill_(1)
+    with pytest.raises(NotFinite):
+        run(one, card)
+    launch._flag(one.device).fill_(1)
+    launch.forget_not_finite(one.device)
+    run(one, card)
+
+
+def test_no_plan_is_remembered_whose_tables_a_recording_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that each search makes anew are not copied at all."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="no plan yet"):
+        plan._on(torch.device("cuda"), np.zeros(6, np.int32), copied=True)
+    assert len(plan._on(torch.device("cpu"), np.zeros(6, np.int32), copied=False)) == 6
 
 
 @pytest.mark.torture

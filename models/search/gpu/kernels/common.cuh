@@ -36,7 +36,7 @@ typedef unsigned long long u64;
 #define LARGEST 3.4028e38              // scores up to here are finite once rounded to float32
 #define POWER(exponent) (__longlong_as_double((long long)(1023 + (exponent)) << 52))
 
-// All members take 8 bytes, in the order of FIELDS in plan.py. H heads, G graphs, N queries, M keys.
+// All members take 8 bytes, in the order of POINTERS and NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
   const long long* hint;         // (H, N, hinted): rows of keys; anything else is passed over

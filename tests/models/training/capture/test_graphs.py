@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -20,12 +21,15 @@ class _Stream:
         self._log.append(f"{self.name} waits for {other.name}")
 
 
+_ENDED = ["endAllocateToPool a new pool of 0", "releasePool a new pool of 0"]
+
+
 class _Graph:
     def replay(self):
         pass
 
     def pool(self):
-        return "its pool"
+        return "its"
 
 
 @pytest.fixture
@@ -50,9 +54,16 @@ def card(monkeypatch):
         "CUDAGraph": _Graph,
         "default_generators": [generator],
         "graph": recording,
+        "graph_pool_handle": lambda: "a new pool",
     }
     for name, value in stand_in.items():
         monkeypatch.setattr(torch.cuda, name, value)
+
+    for name in ("endAllocateToPool", "releasePool"):
+        told = functools.partial("{} {} of {}".format, name)
+        monkeypatch.setattr(
+            torch._C, f"_cuda_{name}", lambda *where, told=told: log.append(told(*reversed(where)))
+        )
     monkeypatch.setattr(
         torch.Tensor, "record_stream", lambda _, stream: log.append(f"kept for the {stream.name}")
     )
@@ -80,7 +91,7 @@ def test_a_graph_keeps_what_its_work_refers_to(card):
     replay, found = CudaGraphs(torch.device("cuda")).record(work)
     replay()
     assert isinstance(found, Learned)
-    assert card == ["recorded on the side in None, thread_local"]
+    assert card == ["recorded on the side in a new pool, thread_local"]
     del replay
     assert card[-1] == "plan dropped"
 
@@ -91,13 +102,30 @@ def test_graphs_share_memory_with_those_that_are_there(card):
     second = graphs.record(_work)
     del first, second
     graphs.record(_work)
-    assert [line.split()[5].rstrip(",") for line in card] == ["None", "its", "None"]
+    assert [line.split(" in ")[1] for line in card] == [
+        f"{pool}, thread_local" for pool in ("a new pool", "its", "a new pool")
+    ]
 
 
-def test_a_failure_is_told_by_its_own_error_and_frees_the_generator(card):
+def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(card):
     def work():
         raise RuntimeError("operation not permitted")
 
     with pytest.raises(RuntimeError, match="operation not permitted"):
+        CudaGraphs(torch.device("cuda", 0)).record(work)
+    assert card[-3:] == ["as before", *_ENDED]
+
+
+def test_a_recording_that_ended_by_itself_is_not_ended_again(card, monkeypatch):
+    """Then the graph gives its memory back."""
+
+    def refused(device, pool):
+        raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    def work():
+        raise LookupError("of Python alone")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)
+    with pytest.raises(LookupError, match="of Python alone"):
         CudaGraphs(torch.device("cuda", 0)).record(work)
     assert card[-1] == "as before"

@@ -126,7 +126,7 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
 
 
 def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
-    """Dropout still draws its numbers, from where it stood."""
+    """Dropout still draws its numbers, from where it stood, and batches are freed."""
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1})
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
@@ -141,6 +141,10 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     failed = learn(build, tmp_path, _graphs(), **options)
     assert len(failed.told) == 1
     assert_same(plain, failed)
+    torch.cuda.synchronize()
+    torch.empty(1, device="cuda")  # the allocator looks at what other streams are done with
+    memory = torch.cuda.memory_stats()
+    assert memory["active.all.current"] == memory["allocation.all.current"]  # no batch waits to be freed
 
 
 def test_a_run_resumes_bit_for_bit(tmp_path, monkeypatch):
