@@ -27,10 +27,10 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system, root = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
+        system, root = fsspec.core.url_to_fs(address or "nothing://")  # which it takes for the working folder
+    except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"{address} is not an address that can be reached from here.",
+            f"{address or 'An empty text'} is not an address that can be reached from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
             found=str(error),
             next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",

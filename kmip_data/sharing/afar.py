@@ -180,7 +180,11 @@ def open_afar(address: str, home: Home) -> BuildAfar:
             found=f"a {share.kind}",
             next=pull_command(address),
         )
-    digests = BlockDigests(share, _whole(ranges, BLOCKS_NAME, share.blocks_bytes), address)
+    try:
+        side = _whole(ranges, BLOCKS_NAME, share.blocks_bytes)
+    except FileNotFoundError as error:
+        raise damaged(f"{address}/{BLOCKS_NAME}", "the side file of a push", str(error)) from error
+    digests = BlockDigests(share, side, address)
     sizes = {entry.file: entry.bytes for entry in share.files}
     blocks = Blocks(ranges, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
     small = [file for file in sizes if _is_small(file)]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -334,6 +335,37 @@ def test_folders_of_others_are_left_alone(build, tmp_path, home) -> None:
         pull(str(share), home, to=other.path, quiet=True)
 
 
+def test_a_file_of_the_user_with_a_name_of_the_push_stays(build, tmp_path, home) -> None:
+    for kind in ("build", "run"):
+        share, mine = tmp_path / kind, tmp_path / f"mine-{kind}"
+        if kind == "build":
+            push_build(build, str(share), quiet=True)
+        else:
+            push(str(share), "run", "other", {"README.md": b"page", "config.toml": b"x"}, quiet=True)
+        for name in ("README.md", "shards/00000.h5" if kind == "build" else "config.toml"):
+            (mine / name).parent.mkdir(parents=True)
+            (mine / name).write_text("my own")
+            with pytest.raises(UsageError, match="holds something else"):
+                pull(str(share), home, to=mine, quiet=True)
+            assert (mine / name).read_text() == "my own"
+            shutil.rmtree(mine)
+
+
+def test_a_pull_that_was_stopped_at_its_page_goes_on(build, monkeypatch, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    found = pull(str(tmp_path / "share"), home, quiet=True)
+    (found.path / "card.json").unlink()  # README and Croissant are written before it
+    pull(str(tmp_path / "share"), home, quiet=True)
+    assert digests(found.path) == digests(build.path)
+
+
+@pytest.mark.parametrize("name", ["ü x", "#a", "..", "a\nb", "b" * 201])
+def test_a_name_that_nobody_could_pull_is_not_pushed(build, name, tmp_path) -> None:
+    with pytest.raises(UsageError, match="cannot be pushed under its name"):
+        push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
+    assert not (tmp_path / "share").exists()
+
+
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
     share = str(tmp_path / "share")
     push_build(build, share, quiet=True)
@@ -373,7 +405,7 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     assert not (tmp_path / "share").exists()
 
 
-@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x"])
+@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x", "", "reference://x", "ftp://127.0.0.1:9/x"])
 def test_an_unknown_kind_of_address_names_the_extra(build, address) -> None:
     with pytest.raises(UsageError, match="not an address") as error:
         push_build(build, address)
