@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.server
 import json
 import os
 import secrets
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -417,6 +420,40 @@ def test_an_address_without_a_push_says_so(tmp_path, home) -> None:
         pull(str(tmp_path / "empty"), home)
     with pytest.raises(SourceUnavailable):
         pull("http://127.0.0.1:9/nothing", home)
+
+
+def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, monkeypatch) -> None:
+    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "0.3")
+    answers = {
+        "file": (302, {"Location": "file:///etc/passwd"}, "file:///etc/passwd"),
+        "circle": (302, {"Location": "share.json"}, "TooManyRedirects"),
+        "failing": (500, {}, "500"),
+        "silent": (0, {}, "Timeout"),
+    }
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            code, headers, _ = answers[self.path.split("/")[1]]
+            if not code:
+                time.sleep(2)
+                return
+            self.send_response(code)
+            for header in headers.items():
+                self.send_header(*header)
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, (_, _, found) in answers.items():
+            with pytest.raises(SourceUnavailable) as raised:
+                pull(f"http://127.0.0.1:{server.server_port}/{name}", home, quiet=True)
+            assert found in (raised.value.parts["found"] or "")
+        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])
