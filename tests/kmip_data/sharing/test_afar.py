@@ -1,5 +1,6 @@
 """Builds read where they lie: the same items, by no block more than they touch, nothing unverified kept."""
 
+import errno
 import hashlib
 import itertools
 import json
@@ -307,6 +308,16 @@ def test_a_disk_that_takes_no_blocks_is_said_once(pushed, server, monkeypatch):
         far = kmip_data.open(server.address)
     assert_same(far[60], pushed[0][60])
     assert len(warned) == 1
+
+
+def test_a_home_that_takes_no_files_is_named(pushed, server, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("kmip_data.sharing.afar.make_folder", refuse)
+    with pytest.raises(UsageError, match="cannot be written") as raised:
+        kmip_data.open(server.address)
+    assert "KMIP_DATA_HOME" in raised.value.parts["next"]
 
 
 @pytest.mark.parametrize("gigabytes", ["20", "0.003"])
