@@ -10,7 +10,7 @@ from pathlib import Path
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import PARTIAL
+from kmip_data.files.changes import PARTIAL, refuse_link
 from kmip_data.files.errors import occupied, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import first_fault
@@ -67,6 +67,8 @@ def pull(
         )
     default = Path.cwd() / name if kind == "run" else home.built / name
     folder = default if to is None else to.expanduser().absolute()
+    if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
+        refuse_link(folder)
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
@@ -160,7 +162,9 @@ def _refuse_another(folder: Path, card: Card) -> None:
 def _refuse_others(folder: Path, own: set[str]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
     there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    others = (name for name in there if name.removesuffix(PARTIAL) not in own | {".lock"})
+    others = (
+        name for name in there if name.removesuffix(PARTIAL) not in own and not name.startswith(".lock")
+    )
     if found := sorted(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
         raise occupied(folder, UNFINISHED, ", ".join(found), "--to")
 

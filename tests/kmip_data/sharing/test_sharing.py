@@ -316,6 +316,20 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
         pull(str(tmp_path / "share"), home, quiet=True)
 
 
+def test_links_beside_the_folder_of_a_pull(build, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    away = tmp_path / "away"
+    away.mkdir()
+    home.built.mkdir(parents=True)
+    (home.built / "rings").symlink_to(away)
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        pull(str(tmp_path / "share"), home, quiet=True)
+    assert not any(away.iterdir())
+    (home.built / "rings").unlink()
+    (home.built / ".locks").symlink_to(away)  # the lock is inside the folder then
+    assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
+
+
 def test_folders_of_others_are_left_alone(build, tmp_path, home) -> None:
     share, mine = tmp_path / "share", tmp_path / "mine"
     mine.mkdir()
