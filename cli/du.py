@@ -40,7 +40,8 @@ def command(home: Home, as_json: bool) -> None:
         what[name] = counted(runs[name], "run") if runs[name] else each.kind
     known = {"sweeps": "logs of sweeps"}
     sizes |= {name: size for name in known if (size := bytes_below(home.root / name))}
-    rest = bytes_below(home.root) - sizes.total()
+    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
+    rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - sizes.total()
     cache = Path(platformdirs.user_cache_dir("kmip-data", appauthor=False))
     sizes |= Counter({"others": rest, str(cache): bytes_below(cache)})
     what |= {**known, "others": "files beside these", str(cache): "compiled kernels"}

@@ -41,7 +41,9 @@ def belongings(home: Home) -> list[Belonging]:
         Belonging(_kind(path, home), path, path.relative_to(home.root).as_posix())
         for top, pattern in patterns.items()
         for path in sorted(top.glob(pattern))
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+        if path.is_dir()
+        and not path.name.startswith(".")
+        and path.resolve() == top.resolve() / path.relative_to(top)
     ]
 
 

@@ -111,7 +111,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     test       10
     """
     padded = []
-    for head, *cells in zip(header, *([_cell(value) for value in row] for row in rows), strict=True):
+    shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
+    for head, *cells in zip(header, *shown, strict=True):
         width = max(map(len, (head, *cells)))
         right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])

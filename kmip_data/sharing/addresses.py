@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from kmip_data.errors import UsageError
+from kmip_data.runtime.http_client import Patience
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
@@ -27,10 +28,21 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        system, root = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
+        options: dict[str, Any] = {}
+        if address.startswith(("http://", "https://")):
+            import aiohttp
+
+            # Its own limit is five minutes for a whole file, in which a server may well say nothing.
+            wait = Patience.from_environment()
+            limits = aiohttp.ClientTimeout(total=None, sock_connect=wait.connect, sock_read=wait.stall)
+            options = {"client_kwargs": {"timeout": limits}}
+        # An empty text would be the working folder.
+        system, root = fsspec.core.url_to_fs(address or "nothing://", **options)
+    except UsageError:
+        raise
+    except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"{address} is not an address that can be reached from here.",
+            f"{address or 'An empty text'} is not an address that can be reached from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
             found=str(error),
             next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",

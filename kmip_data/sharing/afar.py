@@ -19,6 +19,7 @@ from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, write_file
+from kmip_data.files.errors import writing
 from kmip_data.files.small import MAX_BYTES
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
@@ -180,7 +181,11 @@ def open_afar(address: str, home: Home) -> BuildAfar:
             found=f"a {share.kind}",
             next=pull_command(address),
         )
-    digests = BlockDigests(share, _whole(ranges, BLOCKS_NAME, share.blocks_bytes), address)
+    try:
+        side = _whole(ranges, BLOCKS_NAME, share.blocks_bytes)
+    except FileNotFoundError as error:
+        raise damaged(f"{address}/{BLOCKS_NAME}", "the side file of a push", str(error)) from error
+    digests = BlockDigests(share, side, address)
     sizes = {entry.file: entry.bytes for entry in share.files}
     blocks = Blocks(ranges, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
     small = [file for file in sizes if _is_small(file)]
@@ -260,10 +265,11 @@ def _whole(ranges: Ranges, file: str, most: int) -> bytes:
 def _unpack(home: Home, name: str, texts: dict[str, bytes]) -> Path:
     """Put small files into a folder of the cache, named by what they are."""
     folder = home.cache / "afar" / name
-    home.root.mkdir(parents=True, exist_ok=True)
-    for file, data in texts.items():
-        path = folder / file
-        make_folder(path.parent, root=home.root)
-        if not path.is_file() or path.read_bytes() != data:
-            write_file(path, data, root=home.root)
+    with writing(folder):
+        home.root.mkdir(parents=True, exist_ok=True)
+        for file, data in texts.items():
+            path = folder / file
+            make_folder(path.parent, root=home.root)
+            if not path.is_file() or path.read_bytes() != data:
+                write_file(path, data, root=home.root)
     return folder

@@ -137,10 +137,11 @@ class Place:
         except KmipDataError:
             raise
         except Exception as error:
+            told = error.__cause__ or error  # of a server's answer fsspec says only that there is no file
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 expected="a file that may be read, or a place that may be written to",
-                found=f"{type(error).__name__}: {error}",
+                found=f"{type(told).__name__}: {told}",
                 left="what was finished before",
                 next="check address, network and credentials; the same command goes on",
             ) from error
@@ -153,7 +154,9 @@ def _is_missing(error: Exception) -> bool:
         status = getattr(one, "status", None) or getattr(getattr(one, "response", None), "status_code", None)
         if status is not None:
             return bool(status == HTTPStatus.NOT_FOUND)
-    lost = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    # Redirects that are not followed are of a module of aiohttp and of no class of Python's.
+    wrong = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
+    lost = wrong and not isinstance(cause, FileNotFoundError)
     return isinstance(error, FileNotFoundError) and not lost
 
 

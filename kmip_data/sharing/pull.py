@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import PARTIAL
+from kmip_data.files.changes import PARTIAL, refuse_link
 from kmip_data.files.errors import occupied, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import first_fault
@@ -18,7 +19,7 @@ from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.format.croissant import CROISSANT_NAME
 from kmip_data.manifest import unknown_name
-from kmip_data.sharing.received import Received
+from kmip_data.sharing.received import UNFINISHED, Received
 from kmip_data.sharing.share import RUN_FILES, Share, SharedFile, damaged
 
 
@@ -66,6 +67,8 @@ def pull(
         )
     default = Path.cwd() / name if kind == "run" else home.built / name
     folder = default if to is None else to.expanduser().absolute()
+    if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
+        refuse_link(folder)
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
@@ -88,7 +91,9 @@ def _pull_build(
     if there:
         _refuse_another(folder, card)
     else:
-        _refuse_others(folder, own | {PAGE_NAME, CROISSANT_NAME})
+        # Page and Croissant come after all others: beside fewer they are somebody else's.
+        ended = all((folder / entry.file).is_file() for entry in files)
+        _refuse_others(folder, own | ({PAGE_NAME, CROISSANT_NAME} if ended else set()))
         received.take(files, folder, quiet=quiet)
         for shard in card.shards:
             protect(folder / shard.file)
@@ -156,10 +161,12 @@ def _refuse_another(folder: Path, card: Card) -> None:
 
 def _refuse_others(folder: Path, own: set[str]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    others = sorted(name for name in there if name.removesuffix(PARTIAL) not in own | {".lock"})
-    if others:
-        raise occupied(folder, "a new folder, or the same pull unfinished", ", ".join(others[:5]), "--to")
+    there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    others = (
+        name for name in there if name.removesuffix(PARTIAL) not in own and not name.startswith(".lock")
+    )
+    if found := sorted(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
+        raise occupied(folder, UNFINISHED, ", ".join(found), "--to")
 
 
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:

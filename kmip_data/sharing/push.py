@@ -12,6 +12,7 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, UsageError
 from kmip_data.files.digests import readable_json
 from kmip_data.format.card import CARD_NAME, Card
+from kmip_data.format.card_fields import NAME_WORDS, is_name
 from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import dataset_names, load_manifest
@@ -75,9 +76,17 @@ def push(
     somebody else's. ``known`` maps a file to the SHA-256 (hex) that it must have.
 
     Raises ``DamagedInput`` where a file is not there or has another digest: nothing was pushed;
-    ``UsageError`` where the address holds something else, or cannot be reached from here;
+    ``UsageError`` where ``name`` is none, the address holds something else, or cannot be reached from here;
     ``SourceUnavailable`` where reading or writing there failed: the same call goes on.
     """
+    if not is_name(name):
+        raise UsageError(
+            f"The folder {name!r} cannot be pushed under its name.",
+            expected=NAME_WORDS,
+            found=name,
+            left="nothing was pushed",
+            next=f"rename the folder of the {kind}, and push that",
+        )
     place = Place(address)
     share, blocks = _described(kind, name, content, known or {})
     before = _at(place, share)

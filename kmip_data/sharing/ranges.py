@@ -16,6 +16,7 @@ import urllib.parse
 from typing import Final
 
 from kmip_data.errors import SourceUnavailable, UsageError
+from kmip_data.files.small import open_regular
 from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.sharing.addresses import file_system, pull_command
@@ -104,6 +105,10 @@ class Ranges:
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         try:
+            if "local" in system.protocol:  # where fsspec would wait for ever at a pipe
+                with open_regular(f"{root}/{file}") as local:
+                    local.seek(start)
+                    return local.read(stop - start)
             data: bytes = system.cat_file(f"{root}/{file}", start=start, end=stop, **options)
         except (FileNotFoundError, PermissionError) as error:
             raise FileNotFoundError(f"{self.address}/{file}: {error}") from error

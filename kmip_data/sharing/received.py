@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import continued_file, write_all
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.disk import require_room
+from kmip_data.files.errors import occupied
 from kmip_data.files.small import MAX_BYTES
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.places import Place, exactly, folder_for
@@ -25,6 +27,7 @@ from kmip_data.sharing.share import (
     parse_share,
 )
 
+UNFINISHED: Final = "a new folder, or the same pull unfinished"
 _TRIES: Final = 5  #: for one file, each of which must bring something
 
 
@@ -62,15 +65,19 @@ class Received:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
         Raises ``DamagedInput`` where a file is not what was pushed, ``SourceUnavailable`` where it could not
-        be had, ``OutOfResources`` without room. What was verified stays, and the next call goes on from it.
+        be had, ``OutOfResources`` without room, ``UsageError`` where another file has the name of one. What
+        was verified stays, and the next call goes on from it.
         """
-        folder_for("", folder)
+        for entry in files:  # all, for a file behind a link is not of this folder
+            folder_for(entry.file, folder)
         missing = [entry for entry in files if not _is_whole(folder / entry.file, entry)]
+        # A pull that was stopped leaves whole files and parts: whatever else has such a name is the user's.
+        if others := [entry.file for entry in missing if os.path.lexists(folder / entry.file)]:
+            raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.place.address}")
         with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:
             for entry in missing:
-                folder_for(entry.file, folder)
                 with continued_file(folder / entry.file, root=folder) as file:
                     self._complete(file, entry, progress)
         return len(missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import shlex
 import tomllib
@@ -17,7 +18,7 @@ from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME
 from kmip_data.wording import timestamp
 
 #: What files of strangers may lead to, read without a model of what is in them: that would load PyTorch.
-_WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def _listed(home: Home, folder: Path, begun: float) -> Listed:
     epochs = None
     with contextlib.suppress(*_WRONG):
         epochs = int(tomllib.loads(read_small(folder / CONFIG_NAME).decode())["training"]["epochs"])
-    log = next(home.root.glob(f"sweeps/*/{dataset}.{model}.{name}.log"), None)
+    log = next(home.root.glob(f"sweeps/*/{glob.escape(f'{dataset}.{model}.{name}')}.log"), None)
     state, result = state_of_run(folder, log, epochs or 0), dict[str, Any]()
     if state.kind == "done":
         try:

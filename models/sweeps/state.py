@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import LOCKS, build_lock
+from kmip_data.files.small import MAX_BYTES, open_regular
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, metrics_columns
 from kmip_data.wording import rough_time
@@ -37,7 +40,9 @@ def state_of_run(folder: Path, log: Path | None, epochs: int) -> State:
     epoch = len(seconds)
     if (folder / RESULT_NAME).is_file():
         return State("done", epoch)
-    left = rough_time(sum(seconds) / epoch * max(0, epochs - epoch)) if epoch else ""
+    left = ""
+    with contextlib.suppress(ArithmeticError, ValueError):  # without epochs, or with figures of a stranger
+        left = rough_time(sum(seconds) / epoch * max(0, epochs - epoch))
     # In this order: whoever begins a run has the first lock, and must find the second one free.
     if not ((log is None or is_free(log)) and is_free(folder)):
         return State("running", epoch, left)
@@ -83,7 +88,9 @@ def is_free(path: Path) -> bool:
 def failure(log: Path, mark: str = ERROR) -> str:
     """Return what a log's last error says, or other line with a ``mark``; nothing where there is none."""
     try:
-        lines = log.read_text("utf-8", errors="replace").splitlines()
+        with open_regular(log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BYTES))
+            lines = file.read(MAX_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
     return next((line.removeprefix(mark) for line in reversed(lines) if line.startswith(mark)), "")

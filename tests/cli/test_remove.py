@@ -158,6 +158,28 @@ def test_nothing_goes_through_a_link(make_build: Callable[..., Build], tmp_path:
     assert list(away.glob("*.h5"))
 
 
+def test_nothing_goes_and_nothing_counts_through_a_linked_folder(home: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away/gcn/one"
+    away.mkdir(parents=True)
+    (away / "config.toml").write_bytes(b"x" * 1000)
+    (home / "runs").mkdir(parents=True)
+    (home / "runs/s3dis").symlink_to(tmp_path / "away")
+    assert kmip("remove", "s3dis/gcn/one", "--yes").code == 2
+    assert (away / "config.toml").is_file()
+    assert not any(entry["folder"].startswith("runs") for entry in kmip("du", "--json").json["folders"])
+
+
+def test_folders_of_the_home_may_be_links(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk/s3dis/gcn/one").mkdir(parents=True)
+    (tmp_path / "disk/s3dis/gcn/one/config.toml").write_bytes(b"x" * 1000)
+    home.mkdir()
+    (home / "runs").symlink_to(tmp_path / "disk")
+    (home / "licenses.json").write_bytes(b"x" * 7)
+    folders = {entry["folder"]: entry["bytes"] for entry in kmip("du", "--json").json["folders"]}
+    assert (folders["runs/s3dis/gcn"], folders["others"]) == (1000, 7)
+    assert kmip("remove", "one", "--yes").code == 0
+
+
 def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:
     build = make_build()
     outcome = kmip("remove", "s3dis-k4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,25 @@ def test_each_state_with_what_goes_on(runs: Path) -> None:
 )
 def test_filters(runs: Path, options: list[str], names: list[str]) -> None:
     assert [run["name"] for run in kmip("runs", *options, "--json").json["runs"]] == names
+
+
+def test_runs_of_a_stranger_are_listed_all_the_same(trained: Path, home: Path) -> None:
+    folder, done = home / "runs/clouds/gps-kmip", trained / "runs/clouds/gps-kmip/done"
+    huge = "9" * 400
+    for name in ("a**b", "new\nline", "epochs", "seconds", "result", "log"):
+        shutil.copytree(done, folder / name)
+    config = (done / "config.toml").read_text()
+    (folder / "epochs/config.toml").write_text(re.sub("(?m)^epochs = .*$", f"epochs = {huge}", config))
+    (folder / "seconds/metrics.csv").write_text("epoch,seconds\n" + "1,1e308\n" * 3)
+    (folder / "result/result.json").write_text('{"metric": "a", "metrics": {"test": {"a": ' + huge + "}}}")
+    for name in ("epochs", "seconds", "log"):
+        (folder / name / "result.json").unlink()
+    (home / "sweeps/plan").mkdir(parents=True)
+    os.mkfifo(home / "sweeps/plan/clouds.gps-kmip.log.log")
+    outcome = kmip("runs")
+    assert outcome.code == 0, outcome.err
+    assert len(kmip("runs", "--json").json["runs"]) == 6
+    assert kmip("explore", "--no-open", "--output", home / "page.html").code == 0
 
 
 def test_another_home_is_named_in_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

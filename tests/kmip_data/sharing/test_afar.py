@@ -1,9 +1,11 @@
 """Builds read where they lie: the same items, by no block more than they touch, nothing unverified kept."""
 
+import errno
 import hashlib
 import itertools
 import json
 import multiprocessing
+import os
 import pickle
 import shutil
 import socket
@@ -308,6 +310,16 @@ def test_a_disk_that_takes_no_blocks_is_said_once(pushed, server, monkeypatch):
     assert len(warned) == 1
 
 
+def test_a_home_that_takes_no_files_is_named(pushed, server, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("kmip_data.sharing.afar.make_folder", refuse)
+    with pytest.raises(UsageError, match="cannot be written") as raised:
+        kmip_data.open(server.address)
+    assert "KMIP_DATA_HOME" in raised.value.parts["next"]
+
+
 @pytest.mark.parametrize("gigabytes", ["20", "0.003"])
 def test_several_processes_share_a_cache(pushed, server, tmp_path, monkeypatch, gigabytes):
     monkeypatch.setenv("KMIP_DATA_CACHE_GB", gigabytes)
@@ -404,6 +416,7 @@ def test_an_answer_that_goes_on_is_cut_off(server):
         (lambda folder: (folder / SHARE_NAME).write_bytes(b" " * (2**24 + 1)), "share.json is not what"),
         (lambda folder: (folder / SHARE_NAME).write_bytes(b"[" * 100_000), "share.json is not what"),
         (lambda folder: (folder / BLOCKS_NAME).write_bytes(b"x" * 2000), "blocks.sha256 is not what"),
+        (lambda folder: (folder / BLOCKS_NAME).unlink(), "blocks.sha256 is not what"),
         (lambda folder: (folder / "shards" / "00002.h5").unlink(), "shards/00002.h5 is not what"),
         (
             lambda folder: (folder / "shards" / "00002.h5").write_bytes(b"short"),
@@ -418,6 +431,18 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
     spoil(folder)
     with serving(folder) as server, pytest.raises(DamagedInput, match=match):
         _read_bytes(server.address, None, range(0, 120, 10))
+
+
+@pytest.mark.parametrize("name", [SHARE_NAME, CARD_NAME])
+def test_a_pipe_in_a_folder_that_is_named_as_an_address_is_not_waited_for(pushed, tmp_path, name):
+    folder = copy_of(pushed, tmp_path / "share")
+    assert kmip_data.open(f"file://{folder}")[0].num_nodes == pushed[0][0].num_nodes
+    shutil.rmtree(tmp_path / "home")
+    folder.chmod(0o755)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(SourceUnavailable, match=f"{name} failed"):
+        kmip_data.open(f"file://{folder}")
 
 
 def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.server
 import json
 import os
 import secrets
+import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -312,6 +316,20 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
         pull(str(tmp_path / "share"), home, quiet=True)
 
 
+def test_links_beside_the_folder_of_a_pull(build, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    away = tmp_path / "away"
+    away.mkdir()
+    home.built.mkdir(parents=True)
+    (home.built / "rings").symlink_to(away)
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        pull(str(tmp_path / "share"), home, quiet=True)
+    assert not any(away.iterdir())
+    (home.built / "rings").unlink()
+    (home.built / ".locks").symlink_to(away)  # the lock is inside the folder then
+    assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
+
+
 def test_folders_of_others_are_left_alone(build, tmp_path, home) -> None:
     share, mine = tmp_path / "share", tmp_path / "mine"
     mine.mkdir()
@@ -332,6 +350,37 @@ def test_folders_of_others_are_left_alone(build, tmp_path, home) -> None:
     )
     with pytest.raises(UsageError, match="holds something else"):
         pull(str(share), home, to=other.path, quiet=True)
+
+
+def test_a_file_of_the_user_with_a_name_of_the_push_stays(build, tmp_path, home) -> None:
+    for kind in ("build", "run"):
+        share, mine = tmp_path / kind, tmp_path / f"mine-{kind}"
+        if kind == "build":
+            push_build(build, str(share), quiet=True)
+        else:
+            push(str(share), "run", "other", {"README.md": b"page", "config.toml": b"x"}, quiet=True)
+        for name in ("README.md", "shards/00000.h5" if kind == "build" else "config.toml"):
+            (mine / name).parent.mkdir(parents=True)
+            (mine / name).write_text("my own")
+            with pytest.raises(UsageError, match="holds something else"):
+                pull(str(share), home, to=mine, quiet=True)
+            assert (mine / name).read_text() == "my own"
+            shutil.rmtree(mine)
+
+
+def test_a_pull_that_was_stopped_at_its_page_goes_on(build, monkeypatch, tmp_path, home) -> None:
+    push_build(build, str(tmp_path / "share"), quiet=True)
+    found = pull(str(tmp_path / "share"), home, quiet=True)
+    (found.path / "card.json").unlink()  # README and Croissant are written before it
+    pull(str(tmp_path / "share"), home, quiet=True)
+    assert digests(found.path) == digests(build.path)
+
+
+@pytest.mark.parametrize("name", ["ü x", "#a", "..", "a\nb", "b" * 201])
+def test_a_name_that_nobody_could_pull_is_not_pushed(build, name, tmp_path) -> None:
+    with pytest.raises(UsageError, match="cannot be pushed under its name"):
+        push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
+    assert not (tmp_path / "share").exists()
 
 
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
@@ -373,7 +422,7 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     assert not (tmp_path / "share").exists()
 
 
-@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x"])
+@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x", "", "reference://x", "ftp://127.0.0.1:9/x"])
 def test_an_unknown_kind_of_address_names_the_extra(build, address) -> None:
     with pytest.raises(UsageError, match="not an address") as error:
         push_build(build, address)
@@ -385,6 +434,40 @@ def test_an_address_without_a_push_says_so(tmp_path, home) -> None:
         pull(str(tmp_path / "empty"), home)
     with pytest.raises(SourceUnavailable):
         pull("http://127.0.0.1:9/nothing", home)
+
+
+def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, monkeypatch) -> None:
+    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "0.3")
+    answers = {
+        "file": (302, {"Location": "file:///etc/passwd"}, "file:///etc/passwd"),
+        "circle": (302, {"Location": "share.json"}, "TooManyRedirects"),
+        "failing": (500, {}, "500"),
+        "silent": (0, {}, "Timeout"),
+    }
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            code, headers, _ = answers[self.path.split("/")[1]]
+            if not code:
+                time.sleep(2)
+                return
+            self.send_response(code)
+            for header in headers.items():
+                self.send_header(*header)
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, (_, _, found) in answers.items():
+            with pytest.raises(SourceUnavailable) as raised:
+                pull(f"http://127.0.0.1:{server.server_port}/{name}", home, quiet=True)
+            assert found in (raised.value.parts["found"] or "")
+        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])
