@@ -5,7 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TYPED := build/typed
-WORKERS ?= auto
+# One more than cores: many tests wait for processes of their own.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
