@@ -28,6 +28,7 @@ COME_WITH = {
 }
 OF_EXTRAS = {
     "PIL",
+    "aiohttp",  # of fsspec[http]
     "dask",
     "distributed",
     "faiss",

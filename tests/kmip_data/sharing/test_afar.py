@@ -434,7 +434,10 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
 
 
 @pytest.mark.parametrize("name", [SHARE_NAME, CARD_NAME])
-def test_a_pipe_in_a_folder_that_is_named_as_an_address_is_not_waited_for(pushed, tmp_path, name):
+def test_a_pipe_in_a_folder_that_is_named_as_an_address_is_not_waited_for(
+    pushed, tmp_path, monkeypatch, name
+):
+    monkeypatch.setattr("kmip_data.sharing.ranges._ATTEMPTS", 1)
     folder = copy_of(pushed, tmp_path / "share")
     assert kmip_data.open(f"file://{folder}")[0].num_nodes == pushed[0][0].num_nodes
     shutil.rmtree(tmp_path / "home")

@@ -323,7 +323,7 @@ def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypat
 
 
 @pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize("precision", [long("tf32"), "32", "bf16-mixed"])
+@pytest.mark.parametrize("precision", [long("tf32"), "32", long("bf16-mixed")])
 @pytest.mark.parametrize(("form", "shared"), [(table, True), (edge_list, False)])
 def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool, precision: str) -> None:
     """As with edges formed by each layer, in recomputed ones: bit for bit where products are PyTorch's."""
@@ -519,7 +519,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["32", "bf16x3", long("tf32"), long("bf16-mixed")])
+@pytest.mark.parametrize("precision", ["32", *map(long, ("bf16x3", "tf32", "bf16-mixed"))])
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are those of the card, or emulated where there is none."""
     d, edges = 56, table(k=16, nodes=64)
