@@ -46,7 +46,8 @@ def test_train_prints_one_object_at_the_end_and_evaluate_repeats_it(make_build):
 
 def test_results_of_a_sample_say_so(make_build):
     make_build("s3dis-sample-k4", sample=True)
-    outcome = kmip("train", "--dataset", "s3dis", "--sample", "--k", "4", *QUICK, "--epochs", "1", "--name", "mine")
+    words = ["train", "--dataset", "s3dis", "--sample", "--k", "4", *QUICK, "--epochs", "1", "--name", "mine"]
+    outcome = kmip(*words)
     assert outcome.code == 0, outcome.err
     assert "sample" in outcome.out
     run = next(Path(line.split()[-1]) for line in outcome.out.splitlines() if line.startswith("run"))
