@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.norm_kernels import join, through_norm
+from kmip_data.models.layers.gpu.norm_kernels import before_norm, join
 from kmip_data.models.layers.gpu.tiles import tile_of
 
 
@@ -144,11 +144,7 @@ def differentiate(
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         if UPDATE:
             g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-            away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
-            factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
-            offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
-            slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
-            g = factor * g - offset - slope * away
+            g = before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
             if REAL:
                 g = tl.where((node < counted)[:, None], g, 0.0)
         else:

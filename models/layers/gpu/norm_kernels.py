@@ -184,6 +184,21 @@ def through_norm(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def before_norm(
+    z: tl.tensor, g: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
+    at: tl.tensor, channel: tl.tensor,
+    D: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The gradient of z, from g behind the norm; ``norm`` (5, D) is of :func:`finish_gradients`."""
+    away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU, DROP)
+    there = channel < D
+    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+    offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
+    slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
+    return factor * g - offset - slope * away
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def sum_gradients(
     pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
     kept_scale: tl.tensor, edges: tl.tensor,
@@ -268,11 +283,7 @@ def spread_gradients(
     at = number[:, None] * D + channel[None, :]
     z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-    away, g = through_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU, DROP_AFTER)
-    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
-    offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
-    slope = tl.load(norm + 4 * D + channel, mask=there, other=0.0)[None, :]
-    g = factor * g - offset - slope * away
+    g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU, DROP_AFTER)
     if REAL:
         g = tl.where((number < tl.load(real))[:, None], g, 0.0)
     tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
