@@ -365,29 +365,6 @@ def test_a_folder_without_digests_is_read_with_one_notice(pushed, tmp_path):
             kmip_data.open(again)
 
 
-@pytest.fixture
-def bucket(monkeypatch):
-    """A bucket on moto's server."""
-    reason = "moto's server or s3fs is not installed"
-    server_module = pytest.importorskip("moto.server", reason=reason)
-    s3fs = pytest.importorskip("s3fs", reason=reason)
-    server = server_module.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("read-from-afar")
-    yield "s3://read-from-afar"
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
 @pytest.mark.parametrize("scheme", ["file", "memory", "s3"])
 def test_other_schemes_are_read_by_fsspec(pushed, tmp_path, scheme, request):
     local, folder = pushed
