@@ -234,8 +234,9 @@ def _opened(folder: Path, root: Path | None) -> Iterator[int]:
 
 def _write_new(partial: str, pieces: Iterable[bytes], folder: int, name: str) -> None:
     """Write and sync the new file ``partial`` and rename it to ``name``; it never stays half-written."""
-    descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
     try:
+        # Within: an interrupt comes as soon as the file is there.
+        descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
         try:
             for piece in pieces:
                 write_all(descriptor, piece)
@@ -244,6 +245,8 @@ def _write_new(partial: str, pieces: Iterable[bytes], folder: int, name: str) ->
             os.close(descriptor)
         # By attribute of os: tests of faults wrap it.
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:  # not ours
+        raise
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial, dir_fd=folder)

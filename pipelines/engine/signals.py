@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 from kmip_data.runtime.interrupts import ENDING, end, resend_swallowed
 
@@ -16,21 +17,33 @@ _SIGNALS = (signal.SIGINT, *ENDING)
 def terminable() -> Iterator[None]:
     """Raise ``SystemExit`` on SIGTERM (143) and SIGHUP (129), so that clean-up runs, as it does at Ctrl-C.
 
-    None is lost where Python would swallow it. Outside the main thread, and for a signal that the program
-    handles itself or ignores (``nohup``), nothing changes. The old handlers are back afterwards.
+    None is lost where Python would swallow it, or a library makes an error of its own of it. Outside the main
+    thread, and for a signal that the program handles itself or ignores (``nohup``), nothing changes. The old
+    handlers are back afterwards.
     """
-    mine = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    usual = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ENDING, signal.SIG_DFL)}
+    mine = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
     if not _in_main_thread() or not mine:
         yield
         return
+    came: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        (end if number in ENDING else signal.default_int_handler)(number, frame)
+
     for number in mine:
-        signal.signal(number, end)
+        signal.signal(number, stop)
     try:
         with resend_swallowed():
             yield
+    except Exception:
+        if came:
+            stop(came[0], None)
+        raise
     finally:
         for number in mine:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, usual[number])
 
 
 @contextlib.contextmanager

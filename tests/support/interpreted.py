@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 ROOT = Path(__file__).parents[2]
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+
+
+THERE = importlib.util.find_spec("triton") is not None
+needs_triton = pytest.mark.skipif(not THERE, reason="triton is not installed (Linux only)")
+needs_interpreter = pytest.mark.skipif(
+    not THERE
+    or (version(importlib.metadata.version("triton")) < (3, 7) and version(np.__version__) >= (2, 4)),
+    reason="no Triton that can interpret beside this NumPy (3.7 can)",
+)
 
 
 def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -27,17 +45,18 @@ def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def interpreted(file: Path, which: str = "not torture") -> int:
     """How many of these tests of a file pass in the interpreter; an ``AssertionError`` if not all."""
-    options = (
-        "-m",
-        which,
-        "-q",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=--import-mode=importlib",
-    )
-    done = child("-m", "pytest", *options, str(file), TRITON_INTERPRET="1")
+    return passed(file, which, TRITON_INTERPRET="1")
+
+
+def passed(file: Path, which: str, **variables: str) -> int:
+    """How many of these tests of a file pass in a process of their own; an ``AssertionError`` if not all."""
+    options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
+    output = said("-m", "pytest", *options, "-o", "addopts=--import-mode=importlib", str(file), **variables)
+    return int(re.findall(r"(\d+) passed", output)[0])
+
+
+def said(*command: str, **variables: str) -> str:
+    """What :func:`child` printed; an ``AssertionError`` if it failed."""
+    done = child(*command, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    return int(re.findall(r"(\d+) passed", done.stdout)[0])
+    return done.stdout

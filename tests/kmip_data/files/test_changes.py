@@ -301,11 +301,18 @@ def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, turn, code):
     assert (tmp_path / "a.h5").read_bytes() == DATA
 
 
-def test_interrupt_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(*args):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("call", ["open", "write", "fsync"])
+def test_interrupt_leaves_nothing(tmp_path, monkeypatch, call):
+    """Nor does one that comes as soon as a call has returned."""
+    real = getattr(os, call)
 
-    monkeypatch.setattr(os, "fsync", interrupt)
+    def interrupt(*args, **options):
+        done = real(*args, **options)
+        if call != "open" or ".partial" in str(args[0]):
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(os, call, interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_file(tmp_path / "a.h5", DATA)
     assert list(tmp_path.iterdir()) == []

@@ -55,9 +55,10 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     spilled = {name: int(stores) for name, stores, _ in found}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
     assert spilled["thresholds"] == 0
-    # Keys through shared memory: what a stage needs once. Lists of 512: where they are ranked.
+    # Keys through shared memory: what a stage needs once. Lists of 512: where they are ranked. NVRTC 13.5
+    # spills half of this (docs/cuda.md), and nothing where 16 is allowed; 13.0 spills 8 and 72 bytes.
     staged, lists = sizes[4], sizes[1]
-    assert spilled["collect"] <= (256 if sizes[0] == 256 else 64 if staged or lists == 512 else 0)
+    assert spilled["collect"] <= (256 if sizes[0] == 256 else 96 if staged or lists == 512 else 16)
 
 
 @needs_nvrtc
