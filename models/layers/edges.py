@@ -166,7 +166,8 @@ class _SumByIndex(torch.autograd.Function):
         ctx.save_for_backward(index)
         ctx.dtype = values.dtype
         out = torch.zeros(rows, values.shape[1], dtype=_sum_dtype(values), device=values.device)
-        return out.index_add_(0, index, values.to(out.dtype))
+        # Not in place: torch 2.11 compiled to a wrong gradient then.
+        return out.index_add(0, index, values.to(out.dtype))
 
     @staticmethod
     @once_differentiable
