@@ -30,16 +30,17 @@ EXTRAS = {
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
-        "cuda-core>=1.0; platform_system == 'Linux'",
+        "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
-        "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
     ],
     "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
     "tune": ["optuna>=4.0"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
-ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})  # some 200 MB
+ALL = sorted(
+    {item for name, items in EXTRAS.items() if name != "cuda" for item in items}
+)  # of use beside an NVIDIA GPU alone
 #: Of the site; in no other extra.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from kmip_data.runtime.interrupts import ENDING, end, resend_swallowed
 
 _SIGNALS = (signal.SIGINT, *ENDING)
+Handler = Callable[[int, FrameType | None], Any] | int
 
 
 @contextlib.contextmanager
@@ -21,7 +23,10 @@ def terminable() -> Iterator[None]:
     thread, and for a signal that the program handles itself or ignores (``nohup``), nothing changes. The old
     handlers are back afterwards.
     """
-    usual = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ENDING, signal.SIG_DFL)}
+    usual: dict[int, Handler] = {
+        signal.SIGINT: signal.default_int_handler,
+        **dict.fromkeys(ENDING, signal.SIG_DFL),
+    }
     mine = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
     if not _in_main_thread() or not mine:
         yield

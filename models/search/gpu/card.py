@@ -60,9 +60,19 @@ class Card:
         from cuda.bindings import driver
         from cuda.core import ObjectCode
 
-        if program not in self._modules:
-            self._modules[program] = ObjectCode.from_cubin(compiled(program, self._target))
-        return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
+        code = None if program in self._modules else compiled(program, self._target)
+        try:
+            if code is not None:
+                self._modules[program] = ObjectCode.from_cubin(code)
+            return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
+        except Exception as error:  # whatever the driver has against it
+            self._modules.pop(program, None)
+            raise UsageError(
+                "the search kernels could not be loaded",
+                expected="an NVIDIA driver for the CUDA version that torch was built for, or a newer one",
+                found=f"torch for CUDA {torch.version.cuda}, kernels for {self._target}: {error}",
+                next="use another search backend (dense), or see `kmip-data doctor`",
+            ) from error
 
 
 @functools.cache
@@ -73,7 +83,7 @@ def card_of(index: int) -> Card:
 
 def compiled(program: Program, target: str) -> bytes:
     """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
-    key = hashlib.sha256(repr((program, target)).encode())
+    key = hashlib.sha256(repr((program, target, torch.version.cuda)).encode())  # whose NVRTC it is
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
@@ -116,7 +126,7 @@ def compile_program(program: Program, target: str, log: IO[str] | None = None, *
     except Exception as error:  # whatever NVRTC, or a machine without it, raises
         raise UsageError(
             "the search kernels could not be compiled",
-            expected=f"an NVRTC that knows {target}: pip install 'kmip-data[cuda]'",
+            expected=f"an NVRTC that knows {target}, as CUDA builds of torch bring it",
             found=str(error).splitlines()[0],
             next="use another search backend (dense), or see `kmip-data doctor`",
         ) from error

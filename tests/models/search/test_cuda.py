@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
+import types
 
 import pytest
 import torch
@@ -86,6 +88,23 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, caplog) -> None:
     assert "d = 10" in caplog.text
     monkeypatch.setattr(card.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
     assert card.compiled(program, "sm_90") == b"code"
+
+
+def test_machine_code_that_the_driver_refuses_is_told(monkeypatch) -> None:
+    def refuse(_: bytes) -> None:
+        raise RuntimeError("CUDA_ERROR_INVALID_IMAGE")
+
+    for name in ("cuda", "cuda.bindings", "cuda.core"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["cuda.bindings"].driver = None  # type: ignore[attr-defined]
+    sys.modules["cuda.core"].ObjectCode = types.SimpleNamespace(from_cubin=refuse)  # type: ignore[attr-defined]
+    monkeypatch.setattr(card, "compiled", lambda *_: b"code")
+    here = object.__new__(card.Card)
+    here._modules, here._target = {}, "sm_90"
+    for _ in range(2):
+        with pytest.raises(UsageError, match="could not be loaded") as caught:
+            here._load(Program(*MAIN[0]), "collect")
+        assert "INVALID_IMAGE" in str(caught.value)
 
 
 def test_it_says_why_it_cannot_run_here() -> None:
