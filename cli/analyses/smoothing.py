@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.analyses.shared import finish, part_option, runs_argument, save_option, save_paths
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import as_trained_option, home_option, json_option, number_option
+from kmip_data.cli.shared.options import as_trained_option, number_option, work_options
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 @number_option("--graphs", "Take the first N graphs.", 50)
 @save_option
 @as_trained_option
-@home_option
-@json_option
+@work_options
 def command(
     runs: tuple[str, ...], part: str, save: str | None, home: Home, as_json: bool, **options: Any
 ) -> None:

@@ -73,7 +73,10 @@ def find(target: str, home: Home) -> Belonging:
         matches = [Belonging(_kind(place, home), place, str(place))]
     if len(matches) == 1:
         return matches[0]
-    close = nearest(target, [each.name for each in known])
+    # Raw files may have taken hours to come: only who writes raw/ is led to them.
+    rest = [each for each in known if each.kind != "raw files" or target.startswith("raw")]
+    of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
+    close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
     raise UsageError(
         f"{len(matches)} folders are called {target!r}." if matches else f"There is no {target!r}.",
         expected="the folder of a build or run, such as kmip-data du shows it, or raw/NAME",

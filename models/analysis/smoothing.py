@@ -16,6 +16,7 @@ from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.runtime.progress import Progress
 
 FIGURES = {
     "dirichlet": "Dirichlet energy",
@@ -31,6 +32,7 @@ def smoothing(
     graphs: int = 50,
     home: Home | None = None,
     device: str | None = None,
+    quiet: bool = True,
 ) -> list[dict[str, Any]]:
     """Measure what goes into the first layer of ``run`` (layer 0), and what comes out of each: a row each.
 
@@ -50,10 +52,12 @@ def smoothing(
         layers = [each for each in module.eval().model.modules() if isinstance(each, GPSLayer)]
         for number, layer in enumerate(layers):
             layer.register_forward_hook(partial(see, number))
-        for batch, count in first_batches(opened, part, graphs):
-            with autocast(opened.config.training.precision, opened.device.kind):
-                module(batch)
-            taken.append(count)
+        with Progress("smoothing", None, unit="graphs", quiet=quiet) as progress:
+            for batch, count in first_batches(opened, part, graphs):
+                with autocast(opened.config.training.precision, opened.device.kind):
+                    module(batch)
+                taken.append(count)
+                progress.update(count)
     rows = []
     for number, each in sorted(found.items()):
         values = torch.cat([rows[:count] for rows, count in zip(each, taken, strict=True)])

@@ -193,6 +193,14 @@ def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: p
     assert not build.path.exists()
 
 
+def test_raw_files_are_no_slip_for_a_build(make_build: Callable[..., Build], raw: Path) -> None:
+    assert "next: kmip-data du lists" in kmip("remove", "s3di", "--yes").err
+    assert "next: kmip-data remove raw/s3dis\n" in kmip("remove", "raw/s3di", "--yes").err
+    make_build()
+    assert "next: kmip-data remove built/s3dis-k4\n" in kmip("remove", "s3dis", "--yes").err
+    assert raw.is_dir()
+
+
 def test_names_that_mean_nothing_or_several(make_build: Callable[..., Build], home: Path) -> None:
     make_build()
     outcome = kmip("remove", "s3dis-k5", "--yes")

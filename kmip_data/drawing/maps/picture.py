@@ -64,7 +64,8 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
                          vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
             _legend(axes, layer)
         _scale_bar(axes, low, high)
-    save(figure, path, bbox_inches="tight", pad_inches=0.2)
+    margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
+    save(figure, path, bbox_inches="tight", pad_inches=margin)
 
 
 def nice_length(longest: float) -> float:

@@ -10,6 +10,7 @@ from matplotlib import image
 
 from kmip_data.drawing.maps.layers import city_layers
 from kmip_data.drawing.maps.picture import draw_map, nice_length
+from kmip_data.drawing.style import chosen
 
 
 def test_the_picture_has_all_colours_and_is_reproducible(city, tmp_path):
@@ -30,6 +31,14 @@ def test_four_maps_are_two_rows(city, tmp_path):
         draw_map(city, layers[:count], tmp_path / "m.png")
         heights.append(image.imread(tmp_path / "m.png").shape[0])
     assert 1.7 < heights[1] / heights[0] < 2.1
+
+
+def test_in_print_maps_are_as_wide_as_a_page(city, tmp_path):
+    layers = city_layers(city)
+    for count in (1, 4):
+        with chosen("paper"):
+            draw_map(city, layers[:count], tmp_path / "m.png")
+        assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
 
 
 @pytest.mark.parametrize("kind", ["point", "line", "empty streets"])
