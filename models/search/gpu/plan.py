@@ -110,16 +110,17 @@ def plan_for(
 
     sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
-    graph_table, batches = _graph_table(ptrs, key_counts)
+    unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
+    graph_table, batches = _graph_table(ptrs, key_counts, unit)
     parts = {
         "graphs": graph_table,
         "sample_tiles": _tile_table(query_counts, key_counts, sample_size),
         "tiles": _tile_table(query_counts, key_counts, tile_size),
     }
-    if unread:  # each graph may end in a tile, or chunk, that is not full
+    if unread:  # each graph may end in a tile, or unit, that is not full
         for name, size in (("sample_tiles", sample_size), ("tiles", tile_size)):
             parts[name] = np.zeros((_up(queries, size) + graphs, 2), np.int32)
-        batches = (_up(keys, _CHUNK) + graphs) * (_CHUNK // _BATCH)
+        batches = (_up(keys, unit) + graphs) * (unit // _BATCH)
     starts = np.cumsum([0, *(part.nbytes for part in parts.values())]).tolist()
     tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
     groups = tiles if program.staged else _up(tiles, _WARPS)
@@ -189,7 +190,10 @@ def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, 
 def _program(dim: int, k: int, hinted: int, tensor_cores: int, tiles: tuple[int, int]) -> Program:
     # Places for candidates: a quarter of them, less 8, are the results of one round.
     size = 128 if k <= 24 else 256 if k <= 56 else 512
-    return Program(dim, size, 1 if k <= 24 else 8, *tiles, int(hinted > 0), tensor_cores)
+    most = 2 if size == 512 else 4  # lists of more would take most of the memory
+    return Program(
+        dim, size, 1 if k <= 24 else 8, min(tiles[0], most), tiles[1], int(hinted > 0), tensor_cores
+    )
 
 
 def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
@@ -205,10 +209,10 @@ def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> 
 
 
 def _graph_table(
-    ptrs: tuple[tuple[int, ...], tuple[int, ...]], key_counts: NDArray[np.int64]
+    ptrs: tuple[tuple[int, ...], tuple[int, ...]], key_counts: NDArray[np.int64], unit: int
 ) -> tuple[NDArray[np.int32], int]:
     """``graphs`` (G, 6) of the kernels, and the number of batches of all graphs."""
-    batches = np.cumsum(np.concatenate([[0], -(-key_counts // _CHUNK) * (_CHUNK // _BATCH)]))
+    batches = np.cumsum(np.concatenate([[0], -(-key_counts // unit) * (unit // _BATCH)]))
     spread = [_coprime(count) for count in key_counts.tolist()]
     columns = [ptrs[0][:-1], _sizes(ptrs[0]), ptrs[1][:-1], key_counts, batches[:-1], spread]
     return np.array(columns, np.int32).T, int(batches[-1])

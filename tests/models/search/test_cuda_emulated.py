@@ -285,12 +285,47 @@ def test_the_struct_is_what_the_host_fills() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "dim", "k"), [(10**6, 10, 10), (10**6, 3, 24), (10**7, 64, 10), (4 * 10**6, 10, 100)]
+    ("heads", "rows", "graphs", "dim", "k"),
+    [
+        (1, 10**6, 1, 10, 10),
+        (1, 10**6, 1, 10, 100),
+        (1, 10**6, 1, 3, 24),
+        (1, 10**7, 1, 64, 10),
+        (4, 570_000, 1, 10, 15),
+        (4, 570_000, 1, 19, 10),
+    ],
 )
-def test_scratch_memory(rows: int, dim: int, k: int) -> None:
+def test_scratch_memory_of_many_rows(heads: int, rows: int, graphs: int, dim: int, k: int) -> None:
     """At most 2 d + 200 bytes a query and head, on a card of 132 processors."""
-    whole = plan.plan_for((1, rows, rows, dim), k, k, ((0, rows), (0, rows)), torch.device("cpu"), (132, 2))
-    assert whole.scratch_bytes + whole.tables.nbytes <= (2 * dim + 200) * rows
+    whole, lists = memory(heads, rows, graphs, dim, k)
+    assert whole + lists <= (2 * dim + 200) * heads * rows
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "graphs", "dim", "k"),
+    [
+        (1, 10**3, 1, 10, 10),
+        (1, 10**5, 1, 10, 100),
+        (4, 8 * 4096, 8, 5, 10),
+        (4, 128 * 150, 128, 10, 15),
+        (4, 40_000, 10_000, 10, 15),
+        (1, 100_000, 1, 256, 1000),
+    ],
+)
+def test_scratch_memory_of_fewer_rows(heads: int, rows: int, graphs: int, dim: int, k: int) -> None:
+    """The same, beside lists of what runs at a time: 520 (k > 24: 2,080) bytes a query, at most 140 MB."""
+    whole, lists = memory(heads, rows, graphs, dim, k)
+    assert whole <= (2 * dim + 200) * heads * rows
+    assert lists <= min(140e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs))
+
+
+def memory(heads: int, rows: int, graphs: int, dim: int, k: int) -> tuple[int, int]:
+    """Bytes of all but the lists, and of these."""
+    ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
+    whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), (132, 2))
     starts = sorted(whole.scratch_starts.values())
     assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
     assert len(whole.launches) <= 12
+    following = starts[starts.index(whole.scratch_starts["list"]) + 1]
+    lists = following - whole.scratch_starts["list"]
+    return whole.scratch_bytes + whole.tables.nbytes - lists, lists

@@ -19,34 +19,39 @@ template <int EACH>
 DEVICE void score_rows(const Search& s, int h, int query_row, const int (&row)[EACH], u64 (&rank)[EACH]) {
   const float* keys = s.keys + h * s.key_count * DIM;
   const float* query = s.queries + (h * s.query_count + max(query_row, 0)) * DIM;
-  double sum[EACH];
-#pragma unroll
-  for (int e = 0; e < EACH; e++) sum[e] = 0;
+  // Eight candidates at a time: sums of more would not fit into registers.
+  constexpr int SOME = EACH < 8 ? EACH : 8;
   // Two columns at a time where rows are aligned to it.
   constexpr int STEP = DIM % 2 ? 1 : 2;
+#pragma unroll
+  for (int from = 0; from < EACH; from += SOME) {
+    double sum[SOME];
+#pragma unroll
+    for (int e = 0; e < SOME; e++) sum[e] = 0;
 #pragma unroll 8
-  for (int c = 0; c < DIM; c += STEP) {
-    double a[STEP];
-    if constexpr (STEP == 2) {
-      float2 two = __ldg((const float2*)(query + c));
-      a[0] = two.x, a[STEP - 1] = two.y;
-    } else {
-      a[0] = __ldg(query + c);
+    for (int c = 0; c < DIM; c += STEP) {
+      double a[STEP];
+      if constexpr (STEP == 2) {
+        float2 two = __ldg((const float2*)(query + c));
+        a[0] = two.x, a[STEP - 1] = two.y;
+      } else {
+        a[0] = __ldg(query + c);
+      }
+#pragma unroll
+      for (int e = 0; e < SOME; e++)
+        if (row[from + e] >= 0) {
+          const float* key = keys + (long long)row[from + e] * DIM + c;
+          if constexpr (STEP == 2) {
+            float2 two = __ldg((const float2*)key);
+            sum[e] = fma(a[STEP - 1], (double)two.y, fma(a[0], (double)two.x, sum[e]));
+          } else {
+            sum[e] = fma(a[0], (double)__ldg(key), sum[e]);
+          }
+        }
     }
 #pragma unroll
-    for (int e = 0; e < EACH; e++)
-      if (row[e] >= 0) {
-        const float* key = keys + (long long)row[e] * DIM + c;
-        if constexpr (STEP == 2) {
-          float2 two = __ldg((const float2*)key);
-          sum[e] = fma(a[STEP - 1], (double)two.y, fma(a[0], (double)two.x, sum[e]));
-        } else {
-          sum[e] = fma(a[0], (double)__ldg(key), sum[e]);
-        }
-      }
+    for (int e = 0; e < SOME; e++) rank[from + e] = row[from + e] < 0 ? 0 : rank_of((float)sum[e], row[from + e]);
   }
-#pragma unroll
-  for (int e = 0; e < EACH; e++) rank[e] = row[e] < 0 ? 0 : rank_of((float)sum[e], row[e]);
 }
 
 // Bitonic: each run of LANES lanes sorts its LANES * EACH numbers; element e of lane i is number i * EACH + e of the

@@ -9,10 +9,11 @@ KERNEL(lay_out, 256, 1) {
   int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32, last = (int)s.graph_count - 1;
   if (g > last) return;
   auto rows_of = [&](int graph) { return graph < last ? (int)(s.starts[graph + 1] - s.starts[graph]) : 0; };
+  int unit = s.ordered ? CHUNK : 16;  // keys that a graph is padded to
   int rows = rows_of(g), batches = 0, first_sample = 0, first_tile = 0;
   for (int other = lane; other < last; other += 32) {
     int others = rows_of(other);
-    if (other < g) batches += (others + CHUNK - 1) / CHUNK * (CHUNK / 16);
+    if (other < g) batches += (others + unit - 1) / unit * (unit / 16);
     if (others > rows || (others == rows && other < g)) {
       first_sample += (others + SAMPLE_ROWS - 1) / SAMPLE_ROWS;
       first_tile += (others + ROWS - 1) / ROWS;

@@ -37,7 +37,8 @@ MAIN = [
     (5, 128, 1, 2, 0, 0, 2),
     (10, 128, 1, 4, 1, 1, 2),
     (14, 128, 1, 4, 0, 0, 2),
-    (10, 512, 8, 4, 1, 0, 2),
+    (10, 512, 8, 2, 1, 0, 2),
+    (19, 512, 8, 2, 1, 0, 2),
     (19, 128, 1, 4, 1, 0, 2),
     (64, 128, 1, 2, 0, 0, 2),
     (256, 512, 8, 1, 0, 0, 2),
@@ -47,7 +48,9 @@ MAIN = [
 @needs_nvrtc
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("sizes", MAIN)
+@pytest.mark.parametrize(
+    "sizes", [*MAIN[:3], *(pytest.param(each, marks=pytest.mark.torture) for each in MAIN[3:])]
+)
 def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     log = io.StringIO()
     card.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
@@ -66,7 +69,11 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
 @needs_nvrtc
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "tensor_cores"), [("sm_75", 1), ("sm_75", 0), ("sm_89", 2), ("sm_100", 2)]
+    ("target", "tensor_cores"),
+    [
+        ("sm_75", 1),
+        *(pytest.param(*each, marks=pytest.mark.torture) for each in (("sm_89", 2), ("sm_100", 2))),
+    ],
 )
 def test_other_cards(target: str, tensor_cores: int) -> None:
     assert card.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
