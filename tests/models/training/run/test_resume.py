@@ -535,7 +535,6 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
 COMMAND_LINE = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup had it ignored
 from kmip_data.cli.main import main
 main()
 """
