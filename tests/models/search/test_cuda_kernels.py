@@ -60,10 +60,11 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     spilled = {name: int(stores) for name, stores, _ in found}
     assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
     assert spilled["thresholds"] == 0
-    # Keys through shared memory: what a stage needs once. Lists of 512: where they are ranked. NVRTC 13.5
-    # spills half of this (docs/cuda.md), and nothing where 16 is allowed; 13.0 spills 8 and 72 bytes.
-    staged, lists = sizes[4], sizes[1]
-    assert spilled["collect"] <= (256 if sizes[0] == 256 else 96 if staged or lists == 512 else 16)
+    from cuda.bindings import nvrtc
+
+    # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills more.
+    allowed = 0 if sizes[1] == 128 else 8 if sizes[0] == 10 else 256
+    assert spilled["collect"] <= (allowed if nvrtc.nvrtcVersion()[1:] >= (13, 5) else max(64, 2 * allowed))
 
 
 @needs_nvrtc

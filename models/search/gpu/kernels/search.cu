@@ -12,6 +12,7 @@
 // Batches of keys between two votes of a warp: as many as registers hold, or eight in shared memory.
 #define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS > 16 ? 1 : WORDS == 2 && TILES == 2 ? 4 : 16 / WORDS)
 #define RING 4                  // stages of keys in shared memory
+#define SIDE_BY_SIDE (WORDS > 4 ? 1 : 2)  // batches of a stage in registers; more would spill others
 #define RESIDENT (WORDS > 8 ? 2 : 4)  // blocks of a processor, as in plan.py
 
 // ---- from notes to ranks -----------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
         if (noting) {
           noting--;
         } else {
-#pragma unroll
+#pragma unroll SIDE_BY_SIDE
           for (int i = 0; i < AT_ONCE; i++) {
             uint32_t b[WORDS];
             load_batch(here + i * BATCH, b);
