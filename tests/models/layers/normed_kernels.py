@@ -111,8 +111,14 @@ def test_the_same_bits_twice(place: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("n", [2, 60, 1200])
+@pytest.mark.parametrize(
+    ("place", "n"),
+    [
+        *itertools.product(PLACES, (2, 60)),
+        ("norm_x", 1200),
+        *(pytest.param(place, 1200, marks=pytest.mark.torture) for place in PLACES if place != "norm_x"),
+    ],
+)
 def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
     """Behind n rows: what those give and take is as without, and padding takes nothing."""
     generator, d, options = torch.Generator().manual_seed(1), 19, dict(PLACES[place])
