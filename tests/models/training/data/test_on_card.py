@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import pytest
 import torch
 from torch_geometric.data import Data
 
 from kmip_data.models.training.data.on_card import OnCard
 
 
-class _Stream:
-    def __init__(self, log, name):
-        self.log, self.name = log, name
-
-    def record_event(self):
-        self.log.append("copied")
-        return self
-
-    def synchronize(self):
-        self.log.append("waited")
-
-    def wait_event(self, event):
-        self.log.append(f"{self.name} waits for {event.name}")
-
-
-@pytest.fixture
-def log(monkeypatch):
-    found: list[str] = []
-    monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(found, "copies"))
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(found, "the step"))
-    return found
-
-
-def test_a_batch_is_sent_before_the_one_before_it_is_given_out(log, monkeypatch):
+def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypatch):
     told: list[str] = []
     batches = OnCard(
         [Data(x=torch.full((2, 1), float(i))) for i in range(3)], torch.device("cpu"), told.append
     )
     assert len(batches) == 3
     for number, batch in enumerate(batches):
-        log.append(f"step {number}")
+        streams.append(f"step {number}")
         assert batch.x[0, 0] == number
     arrives = "the step waits for copies"
-    assert log == [
+    assert streams == [
         *("copied", "waited", "copied", arrives, "step 0"),
         *("copied", arrives, "step 1", arrives, "step 2"),
     ]
@@ -55,7 +28,7 @@ def test_a_batch_is_sent_before_the_one_before_it_is_given_out(log, monkeypatch)
     assert len(told) == 1
 
 
-def test_rows_of_masks_are_looked_up_once(log):
+def test_rows_of_masks_are_looked_up_once(streams):
     graph = Data(x=torch.randn(4, 1), train_mask=torch.tensor([True, False, True, False]))
     batches = OnCard([graph], torch.device("cpu"), lambda _: None)
     first = next(iter(batches)).train_rows
