@@ -7,6 +7,8 @@ import contextlib
 import pytest
 import torch
 
+from kmip_data.models.training.data.on_card import _copies
+
 
 class _Stream:
     def __init__(self, log, name):
@@ -27,10 +29,12 @@ class _Stream:
 def streams(monkeypatch):
     """What is asked of a GPU's streams by turns, on a machine without one."""
     found: list[str] = []
+    _copies.cache_clear()
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(found, "copies"))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(found, "the step"))
-    return found
+    yield found
+    _copies.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -61,7 +61,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     """With hints, which a step leaves for the next, and which every evaluation may change."""
-    monkeypatch.setattr(captured, "train_batches", OnCard)  # which knows the rows of the mask
+    monkeypatch.setattr(captured, "sent_ahead", OnCard)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
     graphs = EmulatedGraphs()

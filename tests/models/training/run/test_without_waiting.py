@@ -66,7 +66,7 @@ def _steps(build, tmp_path, **changes) -> list[Counter[str]]:
         trainer = build_trainer(
             module.config, Device("cpu", "cpu", ""), callbacks, max_epochs=2, enable_checkpointing=False
         )
-        trainer.fit(module, OnCard(data.batches(lambda: trainer.current_epoch), CPU, lambda _: None))
+        trainer.fit(module, OnCard(data.batches(lambda: trainer.current_epoch), CPU))
     return watch.batches
 
 
