@@ -85,7 +85,8 @@ class Contestant:
         recompute = plan_memory(self.config, data, device).recompute
         self.plain = why_plain(self.config, data, device, recompute=recompute, profile=False)
         seed_everything(config.training.seed, workers=False, verbose=False)
-        self.module = TrainingModule(self.config, data, recompute=recompute)
+        hinted = data.with_hints(self.config, device.kind)
+        self.module = TrainingModule(hinted, data, recompute=recompute)
         if replace is not None:
             replace(self.module.model, self.config.model)
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))

@@ -86,7 +86,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             warn = torch.is_deterministic_algorithms_warn_only_enabled()
             restored.callback(torch.use_deterministic_algorithms, before, warn_only=warn)
         seed_everything(config.training.seed, workers=False, verbose=False)
-        module = TrainingModule(config, data, recompute=job.memory.recompute)
+        hinted = data.with_hints(config, job.device.kind)
+        module = TrainingModule(hinted, data, recompute=job.memory.recompute)
         recorder = Recorder(module, folder, data, quiet=quiet)
         plain = why_plain(config, data, job.device, recompute=job.memory.recompute, profile=job.profile)
         if plain is None:
