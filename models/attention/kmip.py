@@ -258,7 +258,7 @@ class KMIPAttention(nn.Module):
         last = self._last
         if last is not None and last.shape == indices.shape and last.device == indices.device:
             last.copy_(indices)
-        else:
+        elif self.training or last is None:  # an evaluation with another k leaves a recorded step its memory
             with torch.inference_mode(False):  # training may write to it
                 self._last = indices.clone()
 

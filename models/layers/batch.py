@@ -142,7 +142,7 @@ def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tenso
     ``graph`` and ``ptr`` are as :class:`GraphBatch` has them.
     """
     place = torch.arange(len(rows), device=rows.device) - pointers_of(graph, len(ptr) - 1)[graph]
-    out = rows.new_full((len(ptr) - 1, int(ptr.diff().max()), rows.shape[1]), fill)
+    out = rows.new_full((len(ptr) - 1, max(ptr.diff().tolist()), rows.shape[1]), fill)
     out[graph, place] = rows
     return out
 

@@ -23,11 +23,12 @@ from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
 from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run.checkpoint import random_state, set_random_state
-from kmip_data.models.training.run.fitting import build_trainer, train_batches
+from kmip_data.models.training.run.fitting import build_trainer
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
@@ -84,7 +85,8 @@ class Contestant:
         recompute = plan_memory(self.config, data, device).recompute
         self.plain = why_plain(self.config, data, device, recompute=recompute, profile=False)
         seed_everything(config.training.seed, workers=False, verbose=False)
-        self.module = TrainingModule(self.config, data, recompute=recompute)
+        hinted = data.with_hints(self.config, device.kind)
+        self.module = TrainingModule(hinted, data, recompute=recompute)
         if replace is not None:
             replace(self.module.model, self.config.model)
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
@@ -109,7 +111,7 @@ class Contestant:
             if captured:
                 forward, pad = self.module.forward_loss, self.data.ragged
                 self.module.learn_with(captured_steps(forward, self.config, self.told.append, pad=pad))
-            trainer.fit(self.module, train_batches(source, trainer.strategy.root_device, lambda _: None))
+            trainer.fit(self.module, sent_ahead(source, trainer.strategy.root_device))
             self.module.learn_with(None)
         return seen.found[1:]
 

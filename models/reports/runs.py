@@ -26,7 +26,7 @@ MOST = 1e100  #: of a metric: means of larger ones could overflow
 #: Keys that change nothing that is learned, or whose values stand elsewhere in a row.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
-    r"|system\.(?!devices|nodes).*"
+    r"|system\.(?!devices|nodes).*|model\.attention\.warm_start"
 )
 
 

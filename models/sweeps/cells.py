@@ -81,6 +81,8 @@ def digest(config: RunConfig) -> str:
 
     So a version with further keys finds the runs of this one.
     """
+    if getattr(config.model.attention, "warm_start", None) is False:  # the default before there was none
+        config = apply_overrides(config, ["model.attention.warm_start=none"])
     values = config.model_dump(mode="json", exclude_defaults=True, exclude={"preset", "variant", "version"})
     kinds = [config.model.attention.kind, config.model.local.kind]  # a default of one is not that of another
     return json_digest([values, kinds])[:8]

@@ -14,8 +14,9 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.graphs import Graphs
 from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.memory.machine import Device
-from kmip_data.models.training.run.fitting import build_trainer, train_batches
+from kmip_data.models.training.run.fitting import build_trainer
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule
 
@@ -80,7 +81,7 @@ def learn(
             enable_checkpointing=False,
         )  # fmt: skip
         batches = data.batches(lambda: trainer.current_epoch)
-        trainer.fit(module, train_batches(batches, trainer.strategy.root_device, lambda _: None))
+        trainer.fit(module, sent_ahead(batches, trainer.strategy.root_device))
     run.optimiser = trainer.optimizers[0].state_dict()
     return run
 

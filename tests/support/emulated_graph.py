@@ -19,6 +19,17 @@ from kmip_data.models.training.capture.graphs import Learned, Work
 WAITS = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique_dim", "_unique2"}
 
 
+#: Those of them that only a mask makes wait, which is looked up where they run.
+_INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+
+
+def calls_of(func: Any, args: Any) -> list[str]:
+    """The operator, and ``nonzero`` where it does that to a mask that is its index."""
+    name = func.name().partition("::")[2].partition(".")[0]
+    masks = [t for t in _tensors(args[1]) if t.dtype in (torch.bool, torch.uint8)] if name in _INDEXED else []
+    return [name, "nonzero"] if masks else [name]
+
+
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_iter(values) if isinstance(value, torch.Tensor)]
 
@@ -32,7 +43,7 @@ class _Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.name().partition("::")[2].partition(".")[0] in WAITS:
+        if WAITS.intersection(calls_of(func, args)):
             raise RuntimeError("operation not permitted when stream is capturing")
         given = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in _tensors((args, kwargs))}
         for place in given.keys() - self._made - self.before.keys():

@@ -20,6 +20,7 @@ def rings(folder: Path, target: str, graphs: int = 12) -> Build:
     rng = np.random.default_rng(2)
     columns = {
         "classes": Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3),
+        "labels": Column(key="graph/y", attribute="y", stored="uint8", presented="float32", shape=(2,)),
         "values": Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2,)),
         "links": Column(
             key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)
@@ -34,6 +35,7 @@ def rings(folder: Path, target: str, graphs: int = 12) -> Build:
         bits[0, 1] = bits[1, 0] = True
         value = {
             "classes": np.uint8(number % 3),
+            "labels": np.array([number % 2, n > 9], np.uint8),
             "values": rng.random(2, dtype=np.float32),
             "links": np.packbits(bits, axis=1, bitorder="little"),
         }[target]

@@ -40,10 +40,10 @@ class KMIPPart(Part):
         default=False,
         description="attend zero padding up to the largest graph of the batch, as the paper's code did",
     )
-    warm_start: bool = Field(
-        default=False,
-        description="begin each search with the pairs of the step before, where the shape is the same: for"
-        " training on one graph; same result",
+    warm_start: bool | None = Field(
+        default=None,
+        description="begin each search with the pairs of the step before, where the shape is the same; same"
+        " result; none: training does so on a GPU where each step is on one whole graph",
     )
     search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
 
@@ -101,15 +101,17 @@ class KMIPPart(Part):
 
         if self.search != "auto":
             get_backend(self.search)  # an unknown name is told now, not at the first batch
-        options = self.model_dump(exclude={"kind", "k", "search"})
+        options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
     def footprint(self, size: Size, dim: int) -> Footprint:
-        """A recomputed layer keeps the pairs that its search chose."""
+        """A recomputed layer keeps the pairs that its search chose; hints stay from step to step."""
         from kmip_data.models.search.kept import PAIR_BYTES
 
         largest = self.k if isinstance(self.k, int) else max(self.k)
-        return Footprint(inputs=size.nodes * self.heads * largest * PAIR_BYTES)
+        pairs = size.nodes * self.heads * largest
+        hints = 8 * pairs if self.warm_start else 0
+        return Footprint(inputs=pairs * PAIR_BYTES + hints, kept=hints)
 
 
 PART = KMIPPart

@@ -12,6 +12,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.on_card import page_locked
 from kmip_data.models.training.data.run_data import Pass, RunData
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
@@ -108,10 +109,7 @@ class ManyGraphs(RunData):
     def _train_loader(self, **ranks: int) -> GraphLoader:
         order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}
         size = self.config.whole_batch
-        # Pinned, so that copies to a GPU do not hold up the step.
-        pin = torch.cuda.is_available() and self.config.system.device != "cpu"
-        train = self._datasets["train"]
-        return _loader(train, size, even=True, divide=True, pin_memory=pin, **order, **ranks)
+        return self._loader(self._datasets["train"], size, even=True, divide=True, **order, **ranks)
 
     def names(self, epoch: int, batch: int) -> list[str]:
         """Keys of the graphs, of all processes."""
@@ -121,13 +119,16 @@ class ManyGraphs(RunData):
         """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
         size, found = self.config.training.batch_size, list[Pass]()
         for part in parts:
-            loader = _loader(dataset := self._datasets[part], size)
+            loader = self._loader(dataset := self._datasets[part], size)
             rank, processes = loader.ranks()
             if processes > 1:  # a loss may depend on how graphs are batched, so its batches are those of one
                 own = [place for place in range(len(dataset)) if place // size % processes == rank]
-                loader = _loader(dataset[own], size, rank=0, world_size=1)
+                loader = self._loader(dataset[own], size, rank=0, world_size=1)
             found.append(((part,), loader))
         return found
+
+    def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
+        return _loader(dataset, batch_size, pin_memory=page_locked(self.config.system.device), **options)
 
 
 def _loader(dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:

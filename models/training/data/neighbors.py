@@ -20,9 +20,10 @@ class NeighborBatches:
     a resumed run goes on with the same batches. A batch has ``batch_size`` of the nodes to predict, which
     ``chosen``, (N,) bool, marks, and at most ``fanouts[hop]`` neighbours per node; ``epoch()`` gives the
     number of finished epochs, ``done()`` that of the batches to leave out, which are drawn all the same.
+    ``pin_memory``: batches are page-locked, for transfers to a GPU.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- options, by keyword
         self,
         graph: Data,
         chosen: torch.Tensor,
@@ -33,10 +34,11 @@ class NeighborBatches:
         seed: int,
         epoch: Callable[[], int],
         done: Callable[[], int] = lambda: 0,
+        pin_memory: bool = False,
     ) -> None:
         self._graph, self._fanouts, self._size = graph, tuple(fanouts), batch_size
         self._shuffle, self._seed, self._epoch = shuffle, seed, epoch
-        self._done = done
+        self._done, self._pin = done, pin_memory
         self._chosen = chosen.cpu().numpy().nonzero()[0]
         target = graph.edge_index[1].cpu().numpy()
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
@@ -48,7 +50,8 @@ class NeighborBatches:
         return (len(self._chosen) + self._size - 1) // self._size
 
     def __iter__(self) -> Iterator[Data]:
-        yield from islice(self._drawn(), self._done(), None)
+        for batch in islice(self._drawn(), self._done(), None):
+            yield batch.pin_memory() if self._pin else batch
 
     def _drawn(self) -> Iterator[Data]:
         order, generator = self._order()

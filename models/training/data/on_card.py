@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,19 +17,37 @@ def rows_of(part: str) -> str:
     return f"{part}_rows"
 
 
-class OnCard:
-    """Train batches on ``device``, a GPU, each brought there before it is asked for.
+def sent_ahead(
+    batches: Iterable[Any], device: torch.device, tell: Callable[[str], None] | None = None
+) -> Iterable[Any]:
+    """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
+    return OnCard(batches, device, tell) if device.type == "cuda" else batches
 
-    The copy runs beside the step where the batch's memory is page-locked, as that of
-    ``GraphLoader(pin_memory=True)``. The rows of masks are looked up before, on the host, because on the GPU
-    the host waits to learn how many there are. ``tell`` is told how long the first batch took.
+
+def page_locked(wanted: str) -> bool:
+    """Whether batches for this ``system.device`` are page-locked, to be copied beside a step."""
+    return wanted != "cpu" and torch.cuda.is_available()
+
+
+@functools.cache
+def _copies(device: torch.device) -> torch.cuda.Stream:
+    """One for all passes: what the allocator keeps for a stream it gives to no other."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+class OnCard:
+    """Batches on ``device``, a GPU, each brought there before it is asked for.
+
+    The copy runs beside the step where the batch's memory is :func:`page_locked`. The rows of masks are
+    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``tell`` is
+    told how long the first batch took, for which the host then waits.
     """
 
-    def __init__(self, batches: Iterable[Any], device: torch.device, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, batches: Iterable[Any], device: torch.device, tell: Callable[[str], None] | None = None
+    ) -> None:
         self._batches, self._device, self._tell = batches, device, tell
-        self._told = False
-        # One for all epochs: what the allocator keeps for a stream it gives to no other.
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = _copies(device)
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type] # lists and loaders
@@ -40,14 +59,15 @@ class OnCard:
             ahead = self._sent(batch)
             if coming is not None:
                 yield self._arrived(*coming)
-            elif not self._told:
+            elif self._tell is not None:
                 ahead[1].synchronize()
-                self._told = True
-                self._tell(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
+                tell, self._tell = self._tell, None
+                tell(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
             coming = ahead
         if coming is not None:
             yield self._arrived(*coming)
 
+    @torch.inference_mode(False)  # an evaluation's graph may be trained on, too
     def _sent(self, batch: Any) -> tuple[Any, torch.cuda.Event]:
         """Begin the copy; the event is when it has ended."""
         for part in PARTS:

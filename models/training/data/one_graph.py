@@ -14,6 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
+from kmip_data.models.training.data.on_card import page_locked
 from kmip_data.models.training.data.run_data import Pass, RunData
 
 
@@ -102,6 +103,7 @@ class OneGraph(RunData):
             seed=training.seed,
             epoch=epoch,
             done=done,
+            pin_memory=page_locked(self.config.system.device),
         )
 
     def names(self, epoch: int, batch: int) -> list[str]:

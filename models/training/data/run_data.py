@@ -17,6 +17,7 @@ from kmip_data.format.schema import LINKS, Column
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
+from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -174,6 +175,17 @@ class RunData(ABC):
         config = config.model_copy(update={"data": config.data.model_copy(update=data)})
         config = with_task(config, self.task)
         return config.model_copy(update={"model": fit_hidden_dim(config.model, **self.channels)})
+
+    def with_hints(self, config: RunConfig, device: str) -> RunConfig:
+        """Return ``config`` for training on ``device``, where searches perhaps take hints; same result.
+
+        They do on a GPU where every step is on the same nodes, unless the configuration says otherwise. No
+        run folder says that they do, for what it holds may be resumed elsewhere.
+        """
+        unset = getattr(config.model.attention, "warm_start", False) is None
+        if device == "cpu" or not unset or self.unit != "nodes" or self.ragged:
+            return config
+        return apply_overrides(config, ["model.attention.warm_start=true"])
 
 
 def check_columns(build: Build, config: RunConfig) -> Column:

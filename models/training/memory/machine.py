@@ -13,6 +13,7 @@ import torch
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
 from kmip_data.models.layers.precision import products
+from kmip_data.models.layers.triton_cards import triton_runs
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 from kmip_data.wording import counted
 
@@ -68,21 +69,26 @@ def check_precision(precision: str, device: Device) -> None:
 
 
 def check_compile(config: RunConfig, device: Device) -> None:
-    """Raise UsageError where ``torch.compile`` was measured to cost minutes and to gain nothing.
+    """Raise UsageError where ``torch.compile`` takes minutes and is not known to gain anything.
 
-    That is on a CPU with GatedGCN or attention, whose time is spent in kernels that are compiled already.
+    That is with GatedGCN or attention, whose time is spent in kernels that are compiled already: on a CPU,
+    and where Triton runs on a GPU. There compiled layers can neither be recorded nor use its fused norms.
     """
-    model = config.model
-    if config.system.compile and device.kind == "cpu":
-        if model.attention.kind == "none" and model.local.kind != "gated-gcn":
-            return
-        raise UsageError(
-            f"On a CPU torch.compile does not make {model.name} faster: its kernels are compiled already.",
-            expected="--compile with message passing such as gcn, gat or gine alone, or on a GPU",
-            found=f"{model.local.kind} with attention {model.attention.kind} (figures: docs/training.md)",
-            left="nothing was started",
-            next="leave out --compile",
-        )
+    model, gpu = config.model, device.kind == "cuda"
+    parts = model.attention.kind != "none" or model.local.kind == "gated-gcn"
+    if not config.system.compile or not parts or (gpu and not triton_runs(torch.device("cuda"))):
+        return
+    what = f"On a CPU torch.compile does not make {model.name} faster: its kernels are compiled already."
+    if gpu:
+        no_gain = f"On a GPU torch.compile is not known to make {model.name} faster"
+        what = f"{no_gain}, and keeps its steps from being recorded."
+    raise UsageError(
+        what,
+        expected="--compile with message passing such as gcn, gat or gine alone",
+        found=f"{model.local.kind} with attention {model.attention.kind} (docs/training.md, Devices)",
+        left="nothing was started",
+        next=f"leave out --compile{': steps are then recorded as a CUDA graph, where they can be' * gpu}",
+    )
 
 
 @contextmanager

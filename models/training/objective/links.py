@@ -31,7 +31,7 @@ def link_targets(batch: Any) -> Tensor:
     """Return which pairs of a batch are links, int8 (G, W, W), from the bits of each node's column."""
     bits = batch[LINKS]
     ptr, graph = read_graphs(batch, bits)
-    width = int(ptr.diff().max())
+    width = max(ptr.diff().tolist())
     if width > 8 * bits.shape[1]:
         raise DamagedInput(
             "A graph has more nodes than its rows of links have bits.",
@@ -69,20 +69,37 @@ def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
     mean reciprocal ranks, three shares of hits, and the number of graphs with links.
     """
-    graph, i, j = (target == LINK).nonzero(as_tuple=True)
-    rows, kinds = scores[graph, i], target[graph, i]
-    own = rows.gather(1, j[:, None])
-    other = torch.arange(scores.shape[-1], device=scores.device)
-    candidates = (
-        (kinds != NO_PAIR) & (other != j[:, None]),
-        kinds == APART,
-        (kinds == APART) & (other != i[:, None]),
-    )
-    above = (rows > own).double() + (rows == own).double() / 2
-    ranks = [1 + (above * among).sum(1) for among in candidates]
+    graph, i, j = links_alone(target) if target.is_cpu else all_pairs(target)
+    nan = scores[graph, i].isnan()
+    rows, kinds = scores[graph, i].masked_fill(nan, torch.inf), target[graph, i]
+    own, link = rows.gather(1, j), kinds.gather(1, j) == LINK
+    # A score's rank follows from its places among all of its row, which one sort gives for every j.
+    ordered, order = rows.sort(1)
+    first, behind = (torch.searchsorted(ordered, own, right=right) for right in (False, True))
+    other = torch.arange(rows.shape[1], device=i.device) != i[:, None]
+    ranks = []
+    for among in (kinds != NO_PAIR, kinds == APART, (kinds == APART) & other):
+        upto = F.pad((among & ~nan).gather(1, order).cumsum(1), (1, 0))
+        ranks.append(1 + upto[:, -1:] - (upto.gather(1, first) + upto.gather(1, behind)).double() / 2)
+    ranks[0] -= 0.5  # the link itself, which is as good as itself
     values = [*(1 / rank for rank in ranks), *((ranks[0] <= most).double() for most in HITS)]
-    each = torch.stack(values, 1).masked_fill(own.isnan(), torch.nan)
-    per_graph = each.new_zeros(len(target), each.shape[1]).index_add(0, graph, each)
-    links = torch.bincount(graph, minlength=len(target))
+    each = torch.stack(values, 2).masked_fill(nan.gather(1, j)[:, :, None], torch.nan)
+    each = each.where(link[:, :, None], 0).flatten(0, 1)
+    per_graph = each.new_zeros(len(target), each.shape[1])
+    per_graph.index_add_(0, graph[:, None].expand_as(j).flatten(), each)
+    links = (target == LINK).sum((1, 2))
     means = per_graph / links.clamp_min(1)[:, None]
     return torch.cat([means.sum(0), (links > 0).sum()[None]])
+
+
+def links_alone(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Links (graph, i, j) of :data:`LINK` in (G, W, W): (R,), (R,) and (R, 1)."""
+    graph, i, j = (target == LINK).nonzero(as_tuple=True)
+    return graph, i, j[:, None]
+
+
+def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All pairs of (G, W, W), (G · W,) twice and (G · W, W), where the host would wait to learn the links."""
+    graphs, width, _ = target.shape
+    row, column = (torch.arange(count, device=target.device) for count in (graphs * width, width))
+    return row // width, row % width, column.expand(len(row), -1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import read_split
+from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.tasks import Task, target_column
@@ -82,8 +83,7 @@ def predict(
         module.eval()
         module.doing = f"predicting {part}"
         for _, batches in data.passes((part,)):
-            for batch in batches:
-                batch = batch.to(where)  # noqa: PLW2901
+            for batch in sent_ahead(batches, torch.device(where)):
                 logits, target_rows = of_part(batch, part, *module(batch))
                 # Of the padded pairs those that are there, row by row of each graph.
                 rows_there = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits

@@ -7,7 +7,7 @@ import errno
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import captured_steps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import rate_for
-from kmip_data.models.training.data.on_card import OnCard
+from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import Estimate
 from kmip_data.models.training.memory.machine import Device, out_of_memory
@@ -86,7 +86,8 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
             warn = torch.is_deterministic_algorithms_warn_only_enabled()
             restored.callback(torch.use_deterministic_algorithms, before, warn_only=warn)
         seed_everything(config.training.seed, workers=False, verbose=False)
-        module = TrainingModule(config, data, recompute=job.memory.recompute)
+        hinted = data.with_hints(config, job.device.kind)
+        module = TrainingModule(hinted, data, recompute=job.memory.recompute)
         recorder = Recorder(module, folder, data, quiet=quiet)
         plain = why_plain(config, data, job.device, recompute=job.memory.recompute, profile=job.profile)
         if plain is None:
@@ -106,7 +107,7 @@ def fit(job: Job, *, tell: Callable[[str], None], quiet: bool = False) -> RunRes
         with sound, guarded, contextlib.closing(recorder), products(config.training.precision):
             device = trainer.strategy.root_device
             own = data.batches(lambda: len(recorder.history), lambda: recorder.batches)
-            trainer.fit(module, train_batches(own, device, tell), ckpt_path=checkpoint)
+            trainer.fit(module, sent_ahead(own, device, tell), ckpt_path=checkpoint)
             if trainer.interrupted:
                 raise KeyboardInterrupt
             module.learn_with(None)  # the graphs' memory is free for the evaluation
@@ -153,11 +154,6 @@ def build_trainer(config: RunConfig, device: Device, callbacks: list[Callback], 
         enable_model_summary=False,
         **settings,
     )
-
-
-def train_batches(batches: Iterable[Any], device: torch.device, tell: Callable[[str], None]) -> Iterable[Any]:
-    """Return what the loop reads; for a GPU, batches brought there while the one before is in work."""
-    return OnCard(batches, device, tell) if device.type == "cuda" else batches
 
 
 def _announcement(job: Job, module: TrainingModule, *, resumed: bool) -> Iterator[str]:

@@ -25,7 +25,7 @@ from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule, build_schedule
-from kmip_data.models.training.data.on_card import rows_of
+from kmip_data.models.training.data.on_card import rows_of, sent_ahead
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
@@ -292,8 +292,7 @@ def measure_parts(
             module.doing = f"evaluating {', '.join(measured)}"
             counted |= {part: SplitMetrics(module.task).to(device) for part in measured}
             with torch.inference_mode(), autocast(module.config.training.precision, device.type):
-                for batch in batches:
-                    batch = batch.to(device, non_blocking=True)  # noqa: PLW2901
+                for batch in sent_ahead(batches, device):
                     logits, target = module(batch)
                     for part in measured:
                         rows = of_part(batch, part, logits, target)

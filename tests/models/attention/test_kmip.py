@@ -301,4 +301,8 @@ def test_a_warm_start_changes_nothing(monkeypatch) -> None:
         warm.training_k = cold.training_k = 6 - step
         assert torch.equal(warm(moved), cold(moved))
     assert hints[0::2] == [None, (2, 400, 6), None, (2, 300, 4)]
+    where = warm._last.data_ptr()
+    warm.eval()(moved)  # with k = 6
+    assert warm._last.data_ptr() == where
+    assert warm._last.shape == (2, 300, 3)
     assert warm.state_dict().keys() == cold.state_dict().keys()

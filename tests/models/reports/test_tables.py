@@ -95,13 +95,14 @@ def test_what_is_never_in_one_row(tmp_path, other, tables, paper):
 
 
 def test_the_machine_and_the_name_of_the_data_make_no_row(tmp_path):
-    first = write_run(tmp_path, 0.9, seed=0, changes=["system.device=cpu"])
+    changes = ["system.device=cpu", "model.attention.warm_start=false"]
+    first = write_run(tmp_path, 0.9, seed=0, changes=changes)
     second = write_run(tmp_path, 0.8, seed=1, device="cpu")
     result = json.loads((second / "result.json").read_text())
     result["config"]["data"]["dataset"] = "/elsewhere/built/malnet-tiny"
     (second / "result.json").write_text(json.dumps(result))
     [row] = rows_of(tmp_path)
-    assert (row["runs"], row["device"]) == (2, "NVIDIA A100, cpu")
+    assert (row["runs"], row["device"], row["changes"]) == (2, "NVIDIA A100, cpu", "")
     assert row["folders"] == f"{first} {second}"
 
 

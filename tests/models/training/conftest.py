@@ -1,9 +1,40 @@
-"""One PyTorch thread: quickest for networks this small, and equal counts give equal sums."""
+"""One PyTorch thread: quickest for networks this small, and equal counts give equal sums. A GPU's streams."""
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
+
+from kmip_data.models.training.data.on_card import _copies
+
+
+class _Stream:
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+
+    def record_event(self):
+        self.log.append("copied")
+        return self
+
+    def synchronize(self):
+        self.log.append("waited")
+
+    def wait_event(self, event):
+        self.log.append(f"{self.name} waits for {event.name}")
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """What is asked of a GPU's streams by turns, on a machine without one."""
+    found: list[str] = []
+    _copies.cache_clear()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(found, "copies"))
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(found, "the step"))
+    yield found
+    _copies.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
+from support import captured
 from support.captured import assert_same, learn
 from support.city_data import streets_build
 from support.emulated_graph import EmulatedGraphs
@@ -21,6 +22,7 @@ from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
 from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.data.on_card import OnCard
 from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run import fitting
 from kmip_data.models.training.run.train import resume, train
@@ -57,8 +59,9 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
     assert graphs.replayed == 32 - steps.WARM_UP * graphs.recorded
 
 
-def test_one_city_is_one_graph(tmp_path):
+def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     """With hints, which a step leaves for the next, and which every evaluation may change."""
+    monkeypatch.setattr(captured, "sent_ahead", OnCard)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
     graphs = EmulatedGraphs()

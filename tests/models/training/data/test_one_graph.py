@@ -9,18 +9,21 @@ import pytest
 import torch
 from lightning.pytorch import seed_everything
 from support.city_data import CITY_CLASSES, streets, streets_build
-from support.training_data import read_history, tiny_config
+from support.training_data import learnable_build, read_history, tiny_config
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.models.attention.kinds.k_mip import KMIPPart
+from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.schedules import cosine_with_warmup
 from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.one_graph import OneGraph
 from kmip_data.models.training.memory import estimate as memory
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.run.checkpoint import LAST
+from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.train import resume, train
@@ -84,6 +87,52 @@ def test_one_pass_gives_what_upstream_gets_from_three(build, tmp_path, monkeypat
         metrics.update(logits, data.graph.y[mask], weighted_cross_entropy(logits, data.graph.y[mask]))
         assert found[part] == metrics.compute()
     assert module.training is False
+
+
+def test_searches_take_hints_on_a_gpu_where_each_step_is_on_the_same_nodes(build, tmp_path):
+    def hinted(build, device, **sections):
+        config = config_of(build, **sections)
+        data = open_data(config, home=Home(tmp_path))
+        config = data.with_hints(data.pinned(config), device)
+        return getattr(config.model.attention, "warm_start", "none there")
+
+    assert hinted(build, "cuda") is True
+    assert hinted(build, "cpu") is None
+    assert hinted(build, "cuda", model={"warm_start": False}) is False
+    assert hinted(build, "cpu", model={"warm_start": True}) is True
+    others = {"attention": {"kind": "performer"}, "k": None, "key_dim": None, "heads": None}
+    assert hinted(build, "cuda", model=others) == "none there"
+    assert hinted(build, "cuda", training={"neighbors": [3], "batch_size": 16}) is None
+    assert hinted(learnable_build(tmp_path / "clouds"), "cuda") is None
+
+
+def test_a_run_with_hints_learns_the_same_and_no_file_says_that_it_had_them(build, tmp_path, monkeypatch):
+    with_hints, runs, hints = OneGraph.with_hints, [], []
+
+    def noting(module, config, *more, **options):
+        hints.append(config.model.attention.warm_start)
+        made(module, config, *more, **options)
+
+    made = TrainingModule.__init__
+    for device in ("cpu", "cuda"):
+        monkeypatch.setattr(
+            OneGraph, "with_hints", lambda data, config, _, d=device: with_hints(data, config, d)
+        )
+        monkeypatch.setattr(TrainingModule, "__init__", noting)
+        runs += train(config_of(build), home=Home(tmp_path / device), quiet=True).runs
+        monkeypatch.undo()
+    assert hints == [None, True]
+    weights, configs = ([(run / name).read_bytes() for run in runs] for name in (WEIGHTS, "config.toml"))
+    assert weights[0] == weights[1]
+    assert configs[0] == configs[1]
+    assert evaluate(runs[1], home=Home(tmp_path / "cuda")).same
+
+
+def test_the_estimate_counts_hints():
+    size, part = Size(1, 100, 300), KMIPPart(heads=4, k=10)
+    cold, warm = (one.footprint(size, 16) for one in (part, part.model_copy(update={"warm_start": True})))
+    kept = 8 * 4 * 100 * 10  # by all layers, recomputed or not
+    assert (warm.kept - cold.kept, warm.inputs - cold.inputs) == (kept, kept)
 
 
 def test_what_a_run_says_and_writes(build, tmp_path, capfd):

@@ -20,6 +20,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.models.heads import LinkHead
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.objective import links
 from kmip_data.models.training.objective.links import (
     APART,
     HITS,
@@ -166,6 +167,17 @@ def test_ranks_are_ogbs_in_each_graph(seed: int, ties: bool) -> None:
     target = link_targets(some_graphs(seed)[0])
     scores = scores_like(target, seed, ties=ties)
     np.testing.assert_allclose(link_ranks(scores, target), slow_ranks(scores, target), rtol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+@pytest.mark.parametrize("ties", [True, False])
+def test_a_gpu_that_ranks_all_pairs_counts_the_same(ties, share, monkeypatch) -> None:
+    target = link_targets(some_graphs(3, share=share)[0])
+    scores = scores_like(target, 3, ties=ties)
+    scores[0, 1, 2], scores[2, :, 3], scores[2, :, 5] = math.nan, -math.inf, math.inf
+    alone = link_ranks(scores, target)
+    monkeypatch.setattr(links, "links_alone", links.all_pairs)
+    torch.testing.assert_close(link_ranks(scores, target), alone, rtol=0, atol=0, equal_nan=True)
 
 
 def test_metrics_are_means_over_graphs_however_they_are_batched() -> None:

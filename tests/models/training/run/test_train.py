@@ -23,8 +23,9 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_edges import gated_edges
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
-from kmip_data.models.training.config.overrides import apply_overrides, read_config
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
 from kmip_data.models.training.config.schedules import cosine_with_warmup
+from kmip_data.models.training.memory import machine
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
@@ -378,6 +379,23 @@ def test_what_is_not_there_is_told_before_training(build, tmp_path, monkeypatch,
         train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
     assert message in str(caught.value)
     assert not list(tmp_path.glob("runs/*/*/*"))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    ("local", "attention", "refused"),
+    [("gated-gcn", "none", True), ("gcn", "k-mip", True), ("gcn", "none", False)],
+)
+def test_a_gpu_compiles_what_has_no_kernels_there(local, attention, refused, kernels, monkeypatch):
+    monkeypatch.setattr(machine, "triton_runs", lambda _: kernels)
+    changes = [f"model.local.kind={local}", f"model.attention.kind={attention}", "system.compile=true"]
+    config = apply_overrides(config_from_mapping({"data": {"dataset": "s3dis"}}, "the test"), changes)
+    with pytest.raises(UsageError) if refused and kernels else contextlib.nullcontext() as caught:
+        machine.check_compile(config, machine.Device("cuda", "a GPU", ""))
+    if caught is not None:
+        assert caught.value.parts.keys() == {"expected", "found", "on disk", "next"}
+        assert "keeps its steps from being recorded" in str(caught.value)
+        assert "leave out --compile: steps are then recorded" in str(caught.value)
 
 
 def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, tmp_path, monkeypatch):
