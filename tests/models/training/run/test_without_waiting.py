@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from support.city_data import streets_build
 from support.emulated_graph import WAITS
-from support.training_data import learnable_build, tiny_config
+from support.training_data import OPERATORS, learnable_build, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.builds.home import Home
@@ -20,8 +20,6 @@ from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run.fitting import build_trainer
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, of_part
-
-OPERATORS = 984  #: of a step of the small network below
 
 
 class _Calls(TorchDispatchMode):
