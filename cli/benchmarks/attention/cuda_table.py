@@ -158,9 +158,9 @@ def _row(
     ours, theirs = (None if side is None else _finished(side, device) for side in sides)
     assert ours is not None
     first, other = (None if side is None else _seconds(side) for side in (ours, theirs))
-    missing = ["ours"] if first is None else []
-    missing += [against] if theirs is not None and other is None else []
-    note = "" if not missing else f"{what}: out of memory: {', '.join(missing)}"
+    tried = (("ours", ours, first), (against, theirs, other))
+    missing = ", ".join(name for name, side, took in tried if side is not None and took is None)
+    note = f"{what}: out of memory: {missing}" if missing else ""
     if first is None:
         return Row(what=what, against=against, ours=None, theirs=other, unit="s", note=note)
     repeats = max(1, min(repeats, int(LONGEST / (first + (other or 0.0)))))
