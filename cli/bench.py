@@ -131,7 +131,12 @@ def print_rows(
         click.echo(markdown_table(found, machine))
     else:
         header = ["what", "against", "ours", "theirs", "ratio", "spread", "target", "met"]
-        click.echo(table(header, [_cells(row) for _, row in found]))
+        lines = [_cells(row) for _, row in found]
+        if any(row.captured is not None for _, row in found):
+            header.insert(3, "captured")
+            for line, (_, row) in zip(lines, found, strict=True):
+                line.insert(3, quantity(row.captured, row.unit))
+        click.echo(table(header, lines))
         for note in dict.fromkeys(row.note for _, row in found if row.note):
             click.echo(note)
         click.echo(f"{machine}{' (quick: not the figures of a full run)' if quick else ''}")
@@ -170,6 +175,7 @@ def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
     for topic, row in rows:
         ours, theirs, ratio, spread = _cells(row)[2:6]
         measured = f"**{ratio}** ({spread}); {ours} against {theirs}" if row.ratio is not None else ours
+        measured += "" if row.captured is None else f"; captured {quantity(row.captured, row.unit)}"
         lines.append(
             f"| {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} "
             f"| `{_command_of(topic)}` |"

@@ -15,13 +15,15 @@ Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio,
 class Row:
     """One line of the speed table: ours against theirs.
 
-    ``ours`` and ``theirs`` are medians in ``unit``; ``spread`` is (min, max) of the pairwise ratio.
-    ``ratio`` is theirs / ours, so more is better; ``target`` is the least ratio aimed at.
+    ``ours`` and ``theirs`` are medians in ``unit``, ``captured`` is ours as a CUDA graph; ``None``: it was
+    not measured. ``spread`` is (min, max) of the pairwise ratio. ``ratio`` is theirs / ours, so more is
+    better; ``target`` is the least ratio aimed at.
     """
 
     what: str
     against: str
-    ours: float
+    ours: float | None
+    captured: float | None = None
     theirs: float | None = None
     unit: str
     ratio: float | None = None

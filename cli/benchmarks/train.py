@@ -59,9 +59,10 @@ def command(
 
     Batches of the loop that `train` runs, several models in turn: waiting for data, forward pass
     without search, search, backward pass, optimiser; graphs a second, memory, operators called (on a
-    GPU also launches and synchronisations, and the time of a batch as a CUDA graph), hours to the
-    preset's epochs. Beside them, with the width and depth of the first model, PyTorch Geometric's
-    GPSConv with multihead and with Performer attention, and k-MIP attention as upstream computes it.
+    GPU also the time of a batch as a CUDA graph; launches, kernels and synchronisations, in brackets
+    those of such a batch), hours to the preset's epochs. Beside them, with the width and depth of the
+    first model, PyTorch Geometric's GPSConv with multihead and with Performer attention, and k-MIP
+    attention as upstream computes it.
     """
     from kmip_data.cli.train import configuration
     from kmip_data.models.profiling.rivals import rivals
@@ -132,8 +133,10 @@ def _keep(
 
 
 def _table(paces: list[Pace], *, cuda: bool) -> str:
+    from kmip_data.models.profiling.training import ON_GPU
+
     stages = list(next((pace.stages for pace in paces if pace.stages), {}))
-    counts = ["operators", *(["launches", "synchronisations"] if cuda else [])]
+    counts = ["operators", *(ON_GPU if cuda else [])]
     captured = ["captured"] if cuda else []
     header = [
         "",
@@ -162,9 +165,15 @@ def _table(paces: list[Pace], *, cuda: bool) -> str:
                 f"{pace.graphs / pace.seconds:.3g}",
                 f"{100 * pace.stages['data'] / pace.seconds:.1f} %",
                 "–" if pace.peak is None else f"{pace.peak / 2**20:,.0f} MiB",
-                *(f"{getattr(pace, name):,}" for name in counts),
+                *(_count(pace, name) for name in counts),
                 f"{pace.hours:.3g}",
                 f"{pace.ratio:.2f}× ({low:.2f} to {high:.2f})",
             ]
         )
     return table(header, rows)
+
+
+def _count(pace: Pace, name: str) -> str:
+    """Of a plain step and, in brackets, of a recorded one."""
+    captured = f" ({pace.replayed[name]:,})" if name in pace.replayed else ""
+    return f"{getattr(pace, name):,}{captured}"

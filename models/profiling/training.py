@@ -14,11 +14,11 @@ import psutil
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
-from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
+from kmip_data.models.profiling.calls import CallCounter
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
@@ -37,16 +37,9 @@ from kmip_data.runtime.memory_errors import is_out_of_memory
 
 RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last
 SIZES = 8  #: times as many where batches differ in size
+TRIES = 5  #: further ones, of which some shape was there before
+ON_GPU = ("launches", "kernels", "synchronisations")  #: what is counted there besides operators
 SHARE = 0.8  #: of free memory that a network may take on a CPU
-#: What the profiler calls them.
-LAUNCHES = {
-    "cudaLaunchKernel",
-    "cudaLaunchKernelExC",
-    "cuLaunchKernel",
-    "cuLaunchKernelEx",
-    "cudaGraphLaunch",
-}
-WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"}
 
 
 @dataclass(kw_only=True)
@@ -62,8 +55,10 @@ class Pace:
     batches: int = 0  #: that were measured
     peak: int | None = None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
     operators: int | None = None  #: called by the step, not by other operators
-    launches: int | None = None  #: of the GPU's kernels
+    launches: int | None = None  #: of the GPU's kernels; of a CUDA graph one
+    kernels: int | None = None  #: that the GPU ran
     synchronisations: int | None = None  #: of the host with the GPU
+    replayed: dict[str, int] = field(default_factory=dict)  #: these three of a step as a CUDA graph
     ratio: float | None = None  #: time to that of the first network
     spread: tuple[float, float] | None = None  #: the ratio's smallest and largest over the rounds
     hours: float | None = None  #: to train for the configuration's epochs, without evaluations
@@ -124,18 +119,31 @@ class Contestant:
         if peak.bytes is not None:
             self.pace.peak = max(self.pace.peak or 0, peak.bytes)
         if self.plain is None:
-            before = RECORDED * SIZES if self.data.ragged else RECORDED
-            replayed = self.run(batches + before, captured=True)[-batches:]
+            replayed = self.run(batches + self._recorded, captured=True)[-batches:]
             self.replayed = [] if self.told else self.replayed + replayed
             self.pace.note = "".join(self.told[:1])
 
     def count(self) -> None:
-        """Count what one step calls."""
-        counter = _Counter(self.device.kind)
+        """Count what one step calls, and what it does where it is recorded."""
+        counter, pace = CallCounter(self.device.kind), self.pace
         self.run(1, counter)
-        self.pace.operators = counter.operators
+        assert counter.found is not None
+        pace.operators = counter.found.operators
         if self.device.kind == "cuda":
-            self.pace.launches, self.pace.synchronisations = counter.launches, counter.waits
+            for name in ON_GPU:
+                setattr(pace, name, getattr(counter.found, name))
+        if self.plain is None:
+            before = self._recorded + 1  # odd as above: where two batches make a step, the one that steps
+            counter = CallCounter(self.device.kind, before=before, replayed=True)
+            self.run(before + TRIES, counter, captured=True)
+            self.told.clear()  # the rounds see for themselves, without a profiler
+            if counter.found is not None:
+                pace.replayed = {name: getattr(counter.found, name) for name in ON_GPU}
+
+    @property
+    def _recorded(self) -> int:
+        """Batches after which all shapes are recorded."""
+        return RECORDED * SIZES if self.data.ragged else RECORDED
 
     def result(self, first: list[float]) -> Pace:
         """Put the rounds together; ``first`` is :meth:`paces` of the first network."""
@@ -246,44 +254,3 @@ class _Stages(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take them over."""
         self.found += self._meter.stages()
-
-
-class _Counter(Callback):
-    """Counts the calls of the second batch."""
-
-    def __init__(self, device: str) -> None:
-        self._cuda, self._seen = device == "cuda", 0
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
-        self._profiler = profile(activities=activities)
-        self.operators = self.launches = self.waits = 0
-
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Begin."""
-        if self._seen == 1:
-            self._profiler.start()
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """End and count."""
-        self._seen += 1
-        if self._seen != 2:
-            return
-        self._profiler.stop()
-        for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
-            self.launches += event.name in LAUNCHES
-            self.waits += event.name in WAITS
-            self.operators += _is_operator(event) and not _inside_operator(event)
-
-
-def _is_operator(event: Any) -> bool:
-    return "::" in event.name and not event.name.startswith("autograd::")
-
-
-def _inside_operator(event: Any) -> bool:
-    while (event := event.cpu_parent) is not None:
-        if _is_operator(event):
-            return True
-    return False

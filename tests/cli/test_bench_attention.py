@@ -6,10 +6,13 @@ import re
 import pytest
 import torch
 from support.cli import kmip
+from support.emulated_graph import EmulatedGraphs
 from support.shared import ROOT
 
+from kmip_data.cli.bench import markdown_table, print_rows
 from kmip_data.cli.benchmarks.attention import cuda_table, table
 from kmip_data.cli.main import root
+from kmip_data.models.profiling.methods import Method
 
 TINY = ["--methods", "naive", "--max-n", "100", "--repeats", "2", "--threads", "1", "--memory-limit", "1"]
 
@@ -102,17 +105,85 @@ def test_options_are_documented_and_examples_parse():
         command.make_context("attention", example.split()[3:]).close()
 
 
+CASES = (cuda_table.Case((40,) * 3, 1e6, heads=2, k=5), cuda_table.Case((90,), 1e-6))
+
+
 def test_the_rows_of_a_gpu_are_made_of_the_same_calls_elsewhere():
-    cases = (cuda_table.Case((40,) * 3, 1e6, heads=2, k=5), cuda_table.Case((90,), 1e-6))
-    found = list(cuda_table.measure_on_gpu(device="cpu", cases=cases, sizes=(60,)))
+    found = list(cuda_table.measure_on_gpu(device="cpu", cases=CASES, sizes=(60,)))
     assert [row.what.split(",")[0] for row in found] == [
-        "search", "search", "attention forward", "attention forward + backward",
+        "search", "search", *["attention forward"] * 2, *["attention forward + backward"] * 2,
     ]  # fmt: skip
     assert found[0].what == "search, 3 × 40 nodes, 2 heads, d = 10, k = 5"
-    assert [row.met for row in found] == [True, False, None, None]
+    assert [row.met for row in found[:2]] == [True, False]
     assert all(row.ours > 0 for row in found)
     assert all(row.theirs > 0 for row in found[:2])
-    assert all(row.theirs is None for row in found[2:]), "FlashAttention is not on the CPU"
+    for naive, flash in (found[2:4], found[4:]):
+        assert naive.against.startswith("naive")
+        assert (naive.ratio >= 1) is naive.met
+        assert flash.theirs is flash.met is None, "FlashAttention is not on the CPU"
+
+
+class _Event:
+    """A CUDA event in whose time each replay takes 2 ms."""
+
+    recorder = None
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.replayed = self.recorder.replayed
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 2.0 * (other.replayed - self.replayed)
+
+
+def test_a_search_is_also_timed_as_a_graph_which_its_target_is_for(monkeypatch, capsys):
+    graphs = _Event.recorder = EmulatedGraphs()
+    monkeypatch.setattr(cuda_table, "CudaGraphs", lambda device: graphs)
+    monkeypatch.setattr(torch.cuda, "Event", _Event)
+    plain = lambda queries, keys, k, **_: (queries @ keys.mT).topk(k)
+    monkeypatch.setattr(cuda_table, "topk_inner_product", plain)
+    cases = [case._replace(target=target) for case, target in zip(CASES, (1.9, 2.1), strict=True)]
+    found = list(cuda_table.measure_on_gpu(device="cpu", cases=cases, sizes=()))
+    assert [row.captured for row in found] == [0.002, 0.002]
+    assert [row.met for row in found] == [False, True]
+    assert graphs.recorded == 2
+    assert not any(row.note for row in found)
+    print_rows([("attention", row) for row in found], "", quick=False, markdown=False, as_json=False)
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["what", "against", "ours", "captured"]
+    assert all(" 2 ms " in line for line in lines[:2])
+    assert "; captured 2 ms |" in markdown_table([("attention", found[0])], "")
+
+
+def test_a_search_that_cannot_be_recorded_says_so(monkeypatch):
+    monkeypatch.setattr(cuda_table, "CudaGraphs", lambda device: EmulatedGraphs())
+    (found,) = cuda_table.measure_on_gpu(device="cpu", cases=CASES[:1], sizes=())  # looks at a number
+    assert found.captured is None
+    assert found.met is True
+    assert found.note.startswith(f"{found.what}: not recorded as a CUDA graph: operation not permitted")
+
+
+@pytest.mark.parametrize(("large", "timed"), [("naive", "ours"), ("auto", "theirs")])
+def test_a_row_that_does_not_fit_says_so_and_the_next_comes(large, timed, monkeypatch):
+    attend = Method.attend
+
+    def limited(self, work, chunk):
+        if self.name == large:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return attend(self, work, chunk)
+
+    monkeypatch.setattr(Method, "attend", limited)
+    naive, *others = cuda_table.measure_on_gpu(device="cpu", cases=(), sizes=(60,))
+    assert len(others) == 3
+    assert naive.ratio is naive.met is None
+    assert getattr(naive, timed) > 0
+    who = naive.against if large == "naive" else "ours"
+    assert naive.note == f"attention forward, 60 nodes, d = 10, k = 10: out of memory: {who}"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.cli import kmip
+from support.emulated_graph import EmulatedGraphs
+from torch.autograd import DeviceType
+
+from kmip_data.cli.benchmarks import train
+from kmip_data.models.profiling import calls as counting
+from kmip_data.models.profiling.calls import Calls
+from kmip_data.models.profiling.training import Pace
 
 SMALL = ("--set", "model.layers=1", "--set", "model.hidden_dim=16", "--set", "training.batch_size=2")
 
@@ -76,9 +85,6 @@ def test_the_table_says_what_could_not_be_measured(home_of_sample, monkeypatch):
 
 
 def test_what_was_measured_as_the_preset_has_it_tells_sweeps_their_hours(home_of_sample, monkeypatch):
-    from kmip_data.cli.benchmarks import train
-    from kmip_data.models.profiling.training import Pace
-
     def measured(makers, **_):
         return [Pace(name=name, parameters=7, seconds=1.0, hours=2.0, stages={"data": 0.0}, ratio=1.0)
                 for name, _ in makers]  # fmt: skip
@@ -95,19 +101,56 @@ def test_what_was_measured_as_the_preset_has_it_tells_sweeps_their_hours(home_of
     assert "by bench train on this machine, without evaluations." in told
 
 
+class _Profiler:
+    """Sees the events of a plain step, or of a replayed one where a graph was replayed meanwhile."""
+
+    graphs, made = None, 0
+
+    def __init__(self, activities):
+        type(self).made += 1
+
+    def start(self):
+        self._replayed, self._recorded = self.graphs.replayed, self.graphs.recorded
+
+    def stop(self):
+        host, kernels = [*["cuLaunchKernelEx"] * 30, "cudaStreamSynchronize"], 30
+        if self.graphs.replayed > self._replayed:
+            host, kernels = ["cudaGraphLaunch", *["cudaLaunchKernel"] * 2], 33
+        if self.graphs.recorded > self._recorded:
+            host += ["cudaStreamBeginCapture_v10000", *["cuLaunchKernelEx"] * 30]
+        host = ["aten::mm", *host, "cudaDeviceSynchronize"]  # the last is the profiler's own
+        on_card = [*["a kernel"] * kernels, "Memcpy HtoD (Pinned -> Device)", "Memset (Device)"]
+        self._events = [
+            *(_event(name, DeviceType.CPU) for name in host),
+            *(_event(name, DeviceType.CUDA) for name in on_card),
+            _event("Optimizer.step", DeviceType.CUDA, note=True),
+        ]
+
+    def events(self):
+        return self._events
+
+
+def _event(name, device, *, note=False):
+    return SimpleNamespace(name=name, device_type=device, is_user_annotation=note, cpu_parent=None)
+
+
 FUSED = ("--set", "optimiser.fused=true")  # others refuse to be recorded on a CPU
 
 
 def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch):
-    from support.emulated_graph import EmulatedGraphs
-
     from kmip_data.models.layers import gated_edges
     from kmip_data.models.profiling import training
     from kmip_data.models.training.capture import steps
 
+    def made(_):
+        _Profiler.graphs = EmulatedGraphs()
+        return _Profiler.graphs
+
+    _Profiler.graphs = EmulatedGraphs()  # of plain steps, which replay none
     monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
     monkeypatch.setattr(training, "why_plain", lambda *_, **__: None)
-    monkeypatch.setattr(steps, "CudaGraphs", lambda _: EmulatedGraphs())
+    monkeypatch.setattr(steps, "CudaGraphs", made)
+    monkeypatch.setattr(counting, "profile", _Profiler)
     target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
     outcome = kmip("bench", "train", *target, "--alone", "--quick", "--json", "-q", *SMALL, *FUSED)
     assert outcome.code == 0, outcome.err
@@ -116,12 +159,37 @@ def test_recorded_steps_are_timed_beside_plain_ones(home_of_sample, monkeypatch)
     assert ours["captured"] > 0
     batches = ours["hours"] * 3600 / ours["captured"] / 200
     assert batches == pytest.approx(round(batches))
+    assert _Profiler.made > 1
+    assert ours["operators"] == 1
+    assert ours["replayed"] == {"launches": 3, "kernels": 33, "synchronisations": 0}
+
+
+def test_calls_of_a_gpu_are_counted_without_those_of_the_profiler():
+    _Profiler.graphs = EmulatedGraphs()
+    profiler = _Profiler([])
+    profiler.start()
+    profiler.stop()
+    assert Calls.of(profiler.events()) == Calls(
+        1, launches=30, kernels=30, synchronisations=1, replayed=False
+    )
+
+
+def test_the_table_of_a_gpu_has_the_calls_of_both_kinds_of_steps():
+    stages = dict.fromkeys(["data", "forward", "search", "backward", "optimiser"], 0.1)
+    about = {"stages": stages, "ratio": 1.0, "hours": 1.0, "seconds": 0.5, "operators": 900}
+    plain = Pace(name="plain", launches=1383, kernels=1400, synchronisations=2, **about)
+    calls = {"launches": 43, "kernels": 1440, "synchronisations": 0}
+    both = Pace(name="both", launches=1383, kernels=1400, synchronisations=2, replayed=calls, **about)
+    header, *lines = train._table([plain, both], cuda=True).splitlines()
+    assert header.split()[-6:-2] == ["operators", "launches", "kernels", "synchronisations"]
+    assert " 900 1,383 1,400 2 1 " in " ".join(lines[-2].split())
+    assert "1,383 (43)" in lines[-1]
+    assert "1,400 (1,440)" in lines[-1]
+    assert "2 (0)" in lines[-1]
 
 
 def test_steps_that_could_not_be_recorded_have_no_time_and_a_reason(home_of_sample, monkeypatch):
     """Else the column would have the time of plain ones."""
-    from support.emulated_graph import EmulatedGraphs
-
     from kmip_data.models.profiling import training
     from kmip_data.models.training.capture import steps
 

@@ -13,7 +13,7 @@ from kmip_data.models.layers.gpu.norms import BLOCK, FINISH, ROWS, STEPS
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
 
 #: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
-SIZES = ((56, 32), (64, 16), (76, 16), (76, 0))
+SIZES = ((56, 32), (64, 16), (76, 16), (100, 16), (76, 0))
 _FLOATS = (
     "quotient inverse parts norm grad_quotient of_message at_target at_source message grad_target grad_source"
     " grad_message scale shift running_mean running_variance constants"

@@ -15,6 +15,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 
 CLASSES = 4
+OPERATORS = 984  #: of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts
 
 #: Columns of ``metrics.csv`` and ``steps.csv`` that no two runs have alike.
 OF_THE_MACHINE = {

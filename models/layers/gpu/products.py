@@ -45,12 +45,23 @@ def _form(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _add(
+    sums: tl.tensor, of_rows: tl.tensor, weight: tl.tensor, there: tl.tensor, tile: tl.tensor,
+    out_stride: tl.tensor, D: tl.constexpr, PRECISION: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """``sums`` (BR, tile) and what 16 channels of the rows add; ``weight`` points to these, (16, 1)."""
+    mask = there & (tile < D)[None, :]
+    of_weight = tl.load(weight + tile[None, :] * out_stride, mask=mask, other=0.0)
+    return tl.dot(of_rows, of_weight.to(of_rows.dtype), sums, input_precision=PRECISION)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def multiply(
     rows: tl.tensor, weight: tl.tensor, addend: tl.tensor, out: tl.tensor, edges: tl.tensor,
     out_stride: tl.tensor, in_stride: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor,
     parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
-    D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, FORM: tl.constexpr,
-    SHARED: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
+    D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, LAST: tl.constexpr,
+    FORM: tl.constexpr, SHARED: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """``out`` = ``rows`` · weightᵀ, + ``addend`` if ``ADD``; all (E, D) but the weight, which has strides.
@@ -59,16 +70,18 @@ def multiply(
     ``out`` is the gradient of rows made of ``pre``, and ``parts`` (tiles, 2, D) are what
     :func:`.norm_kernels.sum_gradients` sums of the two.
 
-    Channels of the result are two tiles side by side, of MAIN and REST (0: none), so that d = 76 takes
-    64 + 16 and not 128; those of the rows are taken 16 at a time.
+    Channels of the result are up to three tiles side by side, of MAIN, REST and LAST (0: none), so that
+    d = 76 takes 64 + 16 and not 128; those of the rows are taken 16 at a time.
     """
     number = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     live = (number < edges)[:, None]
     place = number[:, None] * D
     main = tl.arange(0, MAIN)
     rest = MAIN + tl.arange(0, max(REST, 16))
+    last = MAIN + REST + tl.arange(0, max(LAST, 16))
     sums = tl.zeros((BR, MAIN), tl.float32)
-    more = tl.zeros((BR, max(REST, 16)), tl.float32)
+    sums_rest = tl.zeros((BR, max(REST, 16)), tl.float32)
+    sums_last = tl.zeros((BR, max(LAST, 16)), tl.float32)
     for start in range(0, D, 16):
         channel = start + tl.arange(0, 16)
         at = place + channel[None, :]
@@ -82,23 +95,24 @@ def multiply(
             of_rows = tl.load(rows + at, mask=mask, other=0.0)
         if PRECISION == "ieee":  # the interpreter multiplies no bfloat16
             of_rows = of_rows.to(tl.float32)
-        from_ = channel[:, None] * in_stride
-        there = (channel < D)[:, None] & (main < D)[None, :]
-        of_weight = tl.load(weight + from_ + main[None, :] * out_stride, mask=there, other=0.0)
-        of_weight = of_weight.to(of_rows.dtype)
-        sums = tl.dot(of_rows, of_weight, sums, input_precision=PRECISION)
+        at, there = weight + channel[:, None] * in_stride, (channel < D)[:, None]
+        sums = _add(sums, of_rows, at, there, main, out_stride, D, PRECISION)
         if REST > 0:
-            there = (channel < D)[:, None] & (rest < D)[None, :]
-            of_weight = tl.load(weight + from_ + rest[None, :] * out_stride, mask=there, other=0.0)
-            of_weight = of_weight.to(of_rows.dtype)
-            more = tl.dot(of_rows, of_weight, more, input_precision=PRECISION)
+            sums_rest = _add(sums_rest, of_rows, at, there, rest, out_stride, D, PRECISION)
+        if LAST > 0:
+            sums_last = _add(sums_last, of_rows, at, there, last, out_stride, D, PRECISION)
     _finish(
         sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM, DROP
     )  # fmt: skip
     if REST > 0:
         _finish(
-            more, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM,
-            DROP,
+            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD,
+            SUM, DROP,
+        )  # fmt: skip
+    if LAST > 0:
+        _finish(
+            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD,
+            SUM, DROP,
         )  # fmt: skip
 
 
@@ -109,7 +123,7 @@ def _finish(
     kept_scale: tl.tensor,
     D: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Write one of the two tiles of :func:`multiply`."""
+    """Write one of the tiles of :func:`multiply`."""
     at = place + channel[None, :]
     mask = live & (channel < D)[None, :]
     if ADD:
@@ -149,7 +163,9 @@ def multiplied(
 
 
 def widths(d: int) -> dict[str, int]:
-    """Channels of the two tiles."""
-    padded = -(-d // 16) * 16
-    main = min(64, 1 << padded.bit_length() - 1)
-    return {"MAIN": main, "REST": triton.next_power_of_2(padded - main) if padded > main else 0}
+    """Channels of the three tiles, together d rounded up to a multiple of 16."""
+    left, found = -(-d // 16) * 16, {}
+    for name in ("MAIN", "REST", "LAST"):
+        found[name] = min(64, 1 << left.bit_length() - 1) if left else 0
+        left -= found[name]
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class Learned(NamedTuple):
 
 
 Work = Callable[[], Learned]
+Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class Graphs(Protocol):
@@ -47,7 +48,7 @@ class CudaGraphs:
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: None  # forgotten with its steps
 
-    def run(self, work: Work) -> Learned:
+    def run(self, work: Callable[[], Found]) -> Found:
         """Do the work on that stream, for which libraries and the search then have what they need."""
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
@@ -58,7 +59,7 @@ class CudaGraphs:
             tensor.record_stream(here)
         return found
 
-    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
+    def record(self, work: Callable[[], Found]) -> tuple[Callable[[], None], Found]:
         """Record a graph; whatever goes wrong, random numbers can be drawn afterwards as before."""
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
         # That of no living graph cannot be shared.

@@ -49,7 +49,7 @@ print(json.dumps(edge_resources(TARGET, COUNT)))
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "sizes"), [(90, 1), *(pytest.param(each, 4, marks=pytest.mark.torture) for each in (80, 90))]
+    ("target", "sizes"), [(90, 1), *(pytest.param(each, 5, marks=pytest.mark.torture) for each in (80, 90))]
 )
 def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int, sizes: int) -> None:
     code = COMPILE.replace("TARGET", str(target)).replace("COUNT", str(sizes))
@@ -58,5 +58,5 @@ def test_kernels_compile_without_a_gpu_and_spill_nothing(target: int, sizes: int
     for name, taken in kernels.items():
         assert taken["spilled"] == 0, name
         # 4 programs of 128 threads at a time; 2 of those that multiply.
-        assert 16 < taken["registers"] <= (200 if "multiply" in name else 128), name
+        assert 16 < taken["registers"] <= (224 if "multiply" in name else 128), name
         assert taken["shared"] <= 48 * 1024, name

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from support.city_data import streets_build
 from support.emulated_graph import WAITS, calls_of
 from support.task_builds import BUILDS, rings
-from support.training_data import tiny_config
+from support.training_data import OPERATORS, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.builds.home import Home
@@ -26,7 +26,6 @@ from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, of_part
 
 CPU = torch.device("cpu")
-OPERATORS = 984  #: of a step of the small network below
 
 
 class _Calls(TorchDispatchMode):

@@ -1,0 +1,104 @@
+"""What a batch of the trainer's loop calls, as PyTorch's profiler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from torch.autograd import DeviceType  # type: ignore[attr-defined] # of C++
+from torch.profiler import ProfilerActivity, profile
+
+#: What the profiler calls them.
+LAUNCHES = {
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cudaGraphLaunch",
+}
+WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"}
+OWN_WAITS = 1  #: of the profiler, which waits for the GPU when it stops
+_COPIES = ("Memcpy", "Memset")
+_RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What one batch calls; but for ``operators`` nothing on a CPU."""
+
+    operators: int  #: not called by other operators
+    launches: int  #: by the host: of a kernel, or of a CUDA graph with all of its kernels
+    kernels: int  #: that ran on the GPU, those in graphs too; no copies
+    synchronisations: int  #: of the host with the GPU
+    replayed: bool  #: whether a CUDA graph was launched, and none recorded
+
+    @classmethod
+    def of(cls, events: Iterable[Any]) -> Calls:
+        """Count the events of a profiler."""
+        events = list(events)
+        names = [event.name for event in events]
+        return cls(
+            operators=sum(_is_operator(event) and not _inside_operator(event) for event in events),
+            launches=sum(name in LAUNCHES for name in names),
+            kernels=sum(map(_is_kernel, events)),
+            synchronisations=max(0, sum(name in WAITS for name in names) - OWN_WAITS),
+            replayed="cudaGraphLaunch" in names and not any(name.startswith(_RECORDING) for name in names),
+        )
+
+
+class CallCounter(Callback):
+    """Counts the calls of one batch: ``found``.
+
+    It is the first one after ``before`` others; with ``replayed`` the first that a CUDA graph replays, and
+    ``None`` if no batch of the run is.
+    """
+
+    def __init__(self, device: str, *, before: int = 1, replayed: bool = False) -> None:
+        self._cuda, self._left, self._replayed = device == "cuda", before, replayed
+        self._profiler: profile | None = None
+        self.found: Calls | None = None
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Begin."""
+        self._left -= 1
+        if self._left >= 0 or self.found is not None:
+            return
+        if self._cuda:
+            torch.cuda.synchronize()  # kernels of the batch before are not this one's
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
+        self._profiler = profile(activities=activities)
+        self._profiler.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """End and count."""
+        if self._profiler is None:
+            return
+        self._profiler.stop()
+        calls = Calls.of(self._profiler.events() or ())  # type: ignore[no-untyped-call]
+        self._profiler = None
+        if calls.replayed or not self._replayed:
+            self.found = calls
+
+
+def _is_kernel(event: Any) -> bool:
+    on_gpu = event.device_type == DeviceType.CUDA and not event.is_user_annotation
+    return on_gpu and not event.name.startswith(_COPIES)
+
+
+def _is_operator(event: Any) -> bool:
+    return "::" in event.name and not event.name.startswith("autograd::")
+
+
+def _inside_operator(event: Any) -> bool:
+    while (event := event.cpu_parent) is not None:
+        if _is_operator(event):
+            return True
+    return False
