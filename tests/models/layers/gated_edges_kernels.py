@@ -324,7 +324,7 @@ def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypat
 
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize("precision", [long("tf32"), "32", long("bf16-mixed")])
-@pytest.mark.parametrize(("form", "shared"), [(table, True), (edge_list, False)])
+@pytest.mark.parametrize(("form", "shared"), [long(table, True), (edge_list, False)])
 def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool, precision: str) -> None:
     """As with edges formed by each layer, in recomputed ones: bit for bit where products are PyTorch's."""
     edges, d = form(), 19
@@ -376,8 +376,7 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> Non
         torch.testing.assert_close(a.double(), b, atol=1e-2 if precision == "tf32" else 1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("form", [table, edge_list])
-@pytest.mark.parametrize("d", [5, 76])
+@pytest.mark.parametrize(("form", "d"), [(table, 5), (edge_list, 5), (table, 76), long(edge_list, 76)])
 def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
     """Behind real ones, among nodes of padding: what is real is as without, padding takes nothing."""
     edges, more = form(), 9
@@ -463,7 +462,7 @@ def test_split_products(d: int) -> None:
     assert all(sum(widths(d).values()) == -(-d // 16) * 16 for d in range(1, 129))
 
 
-@pytest.mark.parametrize(("form", "d"), [(table, 76), (table, 100), long(edge_list, 76)])
+@pytest.mark.parametrize(("form", "d"), [(table, 100), long(table, 76), long(edge_list, 76)])
 def test_layers_take_split_products_where_they_are_asked_for(form, d, monkeypatch) -> None:
     taken = []
     original = gpu.products.multiplied

@@ -21,7 +21,7 @@ from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
 from kmip_data.reading.dataset import ShardedDataset
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.torture
 
 SMALL = [
     "model.parameter_budget=none",
@@ -85,7 +85,6 @@ def test_four_blocks_are_learned_by_heart(blocks, tmp_path):
     assert result.metrics["train"]["accuracy"] > 0.95
 
 
-@pytest.mark.torture
 def test_real_blocks_beat_the_majority_class(blocks, tmp_path):
     home = Home(tmp_path)
     config = apply_overrides(
