@@ -14,6 +14,8 @@ from kmip_data.models.profiling import calls as counting
 from kmip_data.models.profiling.calls import Calls
 from kmip_data.models.profiling.training import Pace
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--set", "model.layers=1", "--set", "model.hidden_dim=16", "--set", "training.batch_size=2")
 
 

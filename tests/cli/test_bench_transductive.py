@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from benchmarks.transductive import write_city
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

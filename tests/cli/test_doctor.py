@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 
+import pytest
 from support.cli import kmip
 
 from kmip_data.cli import doctor
 from kmip_data.models.search import trial
 
 
+@pytest.mark.slow
 def test_doctor_finds_this_machine_sound(home, monkeypatch):
     outcome = kmip("doctor", "--json")
     assert outcome.code == 0, outcome.err

@@ -44,6 +44,7 @@ def test_train_prints_one_object_at_the_end_and_evaluate_repeats_it(make_build):
     assert all(part in table for part in ("train", "val", "test"))
 
 
+@pytest.mark.slow
 def test_results_of_a_sample_say_so(make_build):
     make_build("s3dis-sample-k4", sample=True)
     words = ["train", "--dataset", "s3dis", "--sample", "--k", "4", *QUICK, "--epochs", "1", "--name", "mine"]

@@ -14,7 +14,7 @@ from kmip_data.models.profiling.results import Cell, growth_exponent, published
 from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 READY = """
 import os, signal, sys, time
 from multiprocessing.connection import Connection

@@ -24,6 +24,8 @@ from kmip_data.models.sweeps.state import state_of
 from kmip_data.models.sweeps.tuning import tried, tune_cells
 from kmip_data.runtime import processes
 
+pytestmark = pytest.mark.slow
+
 optuna = pytest.importorskip("optuna", reason="the extra tune is not installed")
 SPACE = {
     "optimiser.lr": {"low": 1e-4, "high": 1e-1, "log": True},

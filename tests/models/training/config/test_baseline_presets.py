@@ -116,6 +116,7 @@ def test_every_file_of_upstream_is_a_preset_or_a_variant() -> None:
             assert config.model.hidden_dim == width, (dataset, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.torture) for i in (1, 2))])
 def test_all_68_counts_of_upstream_are_exact(part: int) -> None:
     counted = [item for item in entries().items() if item[1].get("_effective_num_params") is not None]
