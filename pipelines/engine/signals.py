@@ -12,7 +12,11 @@ from typing import Any
 from kmip_data.runtime.interrupts import ENDING, end, resend_swallowed
 
 _SIGNALS = (signal.SIGINT, *ENDING)
-Handler = Callable[[int, FrameType | None], Any] | int
+#: Handlers of a program that has none of its own.
+_USUAL: dict[int, Callable[[int, FrameType | None], Any] | int] = {
+    signal.SIGINT: signal.default_int_handler,
+    **dict.fromkeys(ENDING, signal.SIG_DFL),
+}
 
 
 @contextlib.contextmanager
@@ -23,11 +27,7 @@ def terminable() -> Iterator[None]:
     thread, and for a signal that the program handles itself or ignores (``nohup``), nothing changes. The old
     handlers are back afterwards.
     """
-    usual: dict[int, Handler] = {
-        signal.SIGINT: signal.default_int_handler,
-        **dict.fromkeys(ENDING, signal.SIG_DFL),
-    }
-    mine = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    mine = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
     if not _in_main_thread() or not mine:
         yield
         return
@@ -48,7 +48,7 @@ def terminable() -> Iterator[None]:
         raise
     finally:
         for number in mine:
-            signal.signal(number, usual[number])
+            signal.signal(number, _USUAL[number])
 
 
 @contextlib.contextmanager

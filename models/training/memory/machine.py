@@ -78,16 +78,21 @@ def check_compile(config: RunConfig, device: Device) -> None:
     parts = model.attention.kind != "none" or model.local.kind == "gated-gcn"
     if not config.system.compile or not parts or (gpu and not triton_runs(torch.device("cuda"))):
         return
-    what = f"On a CPU torch.compile does not make {model.name} faster: its kernels are compiled already."
     if gpu:
-        no_gain = f"On a GPU torch.compile is not known to make {model.name} faster"
-        what = f"{no_gain}, and keeps its steps from being recorded."
+        place, known = (
+            "GPU",
+            f"is not known to make {model.name} faster, and keeps its steps from being recorded.",
+        )
+        instead = ": steps are then recorded as a CUDA graph, where they can be"
+    else:
+        place, known = "CPU", f"does not make {model.name} faster: its kernels are compiled already."
+        instead = ""
     raise UsageError(
-        what,
+        f"On a {place} torch.compile {known}",
         expected="--compile with message passing such as gcn, gat or gine alone",
         found=f"{model.local.kind} with attention {model.attention.kind} (docs/training.md, Devices)",
         left="nothing was started",
-        next=f"leave out --compile{': steps are then recorded as a CUDA graph, where they can be' * gpu}",
+        next=f"leave out --compile{instead}",
     )
 
 
