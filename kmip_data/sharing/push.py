@@ -11,8 +11,7 @@ from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, UsageError
 from kmip_data.files.digests import readable_json
-from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.format.card_fields import NAME_WORDS, is_name
+from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import dataset_names, load_manifest
