@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.search.problem import FLOATS, strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
@@ -39,7 +42,14 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **others: Any,
     ) -> None:
+        if others:
+            raise UsageError(
+                "KMIPMultiheadAttention lacks options of torch.nn.MultiheadAttention",
+                expected="keys and values of embed_dim channels, without a bias or zeros as further keys",
+                found=", ".join(f"{name}={value!r}" for name, value in others.items()),
+            )
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise UsageError(
                 "embed_dim cannot be split among the heads",
@@ -91,17 +101,25 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             A mask of another kind, or shapes that do not go together.
         """
         if attn_mask is not None or is_causal:
+            shape = (
+                tuple(attn_mask.shape) if isinstance(attn_mask, Tensor) and not attn_mask.is_nested else ""
+            )
+            given = "is_causal=True" if attn_mask is None else f"attn_mask {shape}"
             raise UsageError(
                 "k-MIP attention takes no attention mask",
                 expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-                found="is_causal=True" if attn_mask is None else f"attn_mask {tuple(attn_mask.shape)}",
+                found=given,
             )
-        alone, same = query.ndim == 2, query is key
+        same = query is key
+        query, key, value = (
+            strided(name, rows) for name, rows in (("query", query), ("key", key), ("value", value))
+        )
+        alone = query.ndim == 2
+        self._check(query, key, value)
         if alone:
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
-        self._check(query, key, value)
         real = _real(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = real if same else real.new_ones(query.shape[:2])
@@ -135,18 +153,28 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         return out if self.batch_first else out.transpose(0, 1), dense
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Three tensors (B, rows, E)."""
+        """Raise UsageError where the three tensors do not fit each other or the weights."""
+        given, weight = (query, key, value), self.in_proj_weight
+        batch = 0 if self.batch_first else 1
         fits = (
-            query.ndim == 3
-            and query.shape[::2] == key.shape[::2]
+            query.ndim in (2, 3)
+            and query.ndim == key.ndim
             and key.shape == value.shape
-            and query.shape[2] == self.embed_dim
+            and query.shape[-1] == key.shape[-1] == self.embed_dim
+            and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
-        if not fits:
+        lowered = torch.is_autocast_enabled(weight.device.type)
+        alike = all(
+            rows.device == weight.device and rows.dtype in FLOATS and (rows.dtype == weight.dtype or lowered)
+            for rows in given
+        )
+        if not fits or not alike:
+            shape = "batch, rows" if self.batch_first else "rows, batch"
             raise UsageError(
                 "query, key and value do not go together",
-                expected=f"(batch, rows, {self.embed_dim}) of one batch size, as many keys as values",
-                found=", ".join(str(tuple(rows.shape)) for rows in (query, key, value)),
+                expected=f"({shape}, {self.embed_dim}) {weight.dtype} on {weight.device}, or without batch;"
+                " one batch size, and as many keys as values",
+                found=", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given),
             )
 
     def extra_repr(self) -> str:
@@ -158,6 +186,7 @@ def _real(mask: Tensor | None, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
     if mask is None:
         return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
+    mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     mask = mask[None] if mask.ndim == 1 else mask
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
     if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):
