@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-#: Formats that are decoded, whatever a file is called. Pillow knows forty more; it hands EPS, which is a program,
-#: to Ghostscript.
+#: Formats that are decoded, whatever a file is called. Pillow knows forty more, and hands EPS to Ghostscript,
+#: which runs it as a program.
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
 MAX_CLASSES: Final = 255
