@@ -187,7 +187,7 @@ def remove_partials(folder: Path, *, root: Path) -> None:
 
 
 def written_name(name: str) -> str | None:
-    """Return the name of the file that a half-written one becomes; ``None`` where ``name`` is no such name."""
+    """Return the name that a half-written file gets in the end; ``None`` for other names."""
     found = _PARTIAL_NAME.fullmatch(name)
     return found and found[1]
 

@@ -1,4 +1,4 @@
-"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, only our own files replaced."""
+"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced."""
 
 from __future__ import annotations
 
