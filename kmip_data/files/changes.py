@@ -30,7 +30,7 @@ from kmip_data.files.errors import writing
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``
-_PARTIAL_NAME = re.compile(r".+\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
+_PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
 _DAY = 86_400.0  #: seconds after which the partial file of another machine counts as left behind
 _LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -186,6 +186,12 @@ def remove_partials(folder: Path, *, root: Path) -> None:
         _remove_stale(handle, "")
 
 
+def written_name(name: str) -> str | None:
+    """Return the name that a half-written file gets in the end; ``None`` for other names."""
+    found = _PARTIAL_NAME.fullmatch(name)
+    return found and found[1]
+
+
 def is_being_written(path: Path) -> bool:
     """Whether this is the half-written file of a writer that may still be at work."""
     if _PARTIAL_NAME.fullmatch(path.name) is None:
@@ -283,7 +289,7 @@ def _is_stale(name: str, folder: int) -> bool:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if found is None or not stat.S_ISREG(status.st_mode):
         return False
-    machine, pid, start = found.groups()
+    _, machine, pid, start = found.groups()
     if machine != _machine():
         return time.time() - status.st_mtime > _DAY
     now = _start(int(pid))

@@ -107,7 +107,7 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
     assert (tmp_path / "share" / BLOCKS_NAME).read_bytes() == blocks
     assert hashlib.sha256(blocks).hexdigest() == share["blocks"]
     there = digests(tmp_path / "share").keys()
-    assert there == {entry["file"] for entry in share["files"]} | {SHARE_NAME, BLOCKS_NAME}
+    assert there == {entry["file"] for entry in share["files"]} | {SHARE_NAME, BLOCKS_NAME, "push.json"}
     text = json.dumps(
         {k: v for k, v in share.items() if k != "digest"}, sort_keys=True, separators=(",", ":")
     )
