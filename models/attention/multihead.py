@@ -149,7 +149,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     def _input_weights(self) -> Sequence[Tensor]:
         """Weights of queries, keys and values: one parameter, or three where their widths differ."""
-        if self.in_proj_weight is not None:
+        if self.kdim == self.vdim == self.embed_dim:
             return self.in_proj_weight.chunk(3)
         return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
 
