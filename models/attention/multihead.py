@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     Parameters
     ----------
-    embed_dim, num_heads, dropout, bias, batch_first, device, dtype
+    embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
         As there.
     k
         Keys that a query attends to; all where there are fewer. An attribute that may be changed.
@@ -38,18 +38,13 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         *,
         dropout: float = 0.0,
         bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **others: Any,
     ) -> None:
-        if others:
-            raise UsageError(
-                "KMIPMultiheadAttention lacks options of torch.nn.MultiheadAttention",
-                expected="keys and values of embed_dim channels, without a bias or zeros as further keys",
-                found=", ".join(f"{name}={value!r}" for name, value in others.items()),
-            )
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise UsageError(
                 "embed_dim cannot be split among the heads",
@@ -57,7 +52,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
                 found=f"embed_dim = {embed_dim}",
             )
         super().__init__(
-            embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
         )
         # In evaluation torch's transformer layers replace an attention of which this is true by a fused
         # kernel of their own.
@@ -80,7 +83,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         Parameters
         ----------
         query, key, value
-            (L, B, E), (S, B, E), (S, B, E); batch first where so made; without B for one sequence.
+            (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so made;
+            without B for one sequence.
         key_padding_mask
             (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where ``query``
             is ``key``, padded queries are left out as well, and give the bias of the output.
@@ -108,7 +112,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             raise UsageError(
                 "k-MIP attention takes no attention mask",
                 expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-                found=given,
+                found="is_causal=True" if attn_mask is None else given,
             )
         same = query is key
         query, key, value = (
@@ -123,7 +127,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         real = _real(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = real if same else real.new_ones(query.shape[:2])
-        weights = self.in_proj_weight.chunk(3)
+        weights = self._input_weights()
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[real], value[real])
         projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
@@ -152,15 +156,22 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
 
+    def _input_weights(self) -> Sequence[Tensor]:
+        """Weights of queries, keys and values: one parameter, or three where their widths differ."""
+        if self.kdim == self.vdim == self.embed_dim:
+            return self.in_proj_weight.chunk(3)
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Raise UsageError where the three tensors do not fit each other or the weights."""
-        given, weight = (query, key, value), self.in_proj_weight
+        given, weight = (query, key, value), self.out_proj.weight
+        widths = self.embed_dim, self.kdim, self.vdim
         batch = 0 if self.batch_first else 1
         fits = (
             query.ndim in (2, 3)
-            and query.ndim == key.ndim
-            and key.shape == value.shape
-            and query.shape[-1] == key.shape[-1] == self.embed_dim
+            and query.ndim == key.ndim == value.ndim
+            and key.shape[:-1] == value.shape[:-1]
+            and (query.shape[-1], key.shape[-1], value.shape[-1]) == widths
             and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
         lowered = torch.is_autocast_enabled(weight.device.type)
@@ -172,8 +183,9 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             shape = "batch, rows" if self.batch_first else "rows, batch"
             raise UsageError(
                 "query, key and value do not go together",
-                expected=f"({shape}, {self.embed_dim}) {weight.dtype} on {weight.device}, or without batch;"
-                " one batch size, and as many keys as values",
+                expected="({0}, {1}), ({0}, {2}) and ({0}, {3}) of {4} on {5}, or without batch".format(
+                    shape, *widths, weight.dtype, weight.device
+                ),
                 found=", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given),
             )
 

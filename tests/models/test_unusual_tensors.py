@@ -192,12 +192,6 @@ def test_lazily_negated_tensors_give_the_usual_result() -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_options_of_torchs_attention_that_ours_lacks() -> None:
-    for options in ({"kdim": 4}, {"vdim": 4}, {"add_bias_kv": True}, {"add_zero_attn": True}):
-        with pytest.raises(UsageError, match=next(iter(options))):
-            KMIPMultiheadAttention(8, 2, 2, **options)
-
-
 def test_functional_transforms() -> None:
     """Gradients of ``torch.func`` are those of ``backward``."""
     rows = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
