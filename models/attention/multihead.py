@@ -104,16 +104,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         UsageError
             A mask of another kind, or shapes that do not go together.
         """
-        if attn_mask is not None or is_causal:
-            shape = (
-                tuple(attn_mask.shape) if isinstance(attn_mask, Tensor) and not attn_mask.is_nested else ""
-            )
-            given = "is_causal=True" if attn_mask is None else f"attn_mask {shape}"
-            raise UsageError(
-                "k-MIP attention takes no attention mask",
-                expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-                found="is_causal=True" if attn_mask is None else given,
-            )
+        _refuse_attention_mask(attn_mask, is_causal)
         same = query is key
         query, key, value = (
             strided(name, rows) for name, rows in (("query", query), ("key", key), ("value", value))
@@ -192,6 +183,16 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
         return f"num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
+
+
+def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
+    if mask is not None or is_causal:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) and not mask.is_nested else type(mask).__name__
+        raise UsageError(
+            "k-MIP attention takes no attention mask",
+            expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
+            found="is_causal=True" if mask is None else f"attn_mask {shape}",
+        )
 
 
 def _real(mask: Tensor | None, key: Tensor) -> Tensor:
