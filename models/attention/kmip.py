@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention
 from kmip_data.models.attention.gathered import differentiable, has_tangent
-from kmip_data.models.attention.operators import attend, search
+from kmip_data.models.attention.operators import attend, refuse_reverse_transforms, search
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
 from kmip_data.runtime.recorded import kept
@@ -114,6 +114,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
             expected=f"floating-point values on {keys.device}, as the keys",
             found=f"{values.dtype} on {values.device}",
         )
+    refuse_reverse_transforms(queries, keys, values)
     scores, indices = search(
         queries.detach(), keys.detach(), k, _tensor(query_ptr), _tensor(key_ptr), backend, hint, trusted
     )

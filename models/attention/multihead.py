@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     Parameters
     ----------
-    embed_dim, num_heads, dropout, bias, batch_first, device, dtype
+    embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
         As there.
     k
         Keys that a query attends to; all where there are fewer. An attribute that may be changed.
@@ -35,6 +37,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         *,
         dropout: float = 0.0,
         bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         backend: str = "auto",
         device: torch.device | str | None = None,
@@ -47,7 +51,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
                 found=f"embed_dim = {embed_dim}",
             )
         super().__init__(
-            embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
         )
         # In evaluation torch's transformer layers replace an attention of which this is true by a fused
         # kernel of their own.
@@ -70,7 +82,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         Parameters
         ----------
         query, key, value
-            (L, B, E), (S, B, E), (S, B, E); batch first where so made; without B for one sequence.
+            (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so made;
+            without B for one sequence.
         key_padding_mask
             (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where ``query``
             is ``key``, padded queries are left out as well, and give the bias of the output.
@@ -105,7 +118,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         real = _real(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = real if same else real.new_ones(query.shape[:2])
-        weights = self.in_proj_weight.chunk(3)
+        weights = self._input_weights()
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[real], value[real])
         projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
@@ -134,18 +147,25 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
 
+    def _input_weights(self) -> Sequence[Tensor]:
+        """Weights of queries, keys and values: one parameter, or three where their widths differ."""
+        if self.kdim == self.vdim == self.embed_dim:
+            return self.in_proj_weight.chunk(3)
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Three tensors (B, rows, E)."""
+        """Check queries (B, L, E), keys (B, S, kdim) and values (B, S, vdim)."""
+        widths = self.embed_dim, self.kdim, self.vdim
         fits = (
-            query.ndim == 3
-            and query.shape[::2] == key.shape[::2]
-            and key.shape == value.shape
-            and query.shape[2] == self.embed_dim
+            query.ndim == key.ndim == value.ndim == 3
+            and len(query) == len(key)
+            and key.shape[:2] == value.shape[:2]
+            and (query.shape[2], key.shape[2], value.shape[2]) == widths
         )
         if not fits:
             raise UsageError(
                 "query, key and value do not go together",
-                expected=f"(batch, rows, {self.embed_dim}) of one batch size, as many keys as values",
+                expected="(batch, rows, {}), (batch, keys, {}) and (batch, keys, {})".format(*widths),
                 found=", ".join(str(tuple(rows.shape)) for rows in (query, key, value)),
             )
 
