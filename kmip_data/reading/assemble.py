@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from kmip_data.arrays import I64
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.manifest import unknown_name
-from kmip_data.reading import buffers, gather
+from kmip_data.reading import gather
 from kmip_data.reading.store import Rows, ShardStore
+from kmip_data.runtime import buffers
 from kmip_data.runtime.helpers import HelperThreads
 
 Level = Literal["graph", "node", "edge"]

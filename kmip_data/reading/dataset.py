@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +14,7 @@ from torch_geometric.data import Data, Dataset
 from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data.builds.columns import divide_names
-from kmip_data.builds.find import find
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build
 from kmip_data.errors import PartialBuildWarning, UsageError
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
@@ -26,7 +24,6 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_plainly, make_batch, make_data
 from kmip_data.reading.store import open_store
-from kmip_data.sharing.addresses import is_address
 from kmip_data.wording import counted, without_controls
 
 _warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
@@ -272,57 +269,3 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 def _stats(sizes: NDArray[np.int64]) -> Stats:
     """Statistics of sizes; NaN of none, of which PyTorch Geometric's function makes an error."""
     return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
-
-
-def open(  # noqa: A001 -- its public name
-    path_or_name: str | os.PathLike[str],
-    split: str | None = None,
-    *,
-    home: str | os.PathLike[str] | Home | None = None,
-    sample: bool = False,
-    split_name: str | None = None,
-    columns: Sequence[str] | None = None,
-    transform: Callable[[Data], Data] | None = None,
-    **parameters: Any,
-) -> ShardedDataset:
-    """Open a finished build; nothing is ever built, or downloaded whole.
-
-    Parameters
-    ----------
-    path_or_name
-        A build folder, the name of a dataset with one finished build that matches, or the address of a
-        push (``https://…``, ``s3://…``, ``hf://…``), of which only what is needed is fetched.
-    home
-        Where builds are looked for, and blocks from afar kept; default ``$KMIP_DATA_HOME`` or the user's
-        data folder.
-    sample
-        Look for a sample.
-    split, split_name, columns, transform
-        See :class:`ShardedDataset`.
-    **parameters
-        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
-        with a name, defaults of the dataset for the others.
-
-    Raises
-    ------
-    UsageError
-        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
-        folder holds a build with other values.
-    DamagedInput
-        The build is damaged.
-    SourceUnavailable
-        An address does not answer.
-
-    Examples
-    --------
-    >>> import kmip_data
-    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
-    """
-    if is_address(path_or_name):
-        from kmip_data.sharing.afar import open_afar
-
-        afar = open_afar(os.fspath(path_or_name), Home.locate(home))
-        find(afar.path, parameters, sample=sample)  # the build that is asked for?
-        return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
-    build = find(path_or_name, parameters, home=home, sample=sample)
-    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -32,7 +32,7 @@ from kmip_data.models.training.run.fitting import build_trainer
 from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last

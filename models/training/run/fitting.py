@@ -53,7 +53,7 @@ from kmip_data.models.training.run.result import (
     SplitUsed,
     package_versions,
 )
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 from kmip_data.runtime.peak_memory import peak_host_memory
 from kmip_data.wording import counted
