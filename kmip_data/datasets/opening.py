@@ -25,29 +25,29 @@ def open(  # noqa: A001 -- its public name
     transform: Callable[[Data], Data] | None = None,
     **parameters: Any,
 ) -> ShardedDataset:
-    """Open a finished build; nothing is ever built, or downloaded whole.
+    """Open a finished build. Nothing is built, and no complete file is downloaded.
 
     Parameters
     ----------
     path_or_name
-        A build folder, the name of a dataset with one finished build that matches, or the address of a
-        push (``https://…``, ``s3://…``, ``hf://…``), of which only what is needed is fetched.
+        A build folder, the name of a dataset with one matching build, or the address of a push
+        (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
     home
-        Where builds are looked for, and blocks from afar kept; default ``$KMIP_DATA_HOME`` or the user's
-        data folder.
+        Home folder with the builds and the cache of remote blocks; default ``$KMIP_DATA_HOME`` or the
+        user's data folder.
     sample
-        Look for a sample.
+        True to look for a sample.
     split, split_name, columns, transform
         See :class:`ShardedDataset`.
     **parameters
-        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
-        with a name, defaults of the dataset for the others.
+        Values that the build must have (``k=16``, ``compression="gzip"``), also if its folder is given.
+        With a name, the other parameters have the defaults of the dataset.
 
     Raises
     ------
     UsageError
-        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
-        folder holds a build with other values.
+        No build or several builds match, a name is unknown, or the folder holds a build with other
+        values.
     DamagedInput
         The build is damaged.
     SourceUnavailable
@@ -62,7 +62,7 @@ def open(  # noqa: A001 -- its public name
         from kmip_data.sharing.afar import open_afar
 
         afar = open_afar(os.fspath(path_or_name), Home.locate(home))
-        find(afar.path, parameters, sample=sample)  # the build that is asked for?
+        find(afar.path, parameters, sample=sample)  # refuses a build with other parameters
         return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
     build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

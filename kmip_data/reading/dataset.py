@@ -1,4 +1,4 @@
-"""A PyTorch Geometric dataset over one build folder and split, by its folder or its name."""
+"""A PyTorch Geometric dataset over one build and one part of a split."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from kmip_data.format.splits import NODE_PARTS
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
-from kmip_data.reading.batching import collates_plainly, make_batch, make_data
+from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
 from kmip_data.wording import counted, without_controls
 
-_warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
+_warned: set[tuple[Path, str]] = set()  #: incomplete builds that a warning has named
 
 
 def _warn_of_part(build: Build) -> None:
-    """Warn, once per build and process, of a build that has part of the published set."""
+    """Warn once per build and process that a build covers only part of the published set."""
     card, path = build.card, build.path
     if card.extent == PART and (path, card.key) not in _warned:
         _warned.add((path, card.key))
@@ -48,7 +48,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
     sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
     nearest source first. An instance holds no open file, can be pickled and used after a fork.
-    Nothing is ever downloaded or processed.
+    It never downloads or processes anything.
 
     Parameters
     ----------
@@ -56,17 +56,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
     split
         ``"train"``, ``"val"``, ``"test"``; ``None``: all records in source order. A dataset of one
-        graph always gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+        graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
     transform
         Applied to each item when it is read.
     split_name
-        Which of the build's splits (a key of ``card.splits``); ``None``: the build's default.
+        Name of a split of the build (a key of ``card.splits``); ``None``: its default.
     columns
-        Names of the attributes that items have; ``None``: all. The name of a column that
-        ``kmip-data encode`` added (``"rwse20"``) joins what it holds; where only such are named, all
-        stored attributes are there too.
+        Names of the attributes of an item; ``None``: all. The name of a column added by
+        ``kmip-data encode`` (``"rwse20"``) adds its attributes; if only such columns are named, items
+        have all stored attributes, too.
     views
-        Further attributes that are slices of stored columns.
+        Additional attributes that are slices of stored columns.
     edge_lengths
         Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
 
@@ -113,7 +113,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 next=f"kmip-data info {self.build.path} (shows what is stored)",
             )
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
-        # Numbers of the records of this part in source order; ``None``: all of them.
+        # Record numbers of this part in source order; ``None``: all records.
         self._records: NDArray[np.int64] | None = None
         self._masks: dict[str, torch.Tensor] = {}
         self._choose(split)
@@ -126,7 +126,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.split_name is None:
             raise UsageError(
                 f"{self.card.dataset} has no splits.",
-                expected="split=None, which gives all records",
+                expected="split=None, for all records",
                 found=f"split={part!r}",
                 next=info,
             )
@@ -148,7 +148,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def card(self) -> Card:
-        """The card of the build: license, citation, parameters, counts, statistics."""
+        """Card of the build: license, citation, parameters, counts, statistics."""
         return self.build.card
 
     @property
@@ -163,7 +163,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def split_digest(self) -> str | None:
-        """SHA-256 over the keys of this part, as the card has it; ``None`` without a part."""
+        """SHA-256 over the keys of this part, from the card; ``None`` without a part."""
         if self.split is None or self.split_name is None:
             return None
         return self.card.splits[self.split_name].parts[self.split].digest
@@ -176,13 +176,13 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def assembler(self) -> Assembler | None:
-        """What can gather whole batches of this dataset; ``None`` where each item must be made alone.
+        """Assembler of whole batches; ``None`` if each item must be made individually.
 
-        That is with a transform, with masks, in a subclass with its own ``get``, and where the name
-        of an attribute has a meaning to PyTorch Geometric's batching.
+        That is the case with a transform, with masks, in a subclass that overrides ``get``, and if PyTorch
+        Geometric batches an attribute by its name.
         """
-        plain = self.transform is None and not self._masks and collates_plainly(self._assembler.fields)
-        return self._assembler if plain and type(self).get is ShardedDataset.get else None
+        simple = self.transform is None and not self._masks and collates_by_rows(self._assembler.fields)
+        return self._assembler if simple and type(self).get is ShardedDataset.get else None
 
     @property
     def keys(self) -> list[str]:
@@ -239,7 +239,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def num_classes(self) -> int:
-        """Number of classes: the schema's where it has one, else as PyTorch Geometric counts it."""
+        """Number of classes: from the schema if it has one, else as PyTorch Geometric counts it."""
         label = self._field("y")
         if label is None or self.transform is not None:
             return int(super().num_classes)
@@ -250,7 +250,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
     def get_summary(self) -> Summary:
-        """Statistics of the sizes; read from the row pointers where no transform may change them."""
+        """Return statistics of the sizes, from the row pointers if no transform can change them."""
         if self.transform is not None:
             return Summary.from_dataset(self)
         sizes = {"num_nodes": _stats(self.nodes), "num_edges": _stats(self.edges)}
@@ -267,5 +267,5 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
 
 def _stats(sizes: NDArray[np.int64]) -> Stats:
-    """Statistics of sizes; NaN of none, of which PyTorch Geometric's function makes an error."""
+    """Return statistics of sizes; NaN without any, for which PyTorch Geometric raises an error."""
     return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
