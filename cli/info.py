@@ -10,7 +10,6 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -26,7 +25,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 )
 @click.argument("target", shell_complete=complete_dataset)
 @click.option(
-    "--croissant", is_flag=True, help="Print Croissant JSON-LD: of the build, or of a dataset not built yet."
+    "--croissant", is_flag=True, help="Print the Croissant JSON-LD of the build."
 )
 @look_options
 def command(target: str, croissant: bool, sample: bool, home: Home, as_json: bool) -> None:
@@ -39,7 +38,7 @@ def command(target: str, croissant: bool, sample: bool, home: Home, as_json: boo
 
     name_alone = target in dataset_names() and not sample and not given(RECORDS)
     if croissant:
-        print_json(_croissant(target, home, sample=sample, name_alone=name_alone))
+        print_json(_croissant(target, home, sample=sample))
     elif name_alone:
         _dataset(target, home, as_json=as_json)
     else:
@@ -96,16 +95,10 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     click.echo(builds_table(builds) if builds else f"none yet: {command}")
 
 
-def _croissant(target: str, home: Home, *, sample: bool, name_alone: bool) -> dict[str, Any]:
-    from kmip_data.format.croissant import build_croissant, dataset_croissant
-    from kmip_data.manifest import load_manifest, no_recipe
+def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
+    from kmip_data.format.croissant import build_croissant
 
-    try:
-        return build_croissant(resolve(target, home, sample=sample).card)
-    except UsageError:
-        if not name_alone:
-            raise
-        return dataset_croissant(no_recipe(load_manifest(target)))
+    return build_croissant(resolve(target, home, sample=sample).card)
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:
