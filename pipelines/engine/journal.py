@@ -85,19 +85,26 @@ class Journal:
 
 def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
     """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
-    text, whole, lines = _read(path)
-    if not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)]):
-        return []  # stopped while the first line was written
+    if is_torn(path):
+        return []
+    lines = _read(path)[2]
     header = lines[0] if lines else {}
     if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
         return None
     return lines[1:]
 
 
+def is_torn(path: Path) -> bool:
+    """True if a journal has but a part of its first line: the build was stopped while it wrote that."""
+    text, whole, _ = _read(path)
+    return not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)])
+
+
 def planned_units(path: Path, key: str | None = None) -> int | None:
     """Return how many units a build will have, by its journal; ``None`` where that is not known."""
-    entries = journal_entries(path, key) or []
-    return max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=None)
+    return max(
+        (entry["units"] for entry in journal_entries(path, key) or [] if "units" in entry), default=None
+    )
 
 
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
@@ -116,8 +123,24 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return the entry in a line; ``None`` where it is torn, or none that this package writes."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+    return entry if isinstance(entry, dict) and _is_sound(entry) else None
+
+
+def _is_sound(entry: Mapping[str, Any]) -> bool:
+    """True if what a line says of prepared files and of units has the right types."""
+    prepared, units = entry.get("prepared"), entry.get("units", 0)
+    if "prepared" in entry:
+        lists = isinstance(prepared, dict) and isinstance(prepared.get("plan", {}), dict)
+        if not lists or not isinstance(prepared.get("inside", ""), str | None):
+            return False
+        names = prepared.get("files", [])
+        if not isinstance(names, list) or not all(
+            isinstance(n, str) for n in [*names, prepared.get("folder", "")]
+        ):
+            return False
+    return isinstance(units, int) and not isinstance(units, bool) and 0 <= units < 2**63
