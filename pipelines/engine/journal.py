@@ -36,6 +36,13 @@ class Journal:
         self.path = path
         self.entries: list[dict[str, Any]] = []
         text, whole, lines = _read(path)
+        if not text.startswith(_BEGINNING[: len(text)]):
+            raise UsageError(
+                f"{path} is not the journal of a build.",
+                expected=f"a file that begins with {_BEGINNING.decode()}, or none",
+                found=repr(text[:20].decode(errors="replace")),
+                next="move that file, or give another --output folder",
+            )
         if lines and lines[0].get("key") not in (None, key):
             raise UsageError(
                 f"{path.parent} holds an unfinished build with other parameters.",
@@ -133,14 +140,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _is_sound(entry: Mapping[str, Any]) -> bool:
     """True if what a line says of prepared files and of units has the right types."""
-    prepared, units = entry.get("prepared"), entry.get("units", 0)
-    if "prepared" in entry:
-        lists = isinstance(prepared, dict) and isinstance(prepared.get("plan", {}), dict)
-        if not lists or not isinstance(prepared.get("inside", ""), str | None):
-            return False
-        names = prepared.get("files", [])
-        if not isinstance(names, list) or not all(
-            isinstance(n, str) for n in [*names, prepared.get("folder", "")]
-        ):
-            return False
-    return isinstance(units, int) and not isinstance(units, bool) and 0 <= units < 2**63
+    units, prepared = entry.get("units", 0), entry.get("prepared", {})
+    if not isinstance(units, int) or isinstance(units, bool) or not isinstance(prepared, dict):
+        return False
+    names = prepared.get("files", [])
+    texts = [
+        prepared.get("folder", ""),
+        prepared.get("inside") or "",
+        *(names if isinstance(names, list) else [0]),
+    ]
+    return isinstance(prepared.get("plan", {}), dict) and all(isinstance(text, str) for text in texts)

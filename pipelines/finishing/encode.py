@@ -276,10 +276,6 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     )
     for entry in entries:
         protect(folder / entry.file)
-    names = {entry.file for entry in entries}
-    for stray in folder.iterdir():  # of a build with more shards, under the same name
-        if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
-            files.remove_file(stray, root=build.path)
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
