@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import Name
 from kmip_data.cli.shared.options import home_option
 from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.tables import Table
 
+REPORTED = Name("sweep", "run", words=("datasets", "empty"))
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
@@ -31,7 +33,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
         "kmip-data report empty",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…|datasets|empty]", nargs=-1)
+@click.argument("names", metavar="[SWEEP|RUN…|datasets|empty]", nargs=-1, type=REPORTED)
 @click.option("--against", metavar="MODEL", help="Compare seed by seed with it.  [default: the best]")
 @click.option("--grid", is_flag=True, help="One table: models by datasets, as the paper's are.")
 @click.option("--no-step", is_flag=True, help="With `empty`: estimate memory, and run no step.")

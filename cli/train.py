@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, complete_dataset, given
+from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import (
     jobs_option,
     number_list,
@@ -56,9 +57,7 @@ class TrainCommand(DatasetCommand):
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
     ],
 )
-@click.option(
-    "--dataset", metavar="TARGET", shell_complete=complete_dataset, help="A dataset, or a build folder."
-)
+@click.option("--dataset", metavar="TARGET", type=TARGET, help="A dataset, or a build folder.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Which model.")
 @click.option(
     "--as",
@@ -144,6 +143,7 @@ class TrainCommand(DatasetCommand):
     "--init-from",
     "init_from",
     metavar="RUN",
+    type=RUN,
     help="Fine-tune: begin with the weights of a finished run, wherever name and shape fit.",
 )
 @click.option(
@@ -156,7 +156,7 @@ class TrainCommand(DatasetCommand):
     help="Write a checkpoint within an epoch, too, to go on from there.  [default: after each epoch]",
 )
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
-@click.option("--resume", metavar="RUN", help="Go on with a run that was stopped.")
+@click.option("--resume", metavar="RUN", type=RUN, help="Go on with a run that was stopped.")
 @jobs_option
 @sample_option
 @raw_options
@@ -179,10 +179,6 @@ def command(
     The run folder keeps configuration, metrics, checkpoints, weights, result and learning curves.
     Dataset and split take the same parameters as `kmip-data build`.
     """
-    from kmip_data.models.training.memory.machine import is_main_process
-    from kmip_data.models.training.run.train import resume as resume_run
-    from kmip_data.models.training.run.train import train
-
     build_options = {option: chosen.pop(option) for option in BUILD_OPTIONS}
     if (dataset is None) == (resume is None):
         raise UsageError(
@@ -191,15 +187,22 @@ def command(
             found="neither" if dataset is None else "both",
             next="kmip-data train --help",
         )
+    # Names, keys and values are checked before torch is imported, which takes seconds.
     if resume is not None:
         _refuse_changes()
+        from kmip_data.models.training.run.train import resume as resume_run
+
         build_options |= {"overrides": chosen["overrides"], "profile": profile}
         summary = resume_run(resume, home=home, quiet=quiet, **build_options)
     else:
         config = configuration(str(dataset), given(RECORDS), given(SPLITS), home=home, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
+        from kmip_data.models.training.run.train import train
+
         run: dict[str, Any] = {"seeds": numbers, "name": name, "explain": explain, "profile": profile}
         summary = train(config, home=home, quiet=quiet, at_once=at_once, **run, **build_options)
+    from kmip_data.models.training.memory.machine import is_main_process
+
     if not is_main_process():  # of --devices N: the others have the same to say
         return
     if as_json:

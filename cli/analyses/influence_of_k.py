@@ -9,6 +9,7 @@ import click
 
 from kmip_data.cli.analyses.shared import finish, save_option, save_paths
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import SWEEP_OR_RUN
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.errors import UsageError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1)
+@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
 @save_option
 @home_option
 @json_option

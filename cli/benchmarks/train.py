@@ -12,6 +12,7 @@ import click
 
 from kmip_data.cli.bench import machine_line, quantity, quick_option
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.wording import timestamp
@@ -34,7 +35,7 @@ QUICK = (1, 1, 1.0)
         "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
     ],
 )
-@click.argument("target")
+@click.argument("target", type=TARGET)
 @click.option(
     "--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Which models."
 )
@@ -65,15 +66,16 @@ def command(
     attention as upstream computes it.
     """
     from kmip_data.cli.train import configuration
+
+    names = list(dict.fromkeys(models.split(",")))
+    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
+    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     from kmip_data.models.profiling.rivals import rivals
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
     from kmip_data.models.training.memory.machine import choose_device
     from kmip_data.models.training.run.logs import teller
 
-    names = list(dict.fromkeys(models.split(",")))
-    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
-    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     first = configs[names[0]]
     device = choose_device(first.system.device)
     data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}

@@ -27,6 +27,7 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home
 home_option = click.option(
     "--home",
     metavar="DIR",
+    is_eager=True,  # names are looked up in it while the line is read
     callback=_home,
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
 )

@@ -21,7 +21,7 @@ from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
-HELP = "docs/training.md lists every key"
+HELP = "kmip-data info helsinki --model gps-kmip lists every key"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,10 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     elif inside := [known for known in keys if known.startswith(f"{path}.")]:
         raise _refused(f"{path!r} is a section, not a key.", ", ".join(inside), path)
     else:
-        raise _refused(_unknown(path), "a documented key", path)
+        # The keys of the section, where that exists, else the sections.
+        inside = [known for known in keys if known.startswith(f"{section}.")] if section else []
+        sections = dict.fromkeys(known.partition(".")[0] for known in keys)
+        raise _refused(_unknown(path), ", ".join(inside or sections), path)
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:

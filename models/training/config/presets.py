@@ -132,7 +132,9 @@ def read_preset(dataset: str, model: str) -> Preset:
             return preset.model_copy(update={"dataset": dataset, "paper": preset.paper_on.get(dataset)})
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
-        raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
+        known = {*presets_of(dataset), *(models() if usual in preset_names() else ())}
+        own = [f"{dataset}/{each}" for each in sorted(known)] or preset_names()
+        raise unknown_name("preset", name, own, command=f"kmip-data info {dataset}")
     try:
         preset = Preset.model_validate(read_shipped("experiments", f"{dataset}.{model}"))
         return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
