@@ -26,7 +26,6 @@ for folder in MAPPED:
 EXTRAS = {
     "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
-    "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
