@@ -72,7 +72,7 @@ class CallCounter:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
         with profile(activities=activities) as profiler:
             yield
-        calls = Calls.of(profiler.events() or ())  # type: ignore[no-untyped-call]
+        calls = Calls.of(profiler.events() or ())
         if calls.replayed or not self._replayed:
             self.found = calls
 

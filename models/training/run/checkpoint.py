@@ -188,13 +188,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
-    """Load weights from a file; raise DamagedInput where they are another model's.
+def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path, *, strict: bool = True) -> None:
+    """Give ``module`` the weights in ``path``; raise DamagedInput where they are another model's.
 
     Not ``strict``: the file may have some of the weights only.
     """
     try:
-        unexpected = module.load_state_dict(read_weights(path), strict=strict).unexpected_keys
+        unexpected = module.load_state_dict(weights, strict=strict).unexpected_keys
         if unexpected:
             raise RuntimeError(f"unexpected {unexpected[0]!r}")  # noqa: TRY301 -- named below
     except RuntimeError as error:

@@ -28,7 +28,7 @@ from kmip_data.models.training.memory.machine import (
     out_of_memory,
 )
 from kmip_data.models.training.objective.tasks import is_class
-from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
+from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
@@ -158,7 +158,8 @@ class OpenedRun:
     def working(self) -> Iterator[TrainingModule]:
         """Give the network with the run's best weights on its device; explain where a batch does not fit."""
         module = TrainingModule(self.config, self.data)
-        put_weights(module.model, self.folder / WEIGHTS)
+        path = self.folder / WEIGHTS
+        put_weights(module.model, read_weights(path), path)
         try:
             yield module.to(self.device.kind)
         except Exception as error:

@@ -118,7 +118,7 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Log:
     if config.system.logger == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
 
-        writer: Any = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
         def to_tensorboard(values: dict[str, float], step: int) -> None:
             for name, value in values.items():

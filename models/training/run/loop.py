@@ -93,13 +93,14 @@ class Loop:
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
         own = data.batches(lambda: self.epoch, lambda: self.batch)
         self.batches: Any = sent_ahead(own, device, tell)
-        self.count = len(self.batches)  #: batches of an epoch
+        #: Batches of an epoch.
+        self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
 
         self.optimiser = optimiser_for(module, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
         scaled = self.training.precision == "16-mixed"
-        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)  # type: ignore[attr-defined]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self.average = None if self.training.ema is None else Average(self.training.ema)
 
         self.metric = str(self.training.metric)
@@ -186,7 +187,7 @@ class Loop:
             if first:
                 optimiser.zero_grad()
             # Each loss is divided by the full number of batches, in a short last group as well.
-            self.scaler.scale(backward / training.accumulate).backward()
+            self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
             meter.mark()
         norm = loss
         if steps:

@@ -45,6 +45,7 @@ from kmip_data.models.training.run.checkpoint import (
     put_weights,
     random_state,
     read_checkpoint,
+    read_weights,
     seed_all,
     set_random_state,
     write_weights,
@@ -242,7 +243,8 @@ def fit(job: Job) -> RunResult:
         main = folder if is_main_process() else None
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         if main is not None and checkpoint is None and config.training.init_from:
-            put_weights(module.model, main / INITIAL, strict=False)
+            path = main / INITIAL
+            put_weights(module.model, read_weights(path), path, strict=False)
         plain = why_plain(config, data, job.device, recompute=recompute)
         captured = None
         if plain is None:
