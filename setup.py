@@ -82,6 +82,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
+        "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
