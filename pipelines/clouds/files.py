@@ -17,6 +17,7 @@ from kmip_data.pipelines.formats.ply import read_ply
 from kmip_data.pipelines.raw.extras import require_extra
 
 MAX_BYTES: Final = 64_000_000_000  #: declared size of an HDF5 file
+MAX_COLUMNS: Final = 1_000
 UNNAMED: Final = ("x", "y", "z")
 
 Columns = Mapping[str, NDArray[Any]]
@@ -57,6 +58,9 @@ def _of_rows(rows: NDArray[Any]) -> Columns:
 
 
 def _names(count: int) -> list[str]:
+    # A header may declare 10¹⁰ columns of no rows, which take no byte of the file.
+    if count > MAX_COLUMNS:
+        raise ValueError(f"{count:,} columns, and {MAX_COLUMNS:,} are allowed")
     return [UNNAMED[i] if i < len(UNNAMED) else str(i) for i in range(count)]
 
 
