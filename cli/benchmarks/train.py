@@ -74,7 +74,7 @@ def command(
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
     from kmip_data.models.training.memory.machine import choose_device
-    from kmip_data.models.training.run.logs import teller
+    from kmip_data.models.training.run.train import teller
 
     first = configs[names[0]]
     device = choose_device(first.system.device)

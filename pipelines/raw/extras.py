@@ -12,7 +12,6 @@ from kmip_data.runtime.presence import install_command
 MODULES: Final = {
     "chem": ("rdkit.Chem",),
     "images": ("skimage", "PIL"),
-    "points": ("laspy",),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
     "tune": ("optuna",),
