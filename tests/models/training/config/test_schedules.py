@@ -176,7 +176,16 @@ def test_on_the_command_line(tmp_path) -> None:
     assert config.data.parameters.get("k") != 5
     assert options(attention_k="7").model.attention.k == 7
     assert options(attention_k="1,2,3,4,5,6,7,8").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert options(overrides=["model.k=[8,7,6,5,4,3,2,1]"]).model.attention.k == (8, 7, 6, 5, 4, 3, 2, 1)
+    assert options(overrides=["model.attention.k=[8,7,6,5,4,3,2,1]"]).model.attention.k == (
+        8,
+        7,
+        6,
+        5,
+        4,
+        3,
+        2,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +204,7 @@ def test_refusals(given, word: str) -> None:
 
 
 def test_a_number_for_each_layer(tmp_path) -> None:
-    config = ModelConfig(layers=3, k=(3, 4, 5), hidden_dim=8, heads=2)
+    config = ModelConfig(layers=3, attention={"k": (3, 4, 5), "heads": 2}, hidden_dim=8)
     model = build_model(config, in_channels=2, num_classes=2)
     assert [layer.attention.k for layer in model.layers] == [3, 4, 5]
     build = learnable_build(tmp_path / "build", graphs=6)
