@@ -59,8 +59,8 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
 
 
 @contextlib.contextmanager
-def continued_file(path: Path, *, root: Path) -> Iterator[io.FileIO]:
-    """Open ``NAME.partial``, with what an earlier try left in it; after the block it is renamed to ``path``.
+def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
+    """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
 
     An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
     ``root`` and refusals as in :func:`write_file`.
@@ -68,7 +68,6 @@ def continued_file(path: Path, *, root: Path) -> Iterator[io.FileIO]:
     left = "what came so far; the same command goes on from there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
-        partial = path.name + PARTIAL
         with open(open_partial(path.with_name(partial), folder), "r+b", buffering=0) as file:
             yield file
             os.fsync(file.fileno())

@@ -12,7 +12,7 @@ from pydantic import FailFast, Field, model_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.files.digests import readable_json, sealed_json
 from kmip_data.files.small import first_fault
-from kmip_data.format.card_fields import Count, Name, RelativePath
+from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest
 from kmip_data.strict import Strict
 
@@ -23,6 +23,7 @@ MAX_FILES: Final = 100_000  #: of one push
 SHARE_VERSION: Final = 1
 #: What a run is shared as, in the order in which it is written: with its configuration it is a run.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
+RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together
 _DIGEST: Final = hashlib.sha256().digest_size
 _MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory

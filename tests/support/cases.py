@@ -41,3 +41,16 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_symlink() or path.is_file()
     }
+
+
+def damage(path: Path, data: bytes, way: str) -> None:
+    """Damage a file in one of the ways that disks do."""
+    path.chmod(0o644)
+    if way == "missing":
+        path.unlink()
+    elif way == "flipped":
+        path.write_bytes(
+            data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+        )
+    else:
+        path.write_bytes(data + b"x" if way == "longer" else data[: len(data) // 2])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.cases import Cases, contents
+from support.cases import Cases, contents, damage
 from support.training_data import learnable_build, tiny_config
 from torch_geometric.data import Data
 
@@ -176,22 +176,8 @@ def test_a_push_onto_a_damaged_one_mends_it(build, runs, tmp_path) -> None:
             for name, data in whole.items():
                 for way in ("missing", "cut", "flipped", "longer"):
                     with cases(f"{kind}: {name} {way}"):
+                        for each, content in whole.items():  # as the case before has left them
+                            (folder / each).write_bytes(content)
                         damage(folder / name, data, way)
                         push(str(folder))
-                        found = contents(folder)
-                        for each, bytes_ in whole.items():  # for the next case
-                            (folder / each).write_bytes(bytes_)
-                        assert found == whole
-
-
-def damage(path: Path, data: bytes, way: str) -> None:
-    """Damage a file in one of the ways that disks do."""
-    path.chmod(0o644)
-    if way == "missing":
-        path.unlink()
-    elif way == "flipped":
-        path.write_bytes(
-            data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
-        )
-    else:
-        path.write_bytes(data + b"x" if way == "longer" else data[: len(data) // 2])
+                        assert contents(folder) == whole
