@@ -1,7 +1,8 @@
-"""What can go wrong, one class and one exit code each.
+"""Errors that a user can meet: one class and one exit code for each kind.
 
-Every error says what happened, what was expected, what was found, what is left on disk and the
-command to run next. The parts are keyword arguments; :func:`str` joins those that are given.
+Every error states what happened, with the value that was found, and what to do next. ``expected`` and
+``found`` are given where an option, a file or a server is at fault; ``left`` only where something was
+written. The parts are keyword arguments; :func:`str` joins those that are given.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import ClassVar
 
 from kmip_data.wording import without_controls, without_secrets
 
-#: Exit codes beside those of the classes: an error nobody foresaw, Ctrl-C, the reader of stdout went away.
+#: Exit codes besides those of the classes: an unexpected error, Ctrl-C, a closed stdout.
 UNKNOWN_ERROR, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 
 
@@ -20,17 +21,16 @@ class KmipDataError(Exception):
     Parameters
     ----------
     what
-        What happened, one sentence.
+        What happened, in one sentence, with the value that was found.
     expected, found
-        What should have been there, and what was.
+        What an option, a file or a server should have given, and what it gave.
     left
-        What is now on disk (or that nothing is); :attr:`untouched` where a ``next`` step is given.
+        What an unfinished command wrote and left on disk. Omit it where nothing was written.
     next
-        The command or step that leads on.
+        The command or step that resolves the error.
     """
 
     exit_code: ClassVar[int] = 1
-    untouched: ClassVar[str | None] = None  #: what ``left`` is for most errors of the class
 
     def __init__(
         self,
@@ -41,8 +41,7 @@ class KmipDataError(Exception):
         left: str | None = None,
         next: str | None = None,  # noqa: A002 -- the word the user reads
     ) -> None:
-        # Names, headers and texts of servers stand in them: neither a terminal nor a log may suffer.
-        left = left or (self.untouched if next else None)
+        # The parts may quote names, headers and replies of servers, so control characters are masked.
         parts = {"expected": expected, "found": found, "on disk": left, "next": next}
         self.what = _shown(what)
         self.parts = {name: None if text is None else _shown(text) for name, text in parts.items()}
@@ -59,18 +58,17 @@ def _shown(text: str) -> str:
 
 
 class CheckFailed(KmipDataError):
-    """A verification found something broken (exit code 1)."""
+    """A check found something broken (exit code 1)."""
 
 
 class UsageError(KmipDataError, ValueError):
     """An argument, option, name or configuration key is wrong (exit code 2)."""
 
     exit_code = 2
-    untouched = "nothing was changed"
 
 
 class SourceUnavailable(KmipDataError):
-    """No mirror, archive or copy of a source could be had (exit code 3)."""
+    """No mirror, archive or copy of a source is available (exit code 3)."""
 
     exit_code = 3
 
@@ -79,7 +77,6 @@ class DamagedInput(KmipDataError):
     """Input is damaged, hostile or not what it claims to be (exit code 4)."""
 
     exit_code = 4
-    untouched = "the file is as it was"
 
 
 class LicenseNotAccepted(KmipDataError):
@@ -89,10 +86,10 @@ class LicenseNotAccepted(KmipDataError):
 
 
 class OutOfResources(KmipDataError):
-    """Disk or memory ran out (exit code 6)."""
+    """Disk space or memory ran out (exit code 6)."""
 
     exit_code = 6
 
 
 class PartialBuildWarning(UserWarning):
-    """A build was opened that has part of the published set."""
+    """The build covers only part of the published dataset."""

@@ -7,7 +7,6 @@ deviations: ``docs/datasets/shapenet-part.md``, ``docs/fidelity.md``.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small import read_json
 from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
@@ -198,12 +198,12 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     for part in PARTS:
         name = list_name(part)
         try:
-            entries = json.loads((folder / name).read_bytes())
+            entries = read_json(folder / name)
         except FileNotFoundError as error:
             wanted = f"one list for each of {', '.join(PARTS)}"
             raise DamagedInput(f"{name} is not there.", expected=wanted, found="no such file") from error
-        except (ValueError, RecursionError) as error:
-            raise DamagedInput(f"{name} is not JSON.", expected=_LIST, found=str(error)) from error
+        except (OSError, ValueError) as error:
+            raise DamagedInput(f"{name} cannot be read.", expected=_LIST, found=str(error)) from error
         if not isinstance(entries, list):
             raise DamagedInput(f"{name} is not a list.", expected=_LIST, found=type(entries).__name__)
         lists[part] = []

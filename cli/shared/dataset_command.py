@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,13 +127,13 @@ def _dataset_of(target: str, home: str | None) -> str | None:
 
 def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
     """Return the shipped manifest that a card names, if it is one of ``dataset``."""
-    from kmip_data.files.small import read_small
+    from kmip_data.files.small import read_json
     from kmip_data.manifest import dataset_names
 
     try:
-        card = json.loads(read_small(path))
+        card = read_json(path)
         found = card["manifest"] if dataset in (None, card["dataset"]) else None
-    except (ValueError, OSError, KeyError, TypeError, RecursionError):
+    except (ValueError, OSError, KeyError, TypeError):
         return None  # no card, or something wrong in it, which the command itself says
     return found if found in dataset_names() else None
 

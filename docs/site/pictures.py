@@ -42,7 +42,7 @@ def run(words: list[str], folder: Path) -> None:
 
 def shrink(path: Path) -> bytes:
     """The picture with as few pixels and colours as a page needs."""
-    picture = Image.open(path).convert("RGB")
+    picture = Image.open(path, formats=("PNG",)).convert("RGB")
     picture.thumbnail((WIDEST, 10 * WIDEST), Image.Resampling.LANCZOS)
     # Of few colours those that differ most: a rare class keeps its own.
     few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import read_small
+from kmip_data.files.small import read_json
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.wording import as_options
@@ -112,7 +111,7 @@ def _refuse_newer(home: Home, means: Callable[[str, bool, Mapping[str, Any]], bo
         except DamagedInput:
             continue
         except UsageError:
-            card = json.loads(read_small(card_path))
+            card = read_json(card_path)
             parameters = card.get("parameters")
             found = parameters if isinstance(parameters, dict) else {}
             if means(card.get("dataset", ""), card.get("sample", False), found):

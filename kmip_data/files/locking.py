@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import socket
 import stat
@@ -24,7 +23,7 @@ from typing import Any
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import refuse_link, remove_empty, remove_file, write_json
 from kmip_data.files.errors import writing
-from kmip_data.files.small import read_small
+from kmip_data.files.small import read_json
 from kmip_data.runtime.progress import say
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
@@ -127,8 +126,8 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
 def describe_owner(owner: Path) -> str:
     """Who holds the lock, as far as its side file says: process id, host and age."""
     try:
-        entry = json.loads(read_small(owner))
+        entry = read_json(owner)
         age = max(0, round(time.time() - float(entry["started"])))
         return f"process {int(entry['pid'])} on {entry['host']} (for {age} s)"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return "another process"

@@ -1,14 +1,15 @@
-"""Small text files that someone else may have made: read only after their size is known."""
+"""Small files that someone else may have made, read within a limit that is checked first."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,8 +17,8 @@ from kmip_data.errors import DamagedInput
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BYTES: Final = 2**24  #: of a card, a configuration, a result
-_LISTED: Final = 1_000  #: faults up to which they are looked at one by one
+MAX_BYTES: Final = 2**24  #: 16 MiB, the largest card, configuration or result that is read
+_LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
 
 
 @contextlib.contextmanager
@@ -39,8 +40,8 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
 def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes.
 
-    Raises ``OSError`` where it cannot be opened, is a folder, device, pipe or socket, or is larger, of which
-    nothing was read.
+    Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a larger
+    file is not read at all.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -48,6 +49,23 @@ def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
     if (size := max(size, len(data))) > most:
         raise OSError(f"{size:,} bytes, which is more than the {most:,} that are read")
     return data
+
+
+def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
+    """Return the value in a JSON file (UTF-8) of at most ``most`` bytes.
+
+    Raises ``OSError`` as :func:`read_small` does, and ``ValueError`` if the file is not JSON, is nested too
+    deeply, or holds a string that cannot be encoded.
+    """
+    text = read_small(path, most).decode("utf-8-sig")
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
+    # Half a surrogate pair ("\ud800") is valid JSON, but no terminal, file name or table can take it.
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def read_model(
@@ -58,10 +76,10 @@ def read_model(
     expected: str,
     next: str,  # noqa: A002 -- as in the errors
 ) -> M:
-    """Read a file of JSON that follows ``model``; ``what`` is said of it, after its path, if it does not.
+    """Read a JSON file that follows ``model``; the error is its path and ``what`` ("cannot be read as …").
 
-    Raises ``FileNotFoundError`` where there is none; ``DamagedInput`` where it cannot be read, or does not
-    follow the model.
+    Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read or does
+    not follow the model.
     """
     try:
         return model.model_validate_json(read_small(path))
@@ -74,7 +92,7 @@ def read_model(
 
 
 def first_fault(error: Exception) -> str:
-    """Say in one line what is wrong with text that could not be parsed."""
+    """Return one line on the first fault in text that could not be parsed."""
     if not isinstance(error, ValidationError):
         return (str(error).splitlines() or [type(error).__name__])[0][:200]
     if error.error_count() > _LISTED:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.digests import sealed_json
-from kmip_data.files.small import read_model, read_small
+from kmip_data.files.small import read_json, read_model
 from kmip_data.format.card_fields import Count, Name, Parameters, ShardFile, SplitFile, check_statistics
 from kmip_data.format.layout import parse_schema
 from kmip_data.format.parts import in_order
@@ -201,7 +201,7 @@ def read_card(folder: Path) -> Card:
 
 def _version(path: Path) -> int:
     """Return the version that a card says it has; 0 where it says none."""
-    with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
-        version = json.loads(read_small(path))["version"]
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        version = read_json(path)["version"]
         return version if isinstance(version, int) else 0
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import shlex
 import tomllib
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.files.small import read_small
+from kmip_data.files.small import read_json, read_small
 from kmip_data.models.sweeps.state import State, state_of_run
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME
 from kmip_data.wording import timestamp
@@ -56,7 +55,7 @@ def _listed(home: Home, folder: Path, begun: float) -> Listed:
     state, result = state_of_run(folder, log, epochs or 0), dict[str, Any]()
     if state.kind == "done":
         try:
-            found: Any = json.loads(read_small(folder / RESULT_NAME))
+            found: Any = read_json(folder / RESULT_NAME)
             metric = str(found["metric"])
             result = {"metric": metric, "test": float(found["metrics"]["test"][metric])}
         except _WRONG:

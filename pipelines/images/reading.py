@@ -16,7 +16,10 @@ from kmip_data.errors import DamagedInput
 if TYPE_CHECKING:
     from PIL import Image
 
-SUFFIXES: Final = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+#: Formats that are decoded, whatever a file is called. Pillow knows forty more, and hands EPS to Ghostscript,
+#: which runs it as a program.
+FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
 MAX_CLASSES: Final = 255
 MAX_PIXELS: Final = 64_000_000  #: declared size of a picture; larger ones are refused before they are decoded
@@ -141,12 +144,12 @@ def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(path)
+            image = Image.open(path, formats=FORMATS)
             width, height = image.size
             if width * height <= MAX_PIXELS:
                 image.load()
     except UnidentifiedImageError as error:
-        raise refused("not a picture of a known format") from error
+        raise refused(f"not a picture in {', '.join(FORMATS)}") from error
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they like on damaged files

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_small
+from kmip_data.files.small import read_json
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -48,7 +48,7 @@ def read_polygon(path: Path) -> Geometry:
     import shapely
 
     try:
-        content = json.loads(read_small(path, _MAX_BYTES))
+        content = read_json(path, _MAX_BYTES)
         found = [shapely.from_geojson(json.dumps(part)) for part in _polygons(content)]
         valid = all(map(shapely.is_valid, found))
         area = shapely.union_all(found if valid else [])

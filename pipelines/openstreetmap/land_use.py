@@ -6,16 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
+from kmip_data.files.small import read_json
 
 if TYPE_CHECKING:
     from shapely import Geometry
+
+_MAX_BYTES: Final = 2**29  #: of the GeoJSON file; a city has tens of MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +100,11 @@ def read_land_use(path: Path) -> LandUse:
     import shapely
 
     try:
-        features = json.loads(path.read_bytes())["features"]
+        features = read_json(path, _MAX_BYTES)["features"]
         value = [str(feature["properties"]["landuse"]) for feature in features]
         area = np.empty(len(features), object)
         area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
-    except (ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
         raise DamagedInput(
             f"{path.name} has no areas of land use.",
             expected="GeoJSON features with a property landuse",

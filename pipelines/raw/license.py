@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import Any
@@ -11,7 +10,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
 from kmip_data.files.changes import write_json
 from kmip_data.files.errors import writing
-from kmip_data.files.small import read_small
+from kmip_data.files.small import read_json
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import say
 from kmip_data.wording import timestamp
@@ -31,8 +30,8 @@ def show_license(manifest: Manifest) -> None:
 def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
     """Dataset name to what was agreed to and how; empty when nothing is on record."""
     try:
-        record = json.loads(read_small(home.root / RECORD_NAME))
-    except (OSError, ValueError, RecursionError):
+        record = read_json(home.root / RECORD_NAME)
+    except (OSError, ValueError):
         return {}
     if not isinstance(record, dict):
         return {}

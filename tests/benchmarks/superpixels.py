@@ -67,7 +67,7 @@ def _generated(folder: Path, pictures: int) -> Path:
 
     write_sample(folder, pictures=pictures)
     for path in folder.rglob("*.png"):
-        with Image.open(path) as image:
+        with Image.open(path, formats=("PNG",)) as image:
             kind = Image.Resampling.NEAREST if image.mode == "L" else Image.Resampling.BICUBIC
             larger = image.resize((SIDES[1], SIDES[0]), kind)
         larger.save(path)

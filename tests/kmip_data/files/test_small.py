@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import MAX_BYTES, first_fault, read_small
+from kmip_data.files.small import MAX_BYTES, first_fault, read_json, read_small
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.result import RESULT_NAME, read_result
 from kmip_data.pipelines.engine.journal import MAX_JOURNAL_BYTES, Journal
@@ -30,6 +30,32 @@ def test_what_is_read(tmp_path):
             read_small(path, most)
     with pytest.raises(FileNotFoundError):
         read_small(tmp_path / "none")
+
+
+def test_json_is_read_or_a_value_error(tmp_path):
+    path = tmp_path / "file.json"
+    for text, value in (('{"a": [1, 2.5]}', {"a": [1, 2.5]}), ("\ufeff[]", []), ('"\\ud83d\\ude00"', "😀")):
+        path.write_text(text, "utf-8")
+        assert read_json(path) == value
+    wrong = {
+        "no text": b"\xff\xfe{}",
+        "empty": b"",
+        "no end": b'{"a": ',
+        "nested": b"[" * 200_000 + b"]" * 200_000,
+        "a number of 5,000 digits": b"1" * 5_000,
+        "half a surrogate pair": b'{"a": "\\uD800"}',
+        "UTF-8 of half a surrogate pair": b'"\xed\xa0\x80"',
+    }
+    taken = []
+    for name, data in wrong.items():
+        path.write_bytes(data)
+        try:
+            taken.append((name, read_json(path)))
+        except ValueError:
+            continue
+    assert not taken
+    with pytest.raises(OSError, match=r"more than the 16,777,216 that are read"):
+        read_json(large(path))
 
 
 def test_other_things_than_files(tmp_path):
