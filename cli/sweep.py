@@ -38,13 +38,21 @@ FORMS = ("text", "markdown", "csv", "latex", "json")
     ],
 )
 @click.argument("plan", metavar="[SWEEP]", required=False)
-@click.option("--dataset", "datasets", metavar="A,B", help="Datasets or build folders.  [default: the plan's]")
+@click.option(
+    "--dataset", "datasets", metavar="A,B", help="Datasets or build folders.  [default: the plan's]"
+)
 @click.option("--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]")
-@click.option("--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]")
+@click.option(
+    "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
+)
 @number_option("--epochs", "Epochs of every run.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Configuration key of every run.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Configuration key of every run."
+)
 @number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
-@click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3: one run at a time on each, instead of --jobs.")
+@click.option(
+    "--gpus", metavar="LIST", help="GPUs, such as 0,1,3: one run at a time on each, instead of --jobs."
+)
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
@@ -90,7 +98,9 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
     from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.running import run_cells
 
-    begin: Callable[..., object] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
+    begin: Callable[..., object] = partial(
+        run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
+    )
     if ways["submit"]:
         from kmip_data.models.sweeps.submitting import submit_cells
         from kmip_data.pipelines.raw.extras import require_extra

@@ -34,7 +34,6 @@ OF_EXTRAS = {
     "faiss",
     "huggingface_hub",
     "laspy",
-    "optuna",
     "rdkit",
     "skimage",
     "submitit",

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from kmip_data.models.reports.writer import Sheet
 
 
-def written(sheets: Sequence[Sheet], rows: Sequence[dict[str, Any]], form: str, notices: Sequence[str] = ()) -> str:
+def written(
+    sheets: Sequence[Sheet], rows: Sequence[dict[str, Any]], form: str, notices: Sequence[str] = ()
+) -> str:
     """Return ``sheets`` as text, Markdown or LaTeX, or their ``rows`` with all digits as CSV or JSON."""
     from kmip_data.files.changes import csv_bytes
     from kmip_data.files.digests import readable_json

@@ -108,7 +108,7 @@ def sweep_names() -> list[str]:
 
 
 def read_plan(name: str | None) -> Plan:
-    """Read a shipped plan by its name, or a file that ends in ``.toml``; without a name, return an empty plan.
+    """Read a shipped plan by its name, or a file that ends in ``.toml``; None is a plan without datasets.
 
     Raises ``UsageError`` if there is no such plan, it cannot be read, or a key or value is wrong.
     """
@@ -118,7 +118,11 @@ def read_plan(name: str | None) -> Plan:
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
     try:
-        values = read_shipped("sweeps", name) if shipped else tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
+        values = (
+            read_shipped("sweeps", name)
+            if shipped
+            else tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
+        )
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]

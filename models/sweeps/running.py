@@ -78,7 +78,7 @@ def run_cells(
 
 
 def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
-    """Make the folders that cells and their sweep write to; raise UsageError if one is a link or no folder."""
+    """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
         for path in dict.fromkeys([folder, *(cell.folder.parent for cell in cells)]):
@@ -177,7 +177,7 @@ def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str
 def _appended(log: Path) -> IO[Any]:
     """Open a log to append to it; never through a link, and without waiting for the reader of a pipe."""
     with writing(log):
-        return open(log, "ab", opener=lambda path, _: os.open(path, _APPENDED))  # noqa: SIM115 -- by the caller
+        return open(log, "ab", opener=lambda path, _: os.open(path, _APPENDED))
 
 
 def _log_reason(cell: Cell, code: int, log: Path) -> None:

@@ -39,8 +39,8 @@ class Task:
     def checkpoint(self) -> Any:
         """Return the task that submitit queues when the job is preempted or reaches its time limit.
 
-        The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets it
-        write its last one.
+        The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets
+        it write its last one.
         """
         from submitit.helpers import DelayedSubmission
 

@@ -23,7 +23,7 @@ def rows_of(plan: Plan, cells: Iterable[Cell]) -> list[Row]:
     """
     groups: dict[object, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.dataset, cell.series), []).append(cell)
+        groups.setdefault((cell.dataset, cell.series, cell.settings), []).append(cell)
     rows = []
     for group in groups.values():
         done = [read_result(cell.folder) for cell in group if (cell.folder / RESULT_NAME).is_file()]
@@ -75,5 +75,5 @@ def for_people(row: Row) -> Row:
         "runs": f"{row['runs']} of {row['of']}",
         "s/epoch": row["seconds_epoch"] and f"{row['seconds_epoch']:.3g}",
         "s/run": row["seconds_run"] and f"{row['seconds_run']:,.1f}",
-        "parameters": row["parameters"],
+        "parameters": row["parameters"] and f"{row['parameters']:,}",
     }

@@ -14,7 +14,6 @@ MODULES: Final = {
     "points": ("laspy",),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
-    "tune": ("optuna",),
 }
 
 
