@@ -26,7 +26,6 @@ for folder in MAPPED:
 EXTRAS = {
     "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
-    "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
@@ -81,6 +80,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
+        "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],

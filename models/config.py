@@ -124,6 +124,9 @@ class ModelConfig(Section):
         description="raw node features to hidden_dim: linear; atom: embeddings of OGB's nine integers; voc,"
         " coco: standardised by the constants of the paper's code, then linear",
     )
+    node_encoder_norm: bool = Field(
+        default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
+    )
     edge_encoder: Literal["dummy", "linear", "bond", "voc", "coco"] = Field(
         default="dummy",
         description="dummy: one learned vector for all edges; linear: of edge_attr; bond: embeddings of OGB's"

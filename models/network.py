@@ -38,6 +38,7 @@ class GPSNetwork(nn.Module):
         if position.width:
             beside = position.build(dim)
         self.node_encoder = encoder if beside is None else WithPositional(encoder, beside)
+        self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
         # Without a reader it stays, for the parameter counts of upstream, but takes no gradient.
@@ -69,6 +70,8 @@ class GPSNetwork(nn.Module):
         if self.position is not None:
             graphs = self.position(graphs)
         x = self.node_encoder(graphs)
+        if self.node_encoder_norm is not None:
+            x = self.node_encoder_norm(x, real=graphs.real_nodes)
         for block in self.input:
             x = block(x, graphs.real_nodes)
         e = self.edge_encoder(graphs) if self.reads_edges else None

@@ -30,7 +30,7 @@ from kmip_data.files.errors import writing
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``
-_PARTIAL_NAME = re.compile(r".+\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
+_PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
 _DAY = 86_400.0  #: seconds after which the partial file of another machine counts as left behind
 _LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -59,8 +59,8 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
 
 
 @contextlib.contextmanager
-def continued_file(path: Path, *, root: Path) -> Iterator[io.FileIO]:
-    """Open ``NAME.partial``, with what an earlier try left in it; after the block it is renamed to ``path``.
+def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
+    """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
 
     An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
     ``root`` and refusals as in :func:`write_file`.
@@ -68,7 +68,6 @@ def continued_file(path: Path, *, root: Path) -> Iterator[io.FileIO]:
     left = "what came so far; the same command goes on from there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
-        partial = path.name + PARTIAL
         with open(open_partial(path.with_name(partial), folder), "r+b", buffering=0) as file:
             yield file
             os.fsync(file.fileno())
@@ -186,6 +185,12 @@ def remove_partials(folder: Path, *, root: Path) -> None:
         _remove_stale(handle, "")
 
 
+def written_name(name: str) -> str | None:
+    """Return the name that a half-written file gets in the end; ``None`` for other names."""
+    found = _PARTIAL_NAME.fullmatch(name)
+    return found and found[1]
+
+
 def is_being_written(path: Path) -> bool:
     """Whether this is the half-written file of a writer that may still be at work."""
     if _PARTIAL_NAME.fullmatch(path.name) is None:
@@ -283,7 +288,7 @@ def _is_stale(name: str, folder: int) -> bool:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if found is None or not stat.S_ISREG(status.st_mode):
         return False
-    machine, pid, start = found.groups()
+    _, machine, pid, start = found.groups()
     if machine != _machine():
         return time.time() - status.st_mtime > _DAY
     now = _start(int(pid))

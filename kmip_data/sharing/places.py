@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +38,7 @@ class Place:
         kinds = self._fs.protocol
         self._kinds = {kinds} if isinstance(kinds, str) else set(kinds)
         self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
+        self.writable = self._kinds.isdisjoint({"http", "https"})
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
@@ -92,6 +94,22 @@ class Place:
                 revision=known.revision,
             )
             self._fs.invalidate_cache()
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Yield name and size in bytes of each file there; hidden ones at the top (``.git``) are left out.
+
+        In a folder a link is a file of unknown size (-1), whatever it leads to.
+        """
+        with self._asked(""):
+            if self.folder is not None:
+                yield from _files_below(self.folder)
+                return
+            self._fs.invalidate_cache()
+            with contextlib.suppress(FileNotFoundError):
+                for path, about in self._fs.find(self._root, detail=True).items():
+                    name = path.removeprefix(self._fs._strip_protocol(self._root)).lstrip("/")  # noqa: SLF001
+                    if not name.startswith("."):
+                        yield name, int(about.get("size") or 0)
 
     def put(self, name: str, content: Path | bytes) -> None:
         """Write a file, from another or from memory."""
@@ -158,6 +176,19 @@ def _is_missing(error: Exception) -> bool:
     wrong = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
     lost = wrong and not isinstance(cause, FileNotFoundError)
     return isinstance(error, FileNotFoundError) and not lost
+
+
+def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the files below a folder, if there is one, in the order of their names."""
+    if not inside and not os.path.lexists(folder):
+        return
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            if inside or not entry.name.startswith("."):
+                yield from _files_below(Path(entry.path), f"{inside}{entry.name}/")
+        elif inside or not entry.name.startswith("."):
+            regular = entry.is_file(follow_symlinks=False)
+            yield inside + entry.name, entry.stat(follow_symlinks=False).st_size if regular else -1
 
 
 def folder_for(file: str, root: Path) -> None:

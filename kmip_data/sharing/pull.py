@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from kmip_data.builds.columns import COLUMNS, added_names, read_columns, shards_digest
+from kmip_data.builds.columns import COLUMNS, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import UsageError
-from kmip_data.files.changes import PARTIAL, refuse_link
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import refuse_link
+from kmip_data.files.digests import readable_json
 from kmip_data.files.errors import occupied, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import first_fault
+from kmip_data.files.small import first_fault, read_small
 from kmip_data.format.build_files import protect, write_card
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
-from kmip_data.format.card_page import PAGE_NAME
-from kmip_data.format.croissant import CROISSANT_NAME
+from kmip_data.format.card_page import PAGE_NAME, render_card
+from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import unknown_name
-from kmip_data.sharing.received import UNFINISHED, Received
-from kmip_data.sharing.share import RUN_FILES, Share, SharedFile, damaged
+from kmip_data.sharing.received import UNFINISHED, Received, is_whole, partial_name
+from kmip_data.sharing.share import RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 
 @dataclass(frozen=True)
@@ -86,25 +89,59 @@ def _pull_build(
     notes = _notes(card, list(added), split, columns)
     wanted = list(added) if columns is None else [name for name in added if name in columns]
     files = [entries[name] for name in card.digests]
-    own = {entry.file for entry in files} | {entry.file for entries in added.values() for entry in entries}
-    there = (folder / CARD_NAME).is_file()
-    if there:
-        _refuse_another(folder, card)
-    else:
-        # Page and Croissant come after all others: beside fewer they are somebody else's.
-        ended = all((folder / entry.file).is_file() for entry in files)
-        _refuse_others(folder, own | ({PAGE_NAME, CROISSANT_NAME} if ended else set()))
-        received.take(files, folder, quiet=quiet)
-        for shard in card.shards:
-            protect(folder / shard.file)
-        write_card(folder, card)
+    there = _card_there(folder, card)
+    if there is not None:  # it may have other splits by now, which are left as they are
+        files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
+    # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
+    ours = there is not None or all(is_whole(folder / entry.file, entry) for entry in files)
+    if not ours:
+        _refuse_others(folder, [*files, *(entry for column in added.values() for entry in column)])
+    came = received.take(files, folder, ours=ours, quiet=quiet)
     for name in wanted:
-        if name not in added_names(folder):
-            there = False
-            received.take(added[name], folder, quiet=quiet)
-            read_columns(Build(folder, card), name)
+        came += received.take(added[name], folder, ours=ours, quiet=quiet)
+    for shard in card.shards:
+        protect(folder / shard.file)
+    came += _end(folder, there or card)
+    for name in wanted:
+        read_columns(Build(folder, card), name)
     names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
-    return Pulled(folder, received.share, card, names, there, notes)
+    return Pulled(folder, received.share, card, names, not came, notes)
+
+
+def _card_there(folder: Path, card: Card) -> Card | None:
+    """Return the card of a finished copy; ``None`` without one, or where it is damaged.
+
+    Raises ``UsageError`` where it is that of another build.
+    """
+    if not os.path.lexists(folder / CARD_NAME):
+        return None
+    try:
+        there = read_card(folder)
+        sound = there.to_json().encode() == read_small(folder / CARD_NAME)
+    except DamagedInput:
+        return None
+    if (there.key, shards_digest(there)) == (card.key, shards_digest(card)):
+        return there if sound else card
+    if not sound:
+        return None
+    raise occupied(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to")
+
+
+def _end(folder: Path, card: Card) -> bool:
+    """Write page, Croissant and card unless all are there; return whether they were written."""
+    texts = {
+        PAGE_NAME: render_card(card).encode(),
+        CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
+        CARD_NAME: card.to_json().encode(),
+    }
+    for name, text in texts.items():
+        refuse_link(folder / name)
+        with contextlib.suppress(OSError):
+            if read_small(folder / name, len(text)) == text:
+                continue
+        write_card(folder, card)
+        return True
+    return False
 
 
 def _card(received: Received) -> Card:
@@ -152,19 +189,12 @@ def _notes(card: Card, added: list[str], split: str | None, columns: Sequence[st
     return notes
 
 
-def _refuse_another(folder: Path, card: Card) -> None:
-    """Refuse a finished build that is not the one that was pushed; it may have more splits by now."""
-    there = read_card(folder)
-    if (there.key, shards_digest(there)) != (card.key, shards_digest(card)):
-        raise occupied(folder, f"nothing, or the build of key {card.key}", f"build key {there.key}", "--to")
-
-
-def _refuse_others(folder: Path, own: set[str]) -> None:
+def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
+    known = {entry.file for entry in own}
+    known |= {str(PurePosixPath(entry.file).with_name(partial_name(entry))) for entry in own}
     there = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    others = (
-        name for name in there if name.removesuffix(PARTIAL) not in own and not name.startswith(".lock")
-    )
+    others = (name for name in there if name not in known and not name.startswith(".lock"))
     if found := sorted(itertools.islice(others, 5)):  # of a folder that may hold a whole disk
         raise occupied(folder, UNFINISHED, ", ".join(found), "--to")
 
@@ -173,7 +203,10 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.share.by_name()
     if others := sorted(entries.keys() - set(RUN_FILES)):
         raise damaged(received.place.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
-    _refuse_others(folder, set(RUN_FILES))
     files = [entries[name] for name in RUN_FILES if name in entries]
-    came = received.take(files, folder, quiet=quiet)
+    # No other run has these weights or this result: the folder is a copy of the push.
+    ours = any(is_whole(folder / entry.file, entry) for entry in files if entry.file in RUN_PROOF)
+    if not ours:
+        _refuse_others(folder, files)
+    came = received.take(files, folder, ours=ours, quiet=quiet)
     return Pulled(folder, received.share, None, list(entries), not came)

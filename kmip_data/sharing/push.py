@@ -1,28 +1,36 @@
-"""Push a build, or the files of a run, to an address: everything verified before, ``share.json`` last."""
+"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput, LicenseNotAccepted, UsageError
+from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
+from kmip_data.files.changes import remove_partials, written_name
 from kmip_data.files.digests import readable_json
-from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.format.card_fields import NAME_WORDS, is_name
+from kmip_data.files.locking import build_lock
+from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.hub import dataset_page
 from kmip_data.sharing.places import Place, blocks_of
-from kmip_data.sharing.share import BLOCKS_NAME, RUN_FILES, SHARE_NAME, Share, SharedFile, parse_share
-
-#: What may lie in a folder that is no push yet: what an earlier try put there before the page.
-_BEGUN: Final = {"shards", "splits", COLUMNS, CARD_NAME, CROISSANT_NAME, *RUN_FILES} - {PAGE_NAME}
+from kmip_data.sharing.share import (
+    BLOCKS_NAME,
+    MAX_FILES,
+    PUSH_NAME,
+    SHARE_NAME,
+    PushList,
+    Share,
+    SharedFile,
+    parse_share,
+)
 
 
 def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
@@ -44,7 +52,7 @@ def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
         CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
         PAGE_NAME: dataset_page(card),
     }
-    return push(address, "build", path.name, content, known=known, quiet=quiet)
+    return push(address, "build", path, card.key, content, known=known, quiet=quiet)
 
 
 def _refuse_license(card: Card) -> None:
@@ -55,7 +63,6 @@ def _refuse_license(card: Card) -> None:
             f"The licence of {card.dataset} does not let it be passed on.",
             expected="a licence under which anybody may have it",
             found=f"{terms.get('name')}: {terms.get('notice')}",
-            left="nothing was pushed",
             next=f"tell others to build it: kmip-data build {card.manifest or card.dataset}",
         )
 
@@ -63,56 +70,138 @@ def _refuse_license(card: Card) -> None:
 def push(
     address: str,
     kind: Literal["build", "run"],
-    name: str,
+    source: Path,
+    key: str,
     content: Mapping[str, Path | bytes],
     *,
     known: Mapping[str, str] | None = None,
     quiet: bool = False,
 ) -> Share:
-    """Put files and, last, the manifest at an address; what an earlier push has there stays where it is.
+    """Put the files of a build or run and, last, the manifest at an address.
 
-    ``name`` is that of the folder that is pushed; ``content`` maps a file to its bytes, or to where they lie,
-    in the order in which they are written: the page last, for a folder that has one and no manifest is
-    somebody else's. ``known`` maps a file to the SHA-256 (hex) that it must have.
+    1. ``push.json`` with ``key`` and the names comes first. A file that it lists may be replaced as long as
+       the list is of the same key; any other file there is in the way.
+    2. Files that are missing, or whose bytes have another digest, are written; the rest is left as it is.
+       While any is written there is no ``share.json``, so that nobody pulls half of it.
+    3. ``blocks.sha256`` and ``share.json`` end it.
 
-    Raises ``DamagedInput`` where a file is not there or has another digest: nothing was pushed;
-    ``UsageError`` where ``name`` is none, the address holds something else, or cannot be reached from here;
-    ``SourceUnavailable`` where reading or writing there failed: the same call goes on.
+    So the same call resumes a push that was killed, and mends one that was damaged. ``source`` is the folder
+    that is pushed; ``content`` maps a file to its bytes, or to where they lie; ``known`` maps a file to the
+    SHA-256 (hex) that it must have.
+
+    Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest; ``UsageError`` where
+    its name is none, the address holds another file, or cannot be reached from here; ``SourceUnavailable``
+    where reading or writing there failed: the same call resumes.
     """
+    name = source.name
     if not is_name(name):
         raise UsageError(
             f"The folder {name!r} cannot be pushed under its name.",
             expected=NAME_WORDS,
             found=name,
-            left="nothing was pushed",
             next=f"rename the folder of the {kind}, and push that",
         )
     place = Place(address)
+    if place.folder is not None and place.folder.resolve().is_relative_to(source.resolve()):
+        raise UsageError(
+            f"The {kind} {source} cannot be pushed into itself.", next="push to a folder outside of it"
+        )
+    if not place.writable:
+        raise UsageError(f"{place.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
     share, blocks = _described(kind, name, content, known or {})
-    before = _at(place, share)
-    if before is not None and before.to_json() == share.to_json():
-        return share
-    there = {} if before is None else before.by_name()
-    new = [entry for entry in share.files if there.get(entry.file) != entry]
-    total = sum(entry.bytes for entry in new)
-    with (
-        place.at_once(f"kmip-data push {name}") as at_once,
-        Progress(f"push {name}", total, unit="B", quiet=quiet) as progress,
-    ):
-        if before is not None and not at_once:
-            place.remove(SHARE_NAME)  # while files of it change, what lies there is no push
-        for entry in new:
-            place.put(entry.file, content[entry.file])
-            progress.update(entry.bytes)
-        place.put(BLOCKS_NAME, blocks)
-        place.put(SHARE_NAME, share.to_json().encode())
+    with build_lock(place.folder, quiet=quiet) if place.folder is not None else contextlib.nullcontext():
+        _put(place, share, key, {**content, BLOCKS_NAME: blocks}, quiet=quiet)
     return share
+
+
+def _put(place: Place, share: Share, key: str, content: Mapping[str, Path | bytes], *, quiet: bool) -> None:
+    listed = _listed(place, share, key)
+    there = _there(place, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
+    wanted = {entry.file: (entry.sha256, entry.bytes) for entry in share.files}
+    wanted[BLOCKS_NAME] = (share.blocks, share.blocks_bytes)
+    names = {**listed, **{entry.file: entry.sha256 for entry in share.files}}
+    texts = {
+        PUSH_NAME: PushList(kind=share.kind, key=key, files=names).to_json().encode(),
+        SHARE_NAME: share.to_json().encode(),
+    }
+    wanted |= {name: (hashlib.sha256(text).hexdigest(), len(text)) for name, text in texts.items()}
+    new = {name for name, wish in wanted.items() if not _is_there(place, name, *wish, there.get(name))}
+    if not new:
+        return
+    total = sum(size for name, (_, size) in wanted.items() if name in new)
+    with (
+        place.at_once(f"kmip-data push {share.name}") as at_once,
+        Progress(f"push {share.name}", total, unit="B", quiet=quiet) as progress,
+    ):
+        if SHARE_NAME in there and not at_once:
+            place.remove(SHARE_NAME)
+        for name in (PUSH_NAME, *content, SHARE_NAME):
+            if name in new or name == SHARE_NAME:
+                place.put(name, texts.get(name) or content[name])
+                progress.update(wanted[name][1])
+
+
+def _listed(place: Place, share: Share, key: str) -> dict[str, str]:
+    """Return the files there that a push of the same build or run has written, with their digests.
+
+    ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the digest.
+    """
+    before = None
+    with contextlib.suppress(ValueError, RecursionError, DamagedInput):
+        before = PushList.model_validate_json(place.read(PUSH_NAME) or b"")
+    if before is not None and (before.kind, before.key) == (share.kind, key):
+        return before.files
+    if before is not None:
+        raise _in_the_way(place, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
+    with contextlib.suppress(DamagedInput):
+        if parse_share(place.read(SHARE_NAME) or b"", place.address).sealed == share.sealed:
+            return {entry.file: entry.sha256 for entry in share.files}
+    return {}
+
+
+def _there(place: Place, ours: Container[str], share: Share) -> dict[str, int]:
+    """Return the files at a place with their sizes; UsageError where one is not ours."""
+    found = {}
+    for name, size in place.files():
+        if name not in ours and written_name(name) not in ours:
+            raise _in_the_way(place, share, name)
+        if place.folder is not None and name not in ours:
+            remove_partials((place.folder / name).parent, root=place.folder)
+            continue
+        found[name] = size
+    return found
+
+
+def _is_there(place: Place, name: str, digest: str, size: int, found: int | None) -> bool:
+    """True if a file is there with the right bytes: all of them are read."""
+    if found != size:
+        return False
+    whole = hashlib.sha256()
+    with contextlib.suppress(SourceUnavailable):
+        for piece in place.pieces(name, 0, size):
+            whole.update(piece)
+    return whole.hexdigest() == digest
+
+
+def _in_the_way(place: Place, share: Share, found: str) -> UsageError:
+    return UsageError(
+        f"{place.address} holds something else.",
+        expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
+        found=found,
+        next="push to another address",
+    )
 
 
 def _described(
     kind: Literal["build", "run"], name: str, content: Mapping[str, Path | bytes], known: Mapping[str, str]
 ) -> tuple[Share, bytes]:
     """Read every file once: the manifest and the bytes of its side file."""
+    if len(content) > MAX_FILES:
+        raise UsageError(
+            f"{name} has too many files to be pushed.",
+            expected=f"at most {MAX_FILES:,}",
+            found=f"{len(content):,}",
+        )
     files, blocks = [], bytearray()
     for file, source in content.items():
         whole, size = hashlib.sha256(), 0
@@ -131,24 +220,4 @@ def _described(
 
 
 def _wrong(what: str, expected: str, found: str) -> DamagedInput:
-    left, following = "nothing was pushed", "kmip-data verify TARGET --repair"
-    return DamagedInput(what, expected=expected, found=found, left=left, next=following)
-
-
-def _at(place: Place, share: Share) -> Share | None:
-    """Return what was pushed to a place before; UsageError where it holds anything else."""
-    data = place.read(SHARE_NAME)
-    before = None if data is None else parse_share(data, place.address)
-    if before is not None and (before.kind, before.name) == (share.kind, share.name):
-        return before
-    found = f"the {before.kind} {before.name}" if before else ""
-    if before is None and place.folder is not None and place.folder.exists():
-        found = ", ".join(sorted({path.name for path in place.folder.iterdir()} - _BEGUN)[:5])
-    if not found:
-        return None
-    raise UsageError(
-        f"{place.address} holds something else.",
-        expected=f"nothing, or the {share.kind} {share.name}",
-        found=found,
-        next="push to another address",
-    )
+    return DamagedInput(what, expected=expected, found=found, next="kmip-data verify TARGET --repair")

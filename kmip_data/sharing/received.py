@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.changes import continued_file, write_all
+from kmip_data.files.changes import PARTIAL, continued_file, write_all
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.disk import require_room
 from kmip_data.files.errors import occupied
@@ -61,24 +61,28 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(self, files: Sequence[SharedFile], folder: Path, *, quiet: bool = False) -> int:
+    def take(
+        self, files: Sequence[SharedFile], folder: Path, *, ours: bool = False, quiet: bool = False
+    ) -> int:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
-        Raises ``DamagedInput`` where a file is not what was pushed, ``SourceUnavailable`` where it could not
-        be had, ``OutOfResources`` without room, ``UsageError`` where another file has the name of one. What
-        was verified stays, and the next call goes on from it.
+        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push.
+        What was verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
+        in a push begins with a dot. Raises ``DamagedInput`` where a file is not what was pushed,
+        ``SourceUnavailable`` where it could not be had, ``OutOfResources`` without room, ``UsageError`` where
+        another file has the name of one.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
-        missing = [entry for entry in files if not _is_whole(folder / entry.file, entry)]
-        # A pull that was stopped leaves whole files and parts: whatever else has such a name is the user's.
-        if others := [entry.file for entry in missing if os.path.lexists(folder / entry.file)]:
+        missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
+        if not ours and (others := [e.file for e in missing if os.path.lexists(folder / e.file)]):
             raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
         total = sum(entry.bytes for entry in missing)
         require_room(folder, total, f"What is missing of {self.place.address}")
         with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:
             for entry in missing:
-                with continued_file(folder / entry.file, root=folder) as file:
+                path = folder / entry.file
+                with continued_file(path, partial_name(entry), root=folder) as file:
                     self._complete(file, entry, progress)
         return len(missing)
 
@@ -121,7 +125,12 @@ class Received:
             progress.update(len(piece))
 
 
-def _is_whole(path: Path, entry: SharedFile) -> bool:
-    """Whether a file is there already; a link never is."""
+def partial_name(entry: SharedFile) -> str:
+    """Return the name of a file while it comes."""
+    return f".{entry.sha256}{PARTIAL}"
+
+
+def is_whole(path: Path, entry: SharedFile) -> bool:
+    """True if a file is there, with the right bytes; a link never is."""
     regular = path.is_file() and not path.is_symlink()
     return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256

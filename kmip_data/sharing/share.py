@@ -1,4 +1,4 @@
-"""What a push is: ``share.json`` has the digest of each file, ``blocks.sha256`` those of their blocks."""
+"""The files of a push besides its content: ``push.json``, ``blocks.sha256`` and ``share.json``."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import itertools
 import json
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import sealed_json
+from kmip_data.files.digests import readable_json, sealed_json
 from kmip_data.files.small import first_fault
-from kmip_data.format.card_fields import Count, Name, RelativePath
+from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest
 from kmip_data.strict import Strict
 
+PUSH_NAME: Final = "push.json"  #: written first: the names that a push may write and replace
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
+MAX_FILES: Final = 100_000  #: of one push
 SHARE_VERSION: Final = 1
 #: What a run is shared as, in the order in which it is written: with its configuration it is a run.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
+RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
 BLOCK: Final = 2**20  #: bytes of a file that are hashed together
 _DIGEST: Final = hashlib.sha256().digest_size
 _MOST: Final = 2**43  #: bytes in all, so that the digests of a hostile push fit into memory
@@ -39,21 +42,34 @@ class SharedFile(Strict):
         return -(-self.bytes // BLOCK)
 
 
+class PushList(Strict):
+    """Content of ``push.json``: what one build or run has written, or is about to write, to an address."""
+
+    version: Literal[1] = 1
+    kind: Literal["build", "run"]
+    key: Name  #: build key; of a run the first digits of the SHA-256 of its weights
+    files: Annotated[dict[RelativePath, Digest], Field(max_length=MAX_FILES)]
+
+    def to_json(self) -> str:
+        """Return stable, readable JSON."""
+        return readable_json(self.model_dump(mode="json"))
+
+
 class Share(Strict):
-    """The push's manifest."""
+    """Content of ``share.json``, the manifest of a push."""
 
     version: Literal[1] = SHARE_VERSION
     kind: Literal["build", "run"]
     name: Name  #: of the folder that was pushed
-    files: Annotated[list[SharedFile], Field(min_length=1)]
+    files: Annotated[list[SharedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
     blocks: Digest  #: of ``blocks.sha256``
     digest: str = ""  #: SHA-256 of all other fields, as on a card
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         names = [entry.file for entry in self.files]
-        if len({SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 2:
-            raise ValueError("files names one twice, or the manifest or its side file")
+        if len({PUSH_NAME, SHARE_NAME, BLOCKS_NAME, *names}) != len(names) + 3:
+            raise ValueError("files names one twice, or one that a push writes for itself")
         if sum(entry.bytes for entry in self.files) > _MOST:
             raise ValueError(f"files are of more than {_MOST:,} bytes")
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.search.problem import FLOATS, strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
@@ -19,7 +22,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 
     Parameters
     ----------
-    embed_dim, num_heads, dropout, bias, batch_first, device, dtype
+    embed_dim, num_heads, dropout, bias, kdim, vdim, batch_first, device, dtype
         As there.
     k
         Keys that a query attends to; all where there are fewer. An attribute that may be changed.
@@ -35,6 +38,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         *,
         dropout: float = 0.0,
         bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         backend: str = "auto",
         device: torch.device | str | None = None,
@@ -47,7 +52,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
                 found=f"embed_dim = {embed_dim}",
             )
         super().__init__(
-            embed_dim, num_heads, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
         )
         # In evaluation torch's transformer layers replace an attention of which this is true by a fused
         # kernel of their own.
@@ -70,7 +83,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         Parameters
         ----------
         query, key, value
-            (L, B, E), (S, B, E), (S, B, E); batch first where so made; without B for one sequence.
+            (L, B, E), (S, B, kdim), (S, B, vdim), both widths E by default; batch first where so made;
+            without B for one sequence.
         key_padding_mask
             (B, S) or (S): True (or −inf) where a key is padding, which is never chosen. Where ``query``
             is ``key``, padded queries are left out as well, and give the bias of the output.
@@ -90,22 +104,21 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         UsageError
             A mask of another kind, or shapes that do not go together.
         """
-        if attn_mask is not None or is_causal:
-            raise UsageError(
-                "k-MIP attention takes no attention mask",
-                expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-                found="is_causal=True" if attn_mask is None else f"attn_mask {tuple(attn_mask.shape)}",
-            )
-        alone, same = query.ndim == 2, query is key
+        _refuse_attention_mask(attn_mask, is_causal)
+        same = query is key
+        query, key, value = (
+            strided(name, rows) for name, rows in (("query", query), ("key", key), ("value", value))
+        )
+        alone = query.ndim == 2
+        self._check(query, key, value)
         if alone:
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
-        self._check(query, key, value)
         real = _real(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = real if same else real.new_ones(query.shape[:2])
-        weights = self.in_proj_weight.chunk(3)
+        weights = self._input_weights()
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[real], value[real])
         projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
@@ -134,19 +147,37 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
 
+    def _input_weights(self) -> Sequence[Tensor]:
+        """Weights of queries, keys and values: one parameter, or three where their widths differ."""
+        if self.kdim == self.vdim == self.embed_dim:
+            return self.in_proj_weight.chunk(3)
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Three tensors (B, rows, E)."""
+        """Raise UsageError where the three tensors do not fit each other or the weights."""
+        given, weight = (query, key, value), self.out_proj.weight
+        widths = self.embed_dim, self.kdim, self.vdim
+        batch = 0 if self.batch_first else 1
         fits = (
-            query.ndim == 3
-            and query.shape[::2] == key.shape[::2]
-            and key.shape == value.shape
-            and query.shape[2] == self.embed_dim
+            query.ndim in (2, 3)
+            and query.ndim == key.ndim == value.ndim
+            and key.shape[:-1] == value.shape[:-1]
+            and (query.shape[-1], key.shape[-1], value.shape[-1]) == widths
+            and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
-        if not fits:
+        lowered = torch.is_autocast_enabled(weight.device.type)
+        alike = all(
+            rows.device == weight.device and rows.dtype in FLOATS and (rows.dtype == weight.dtype or lowered)
+            for rows in given
+        )
+        if not fits or not alike:
+            shape = "batch, rows" if self.batch_first else "rows, batch"
             raise UsageError(
                 "query, key and value do not go together",
-                expected=f"(batch, rows, {self.embed_dim}) of one batch size, as many keys as values",
-                found=", ".join(str(tuple(rows.shape)) for rows in (query, key, value)),
+                expected="({0}, {1}), ({0}, {2}) and ({0}, {3}) of {4} on {5}, or without batch".format(
+                    shape, *widths, weight.dtype, weight.device
+                ),
+                found=", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given),
             )
 
     def extra_repr(self) -> str:
@@ -154,10 +185,21 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         return f"num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
 
 
+def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
+    if mask is not None or is_causal:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) and not mask.is_nested else type(mask).__name__
+        raise UsageError(
+            "k-MIP attention takes no attention mask",
+            expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
+            found="is_causal=True" if mask is None else f"attn_mask {shape}",
+        )
+
+
 def _real(mask: Tensor | None, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
     if mask is None:
         return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
+    mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     mask = mask[None] if mask.ndim == 1 else mask
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
     if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):

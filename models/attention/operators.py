@@ -125,7 +125,7 @@ attend.register_autograd(_differentiate, setup_context=_save)
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UsageError(
         "k-MIP attention has no second derivative",
-        expected="one backward pass, or torch.func.jvp",
+        expected="one backward pass, or torch.func.grad, vjp or jvp",
         found="a backward pass through its gradient (create_graph=True)",
         next="take gradients of the softmax over the pairs that topk_inner_product gives",
     )

@@ -120,6 +120,8 @@ class BatchNorm(nn.BatchNorm1d):
         assert self.momentum is not None
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+        if isinstance(rows, Tensor):  # a padded batch: counted in the dtype of the statistics, not in float32
+            rows = rows.to(variance.dtype)
         unbiased = variance * (rows / (rows - 1))
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import remark
 from kmip_data.format.card_page import PAGE_NAME, code_block
 from kmip_data.manifest import dataset_names, load_manifest
@@ -24,7 +25,8 @@ def push_run(run: Path, address: str, *, quiet: bool = False) -> Share:
     read_weights(run / WEIGHTS)
     content: dict[str, Path | bytes] = {name: run / name for name in RUN_FILES[1:] if (run / name).is_file()}
     content[PAGE_NAME] = run_page(result).encode()
-    return push(address, "run", run.name, content, quiet=quiet)
+    key = sha256_file(run / WEIGHTS)[0][:12]
+    return push(address, "run", run, key, content, quiet=quiet)
 
 
 def run_page(result: RunResult) -> str:

@@ -11,7 +11,6 @@ from kmip_data.errors import UsageError
 MODULES: Final = {
     "chem": ("rdkit.Chem",),
     "images": ("skimage", "PIL"),
-    "points": ("laspy",),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
 }

@@ -106,6 +106,8 @@ class SlowNetwork:
         if beside:
             positions = self.lappe(graphs) if config.positional == "lappe" else self.rwse(graphs)
             nodes = [torch.cat(pair, 1) for pair in zip(nodes, positions, strict=True)]
+        if config.node_encoder_norm:
+            nodes = self.batch_norm("node_encoder_norm", nodes)
         for number in range(config.input_layers):
             mapped = self.batch_norm(
                 f"input.{number}.norm", [self.linear(f"input.{number}.linear", x) for x in nodes]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.format.schema import Column
-from kmip_data.graphs.edges import check_edges
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
 _GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
@@ -44,9 +43,9 @@ def random_walk_encoding(
 
     A walker at a node takes one of its out-edges at random: edges count as often as they are there,
     loops too. From a node without any there is no way back, so its row is 0. This is upstream's
-    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and PyTorch Geometric's
-    ``AddRandomWalkPE``, which multiply dense and sparse matrices; here each walk is followed over
-    the nodes that it reaches, in float64, and rounded once. Raises ``DamagedInput`` where an edge leads to a
+    ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated, PyTorch
+    Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed over the nodes
+    that it reaches, in float64, and rounded once. Raises ``DamagedInput`` where an edge leads to a
     node that is not there.
 
     Parameters

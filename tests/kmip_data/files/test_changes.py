@@ -437,14 +437,14 @@ def test_pieces_become_one_file_or_none(tmp_path: Path) -> None:
 
 def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     def stopped() -> None:
-        with continued_file(tmp_path / "a", root=tmp_path) as file:
+        with continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
             file.write(b"ab")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         stopped()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.partial"]
-    with continued_file(tmp_path / "a", root=tmp_path) as file:
+    assert [path.name for path in tmp_path.iterdir()] == [".a"]
+    with continued_file(tmp_path / "a", ".a", root=tmp_path) as file:
         assert file.read() == b"ab"
         file.write(b"cd")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -43,6 +43,16 @@ def test_all_keys_is_multihead_attention(batch_first: bool, bias: bool) -> None:
     assert ours(query, key, value, need_weights=False)[1] is None
 
 
+def test_keys_and_values_of_other_widths() -> None:
+    ours, theirs = pair(20, batch_first=True, kdim=5, vdim=3)
+    query, key, value = rows(3, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 3)
+    for a, b in zip(ours(query, key, value), theirs(query, key, value), strict=True):
+        torch.testing.assert_close(a, b)
+    with pytest.raises(UsageError, match="do not go together") as caught:
+        ours(query, query, query)
+    assert "(batch, rows, 5) and (batch, rows, 3)" in str(caught.value)
+
+
 def test_float_masks_and_single_sequences() -> None:
     ours, theirs = pair(20)
     x, mask = rows(6), torch.tensor([0.0, 0, -torch.inf, 0, -torch.inf, 0])

@@ -51,6 +51,15 @@ def test_batch_norm_without_rows_and_with_one() -> None:
     assert int(norm.num_batches_tracked) == 0
 
 
+def test_statistics_of_a_padded_batch_have_all_digits() -> None:
+    exact = X[:7].double()
+    padded = torch.cat([exact, torch.ones(2, 4)])
+    norms = [BatchNorm(4).double() for _ in range(2)]
+    found = norms[0](padded, real=torch.tensor([7]))[:7]
+    torch.testing.assert_close(found, norms[1](exact), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(norms[0].running_var, norms[1].running_var, rtol=1e-14, atol=0)
+
+
 def test_unchanged_statistics() -> None:
     norm, other = BatchNorm(4), BatchNorm(4)
     expected = other(X)

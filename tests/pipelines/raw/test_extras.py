@@ -59,19 +59,6 @@ def test_pictures_without_their_packages(module, monkeypatch, tmp_path: Path) ->
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("end", ["las", "LAZ"])
-def test_laser_scans_without_laspy(end, without, tmp_path: Path) -> None:
-    without("points")
-    clouds = tmp_path / "clouds"
-    clouds.mkdir()
-    (clouds / f"scan.{end}").write_bytes(b"LASF")
-    np.save(clouds / "scan.npy", np.zeros((9, 3)))
-    with pytest.raises(UsageError, match="laspy, which is not installed") as caught:
-        build_own("points", "campus", {"path": clouds}, home=Home(tmp_path / "home"))
-    assert caught.value.parts["next"] == "pip install 'kmip-data[points]'"
-    assert not (tmp_path / "home").exists()
-
-
 @pytest.mark.parametrize("recipe", ["points", "city"])
 def test_a_cluster_without_dask(recipe, without, tmp_path: Path) -> None:
     without("distributed")

@@ -1,0 +1,146 @@
+"""Rule: a pull replaces only files of a copy of the same push, and mends every one that differs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from support.cases import Cases, contents, damage
+from support.shares import share_folder
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.find import obtain_columns
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.push import push_build
+
+MINE = b"a file of the user"
+RUN = {
+    "README.md": b"page",
+    "config.toml": b"a = 1",
+    "metrics.csv": b"1",
+    "model.safetensors": b"w",
+    "result.json": b"{}",
+}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
+    build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
+    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    return build
+
+
+@pytest.fixture(scope="module")
+def shares(build: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("shares")
+    push_build(build, str(folder / "build"), quiet=True)
+    (folder / "mine").mkdir()
+    for name, data in RUN.items():
+        (folder / "mine" / name).write_bytes(data)
+    share_folder(folder / "mine", folder / "run", "run")
+    return {"build": folder / "build", "run": folder / "run"}
+
+
+def test_files_of_the_user_stay(build, shares, tmp_path) -> None:
+    home = Home(tmp_path / "home")
+    with Cases() as cases:
+        for kind, whole in (("build", contents(build.path)), ("run", RUN)):
+            ours = [file for file in whole if kind == "build" or file in RUN]
+            for number, name in enumerate(
+                [*ours, *(f"{file}.partial" for file in ours), "notes.txt.partial"]
+            ):
+                with cases(f"{kind}: {name}"):
+                    folder = tmp_path / f"{kind}-{number}"
+                    (folder / name).parent.mkdir(parents=True)
+                    (folder / name).write_bytes(MINE)
+                    with contextlib.suppress(KmipDataError):
+                        pull(str(shares[kind]), home, to=folder, quiet=True)
+                    assert (folder / name).read_bytes() == MINE
+            with cases(f"{kind}: the user's own beside a file of the same bytes"):
+                folder, name = (
+                    tmp_path / f"{kind}-same",
+                    "config.toml" if kind == "run" else "shards/00000.h5",
+                )
+                other = "result.json" if kind == "run" else "splits/given.h5"
+                for file, data in ((name, whole[name]), (other, MINE)):
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / file).write_bytes(data)
+                with pytest.raises(UsageError):
+                    pull(str(shares[kind]), home, to=folder, quiet=True)
+                assert contents(folder) == {name: whole[name], other: MINE}
+        with cases("partial files in a finished copy"):
+            folder = pull(str(shares["build"]), home, to=tmp_path / "copy", quiet=True).path
+            (folder / "shards/00000.h5.partial").write_bytes(MINE)
+            (folder / "shards/00000.h5").unlink()
+            with contextlib.suppress(KmipDataError):
+                pull(str(shares["build"]), home, to=folder, quiet=True)
+            assert (folder / "shards/00000.h5.partial").read_bytes() == MINE
+
+
+def test_of_two_files_neither_is_lost(build, tmp_path) -> None:
+    home, digest = Home(tmp_path / "home"), build.card.shards[0].sha256
+    names = [
+        "columns/one/a.partial",
+        f"columns/one/a.{digest}.partial",
+        "columns/one/b",
+        "columns/one/b.partial",
+    ]
+    with Cases() as cases:
+        for name in names:
+            with cases(name):
+                source = tmp_path / hashlib.sha256(name.encode()).hexdigest()[:8]
+                shutil.copytree(build.path, source)
+                column = source / "columns/degree-profile-2.8"
+                first, second = column / "00000.h5", column / f"00000.h5{name[len('columns/one/a') :]}"
+                second.write_bytes(b"the second")
+                share = source.with_name(f"{source.name}-share")
+                share_folder(source, share)
+                for entry in ("stopped", "new"):
+                    to = tmp_path / f"{share.name}-{entry}"
+                    if entry == "stopped":  # after the second file
+                        target = to / second.relative_to(source)
+                        target.parent.mkdir(parents=True)
+                        shutil.copy(second, target)
+                    pull(str(share), home, to=to, quiet=True)
+                    for path in (first, second):
+                        assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
+
+
+def test_a_damaged_copy_is_mended(build, shares, tmp_path) -> None:
+    home = Home(tmp_path / "home")
+    with Cases() as cases:
+        for kind, share in shares.items():
+            folder = pull(str(share), home, to=tmp_path / kind, quiet=True).path
+            whole = contents(folder)
+            for name, data in whole.items():
+                for way in ("missing", "cut", "flipped", "longer"):
+                    with cases(f"{kind}: {name} {way}"):
+                        for each, content in whole.items():  # as the case before has left them
+                            with contextlib.suppress(OSError):
+                                (folder / each).chmod(0o644)
+                            (folder / each).write_bytes(content)
+                        damage(folder / name, data, way)
+                        mine = {"notes.txt": MINE} if kind == "build" else {}
+                        for each, content in mine.items():
+                            (folder / each).write_bytes(content)
+                        found = pull(str(share), home, to=folder, quiet=True)
+                        assert not found.there
+                        assert contents(folder) == whole | mine
+                        assert pull(str(share), home, to=folder, quiet=True).there
+        with cases("a build with splits of its own since"):
+            folder = pull(str(shares["build"]), home, to=tmp_path / "more", quiet=True).path
+            (folder / "shards/00000.h5").chmod(0o644)
+            (folder / "shards/00000.h5").write_bytes(b"")
+            pull(str(shares["build"]), home, to=folder, quiet=True)
+            assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
+            assert kmip_data.open(folder)[0].num_nodes == 9

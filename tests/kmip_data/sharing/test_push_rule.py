@@ -1,0 +1,183 @@
+"""Rule: a push replaces only files that an earlier push of the same build or run has written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from support.cases import Cases, contents, damage
+from support.training_data import learnable_build, tiny_config
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.find import obtain_columns
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.models.training.run.train import train
+from kmip_data.models.training.sharing import push_run
+from kmip_data.sharing import places
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.push import push_build
+
+MINE = b"a file of the user"
+#: Names that a push writes, and others.
+IN_THE_WAY = [
+    *("README.md", "card.json", "config.toml", "croissant.json", "metrics.csv", "model.safetensors"),
+    *("push.json", "result.json", "share.json", "blocks.sha256", "shards/00000.h5", "splits/given.h5"),
+    *("columns/degree-profile-2.8/00000.h5", "columns/mine/card.json", "thesis.tex", "shards/notes.txt"),
+]
+
+
+class Killed(BaseException):
+    """A process that ends here."""
+
+
+def small_build(folder: Path, value: float = 1.0) -> Build:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    build = kmip_data.save([Data(x=torch.full((9, 2), value), edge_index=ring)] * 3, folder, name="rings")
+    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    return build
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
+    build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
+    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    return build
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two finished runs of one epoch."""
+    folder = tmp_path_factory.mktemp("r")
+    data = learnable_build(folder / "data")
+    config = tiny_config(data, training={"epochs": 1})
+    home = Home(folder / "home")
+    return [
+        train(config, home=home, name=name, seeds=[seed], quiet=True).runs[0]
+        for seed, name in enumerate("ab")
+    ]
+
+
+@contextlib.contextmanager
+def killed_at(number: int) -> Iterator[None]:
+    """End the process, as it seems, before the write of this number, and after half of a file."""
+    put, calls = places.Place.put, iter(range(1000))
+
+    def dying(place: places.Place, name: str, content: Path | bytes) -> None:
+        if next(calls) == number:
+            raise Killed
+        put(place, name, content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places.Place, "put", dying)
+        yield
+
+
+def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
+    pushes = {
+        "build": lambda to: push_build(build, to, quiet=True),
+        "run": lambda to: push_run(runs[0], to, quiet=True),
+    }
+    with Cases() as cases:
+        for kind, push in pushes.items():
+            for number, name in enumerate(IN_THE_WAY):
+                folder = tmp_path / f"{kind}-{number}"
+                with cases(f"{kind} over {name}"):
+                    (folder / name).parent.mkdir(parents=True)
+                    (folder / name).write_bytes(MINE)
+                    with pytest.raises(KmipDataError) as raised:
+                        push(str(folder))
+                    assert contents(folder) == {name: MINE}
+                    assert isinstance(raised.value, UsageError)
+                    assert name in str(raised.value)
+        for kind, first, second in (
+            (
+                "another run",
+                lambda to: push_run(runs[0], to, quiet=True),
+                lambda to: push_run(runs[1], to, quiet=True),
+            ),
+            ("a run over a build", pushes["build"], pushes["run"]),
+            ("a build over a run", pushes["run"], pushes["build"]),
+        ):
+            with cases(kind):
+                folder = tmp_path / kind
+                first(str(folder))
+                before = contents(folder)
+                with pytest.raises(UsageError):
+                    second(str(folder))
+                assert contents(folder) == before
+        with cases("another build of the same name"):
+            other, folder = small_build(tmp_path / "other/rings", 2.0), tmp_path / "same name"
+            push_build(build, str(folder), quiet=True)
+            before = contents(folder)
+            with pytest.raises(UsageError):
+                push_build(other, str(folder), quiet=True)
+            assert contents(folder) == before
+        for inside in ("", "share", "shards"):
+            with cases(f"itself {inside}"):
+                copy = tmp_path / f"copy{inside}"
+                shutil.copytree(build.path, copy)
+                (copy / "README.md").unlink()
+                before = contents(copy)
+                with pytest.raises(UsageError):
+                    push_build(Build(copy, build.card), str(copy / inside), quiet=True)
+                assert contents(copy) == before
+        with cases("a store"):
+            import fsspec
+
+            store = fsspec.filesystem("memory")
+            store.pipe_file("/mine/card.json", MINE)
+            with pytest.raises(UsageError):
+                push_build(build, "memory://mine", quiet=True)
+            assert store.cat_file("/mine/card.json") == MINE
+            store.rm("/mine", recursive=True)
+
+
+def test_a_push_that_was_killed_at_any_file_resumes(build, runs, tmp_path) -> None:
+    home = Home(tmp_path / "home")
+    with Cases() as cases:
+        for kind, push in (
+            ("build", lambda to: push_build(build, to, quiet=True)),
+            ("run", lambda to: push_run(runs[0], to, quiet=True)),
+        ):
+            push(str(tmp_path / kind))
+            whole = contents(tmp_path / kind)
+            for number in range(len(whole)):
+                folder = tmp_path / f"{kind}-{number}"
+                with cases(f"{kind} at file {number}"):
+                    with killed_at(number), contextlib.suppress(Killed):
+                        push(str(folder))
+                    torn = folder / "shards/00000.h5.00000000-1-1-00000000.partial"
+                    if number > 5 and kind == "build":  # the machine went down
+                        torn.write_bytes(b"half")
+                        os.utime(torn, (0, 0))
+                    push(str(folder))
+                    assert contents(folder) == whole
+                    pull(str(folder), home, to=tmp_path / f"pulled-{kind}-{number}", quiet=True)
+
+
+def test_a_push_onto_a_damaged_one_mends_it(build, runs, tmp_path) -> None:
+    with Cases() as cases:
+        for kind, push in (
+            ("build", lambda to: push_build(build, to, quiet=True)),
+            ("run", lambda to: push_run(runs[0], to, quiet=True)),
+        ):
+            folder = tmp_path / kind
+            push(str(folder))
+            whole = contents(folder)
+            for name, data in whole.items():
+                for way in ("missing", "cut", "flipped", "longer"):
+                    with cases(f"{kind}: {name} {way}"):
+                        for each, content in whole.items():  # as the case before has left them
+                            (folder / each).write_bytes(content)
+                        damage(folder / name, data, way)
+                        push(str(folder))
+                        assert contents(folder) == whole
