@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kmip_data.models.sweeps.plan import Plan
     from kmip_data.models.sweeps.state import State
 
-FORMS = ("text", "markdown", "csv", "latex", "json")
+FORMS = ("text", "markdown", "csv", "json")
 
 
 @click.command(
