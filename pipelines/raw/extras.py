@@ -13,7 +13,6 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
-    "tune": ("optuna",),
 }
 
 
