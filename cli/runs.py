@@ -14,7 +14,7 @@ from kmip_data.cli.shared.output import annotated, print_json, table
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-STATES = ("done", "running", "stopped", "failed", "pruned")
+STATES = ("done", "running", "stopped", "failed")
 
 
 @click.command(

@@ -14,7 +14,6 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
-    "tune": ("optuna",),
 }
 
 
