@@ -10,7 +10,7 @@ WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench torture docs wheel clean
+.PHONY: help venv demo check test test-pythons lint bench figures torture docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -57,6 +57,9 @@ lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tr
 	cd $(TYPED) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p kmip_data
 	cd $(TYPED) && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs kmip_data pipelines models cli manifests tests setup.py
+
+figures: $(STAMP)  ## files of ours that a training step, a training and a build execute
+	$(BIN)/python tests/support/journeys.py
 
 $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'

@@ -26,16 +26,15 @@ for folder in MAPPED:
 EXTRAS = {
     "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
-    "points": ["laspy[lazrs]>=2.5"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
         "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
     ],
+    "lightning": ["lightning>=2.6"],
     "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
-    "tune": ["optuna>=4.0"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
@@ -82,6 +81,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
+        "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
@@ -114,7 +114,6 @@ setup(
         "requests>=2.31",
         "urllib3>=2.2",
         "loky>=3.4",
-        "lightning>=2.6",
         "torchmetrics>=1.3",
         "safetensors>=0.4",
         "tomli-w>=1.0",

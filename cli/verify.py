@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     cls=DatasetCommand,
     examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
 @click.option("--repair", is_flag=True, help="Rebuild exactly the broken files; others are named and stay.")
 @sample_option
 @raw_options

@@ -21,13 +21,13 @@ from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
-from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
 from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
+LIDAR: Final = (".las", ".laz")
 KEY_LENGTH: Final = 160
 MOST_CLASSES: Final = 65_536
 _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
@@ -42,9 +42,12 @@ class PointSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        found = files_below(self.path, "--path", list(READERS))
-        if any(path.suffix.lower() in {".las", ".laz"} for path in found.values()):
-            require_extra("points", "Reading LAS and LAZ")
+        found = files_below(self.path, "--path", [*READERS, *LIDAR])
+        if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
+            raise UsageError(
+                f"LAS and LAZ files are not read: {lidar[0]}",
+                next=f"convert each, for example: pdal translate {lidar[0]} cloud.ply",
+            )
         return {f"{FOLDER}/{name}": path for name, path in found.items()}
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,34 +74,22 @@ class OwnSuperpixelParams(OwnParams):
     """Parameters that change the records."""
 
     superpixels: int = Field(default=500, ge=2, le=60_000, description="most superpixels per picture")
-    # SLIC counts in float32: far smaller weights overflow.
-    compactness: float = Field(
-        default=30.0, ge=0.001, le=1e6, description="weight of nearness against colour in SLIC"
-    )
     edges: graph.EdgeRule = Field(
         default="rag-boundary",
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
-        "rag: with the distance of their colours; knn: the nearest centroids, with their distance",
+        "knn: the nearest centroids, with their distance",
     )
     k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with --edges knn")
-    label: Literal["centroid", "majority"] = Field(
-        default="centroid",
-        description="class of a superpixel: that of the pixel at its centroid, or of most pixels",
-    )
     classes: int = Field(
         default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
     )
     void: int = Field(default=255, ge=0, le=65_535, description="value of mask pixels that have no class")
-    feature_dtype: Literal["float16", "float32"] = Field(
-        default="float16",
-        description="stored form of the features; float16 rounds them as the published sets are",
-    )
 
 
 class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
     """The pipeline of ``manifests/datasets/superpixels.toml``, whatever name a dataset has."""
 
-    version = 2
+    version = 3
     extra = "images"
     background: ClassVar[int | None] = 0
     Params: ClassVar[type[OwnSuperpixelParams]] = OwnSuperpixelParams
@@ -111,19 +99,17 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
         fields = {
             "rag-boundary": ("mean edge strength", "boundary [pixels]"),
-            "rag": ("distance of mean colours",),
             "knn": ("distance [pixels]",),
         }[params.edges]
-        doc = "class at the rounded centroid" if params.label == "centroid" else "class of most pixels"
         columns = (
             feature_column(
                 "node/x",
                 graph.FIELDS,
                 "colour of the superpixel and its centroid",
-                stored=params.feature_dtype,
+                stored="float16",
             ),
             feature_column("edge/attr", fields, "of the pair of superpixels"),
-            class_column("node/y", params.classes, doc),
+            class_column("node/y", params.classes, "class at the rounded centroid"),
         )
         return Schema(
             columns=columns,
@@ -176,20 +162,20 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
                 expected="{1} × {0} pixels".format(*pixels.shape[:2]),
                 found="{1} × {0} pixels".format(*classes.shape),
             )
-        segments = graph.superpixels(pixels, params.superpixels, params.compactness)
+        segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
-        y, _ = graph.labels(classes, segments, params.label)
+        y, _ = graph.labels(classes, segments)
         x = graph.features(pixels, segments)
-        if params.feature_dtype == "float16" and max(pixels.shape[:2]) > np.finfo(np.float16).max:
+        if max(pixels.shape[:2]) > np.finfo(np.float16).max:
             raise DamagedInput(
-                f"{picture} is too large for float16.", expected="at most 65,504 pixels per side",
-                found=str(max(pixels.shape[:2])), next="build with --feature-dtype float32",
+                f"{picture} is too large for float16 coordinates.",
+                expected="at most 65,504 pixels per side", found=str(max(pixels.shape[:2])),
             )  # fmt: skip
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
             columns={
-                "node/x": x.astype(params.feature_dtype),
+                "node/x": x.astype(np.float16),
                 "edge/attr": attr.astype(np.float32),
                 "node/y": y,
             },
@@ -203,11 +189,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         if copy is None:
             return found
         names = {key_of(picture): picture for picture, _ in pair(copy.receipt.members)}
-        most, compactness = card.parameters["superpixels"], card.parameters["compactness"]
+        most = card.parameters["superpixels"]
         for key in names.keys() & keys:
             with contextlib.suppress(DamagedInput):
                 picture = reading.read_picture(copy.path / names[key], names[key])
-                found[key] = graph.with_borders(picture, graph.superpixels(picture, most, compactness))
+                found[key] = graph.with_borders(picture, graph.superpixels(picture, most))
         return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
@@ -215,7 +201,6 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         default = OwnSuperpixelParams()
         parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
         parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []
-        parts += ["majority"] if params.label == "majority" else []
         return [*parts, *super().name_parts(params)]
 
 

@@ -33,8 +33,6 @@ OF_EXTRAS = {
     "distributed",
     "faiss",
     "huggingface_hub",
-    "laspy",
-    "optuna",
     "rdkit",
     "skimage",
     "submitit",

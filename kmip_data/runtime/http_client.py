@@ -1,4 +1,10 @@
-"""Ask a server for a file: redirects checked one by one, TLS always on, and a stalled body ended."""
+"""HTTP requests to servers that are not trusted: checked redirects, TLS always on, and no endless wait.
+
+The time-out of a socket starts anew with every byte, so a server that sends one byte a second, or one interim
+answer (1xx) after the other, would hold a request for ever. Here one thread of the process watches all waits:
+for the handshake and the headers, and for each piece of a body. A wait that lasts too long ends because the
+thread shuts the connection down.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,18 @@ import contextlib
 import http.client
 import os
 import re
+import socket
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import requests
+import requests.adapters
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from kmip_data import __version__
 from kmip_data.errors import UsageError
@@ -30,8 +40,8 @@ ENVIRONMENT = "KMIP_DATA_STALL_TIMEOUT"
 class Patience:
     """How long to wait for a server; times are in seconds."""
 
-    connect: float = 15.0  #: for a connection to one address
-    stall: float = 30.0  #: in which ``rate`` must come, and the longest silence while the headers come
+    connect: float = 15.0  #: for a connection to one address, and once more for its TLS handshake
+    stall: float = 30.0  #: for all headers of an answer, and for ``stall * rate`` bytes of its body
     rate: float = 1024.0  #: bytes per second below which even a trickle is a stall
     attempts: int = 3  #: tries at one mirror that bring nothing
     pause: float = 1.0  #: before the second try, doubled for each further one
@@ -55,12 +65,122 @@ class Patience:
         )
 
 
+class _Watch:
+    """One thread that shuts down connections on which somebody has waited too long.
+
+    A thread and not a time-out, since the loops that wait are those of http.client, urllib3 and OpenSSL. It
+    looks ten times a second while anybody waits and ends afterwards.
+    """
+
+    PAUSE = 0.1  #: seconds between two looks
+
+    def __init__(self) -> None:
+        self.forget()
+        # A forked process has the parent's connections, but not its thread.
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Drop all waits and let the next one start a thread."""
+        self._lock = threading.Lock()
+        self._waits: dict[socket.socket, float] = {}
+        self._running = False
+
+    @contextlib.contextmanager
+    def limit(self, descriptor: int, seconds: float) -> Iterator[None]:
+        """Shut the connection with this descriptor down if the block takes longer.
+
+        Raises ``TimeoutError`` in that case, whatever the block returned or raised.
+        """
+        # A duplicate reaches the connection also when TLS wraps its socket or http.client closes it.
+        with socket.socket(fileno=os.dup(descriptor)) as line:
+            with self._lock:
+                self._waits[line] = time.monotonic() + seconds
+                if not self._running:
+                    self._running = True
+                    threading.Thread(target=self._run, name="http-watch", daemon=True).start()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    in_time = self._waits.pop(line, None) is not None
+                if not in_time:
+                    raise TimeoutError(f"no answer in {seconds:g} s")
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self.PAUSE)
+            with self._lock:
+                if not self._waits:
+                    self._running = False
+                    return
+                now = time.monotonic()
+                for line in [line for line, deadline in self._waits.items() if deadline < now]:
+                    del self._waits[line]
+                    with contextlib.suppress(OSError):  # the other side was faster
+                        line.shutdown(socket.SHUT_RDWR)
+
+
+_WATCH = _Watch()
+
+
+class _Watched:
+    """A connection whose handshake, and whose headers as a whole, come within its time-outs."""
+
+    sock: Any
+    timeout: Any
+
+    def connect(self) -> None:
+        with contextlib.ExitStack() as self._handshake:
+            super().connect()  # type: ignore[misc]
+
+    def _new_conn(self) -> socket.socket:
+        sock: socket.socket = super()._new_conn()  # type: ignore[misc]
+        self._handshake.enter_context(_WATCH.limit(sock.fileno(), self.timeout))
+        return sock
+
+    def getresponse(self) -> Any:
+        with _WATCH.limit(self.sock.fileno(), self.timeout):
+            return super().getresponse()  # type: ignore[misc]
+
+
+class _Connection(_Watched, HTTPConnection):
+    pass
+
+
+class _SecureConnection(_Watched, HTTPSConnection):
+    pass
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Connections of requests that are watched, directly or through a proxy."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options)
+        if not proxy.lower().startswith("socks"):  # whose connections are a class of their own
+            manager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+        return manager
+
+
 class Session(requests.Session):
-    """Connections that are used again; of one thread, since ``requests`` promises nothing to several."""
+    """Connections that are reused; of one thread, since ``requests`` promises nothing to several."""
 
     def __init__(self) -> None:
         super().__init__()
         self.headers["User-Agent"] = f"kmip-data/{__version__}"
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _Adapter())
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Leave redirects to us: asked for the target, ``requests`` reads the whole answer first."""
@@ -120,16 +240,18 @@ def _follow(
 def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     """Yield the bytes of the answer as they come, as they are (no content coding undone).
 
-    A time-out of the socket starts anew with every byte, so the rate is looked at here: over the time spent
-    waiting for the server, not for whoever takes the bytes. Raises :class:`MirrorFailed` where the connection
-    was cut, or too little comes.
+    In every ``patience.stall`` seconds of waiting for the server ``patience.rate`` bytes a second must come;
+    the time that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
+    connection was cut, or too little comes.
     """
     received, waited = 0, 0.0
     while True:
         before = time.monotonic()
         try:
-            piece = response.raw.read1(PIECE, decode_content=False)
-        except urllib3.exceptions.ReadTimeoutError as error:
+            # A piece may wait itself, for a line of a chunked answer that comes drop by drop.
+            with _limit(response, patience.stall - waited):
+                piece = response.raw.read1(PIECE, decode_content=False)
+        except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
             raise _stalled(patience) from error
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
             raise MirrorFailed("cut the connection", again=True) from error
@@ -142,6 +264,15 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
         elif waited > patience.stall:
             raise _stalled(patience)
         yield piece
+
+
+def _limit(response: requests.Response, seconds: float) -> contextlib.AbstractContextManager[None]:
+    """Limit a wait for the next bytes of an answer; one that has come to its end waits no more."""
+    try:
+        descriptor = response.raw.fileno()
+    except (AttributeError, OSError, ValueError):
+        return contextlib.nullcontext()
+    return _WATCH.limit(descriptor, seconds)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:

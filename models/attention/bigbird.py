@@ -14,6 +14,7 @@ from kmip_data.models.attention.block_plan import BlockPlan, Pattern, plan_block
 from kmip_data.models.attention.ragged import Pointers, pointers
 from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.search.problem import check_nodes
 
 #: Plans of the batches that are alive, so that the layers of a network share them.
 _PLANS: WeakKeyDictionary[GraphBatch, dict[tuple[Pattern, torch.device], BlockPlan]] = WeakKeyDictionary()
@@ -83,6 +84,7 @@ class BigBirdAttention(nn.Module):
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
+        x = check_nodes(x, self.query.weight)
         x = self.norm_attention(x + self.dropout(self.output(self.attend(x, ptr))))
         return self.norm_out(x + self.dropout(self.feed_out(self.feed_in(x).relu())))  # type: ignore[no-any-return]
 

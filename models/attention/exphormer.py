@@ -12,6 +12,7 @@ from kmip_data.models.attention.exphormer_edges import Carried
 from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList
+from kmip_data.models.search.problem import check_nodes
 
 
 class ExphormerAttention(nn.Module):
@@ -65,6 +66,7 @@ class ExphormerAttention(nn.Module):
 
     def forward(self, x: Tensor, batch: GraphBatch, carried: Carried) -> tuple[Tensor, Carried]:
         """Nodes (N, d) and what is carried to the same."""
+        x = check_nodes(x, self.query.weight)
         q, k, v = self._project(x)
         kinds = self.edge(carried.kinds)
         sums = []

@@ -38,7 +38,7 @@ def fused_attention(
     if torch.compiler.is_compiling():
         return None  # search and attention are operators that a compiled model keeps whole
     graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
-    if graded or gathered.has_tangent(queries, keys, values):
+    if graded or gathered.is_transformed(queries, keys, values):
         return None
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2] or values.device != keys.device:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
@@ -63,10 +64,10 @@ def backward(
 
 def differentiable(
     queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, keep: Tensor | None, scale: float
-) -> Tensor:
-    """Attend as :func:`forward` does, with scores of its own, in operations that know all derivatives.
+) -> tuple[Tensor, Tensor]:
+    """Attend as :func:`forward` does, in operations that PyTorch differentiates in any mode.
 
-    It holds the gathered rows, (H, N, k, d), all at once.
+    The scores are computed from queries and keys. It holds the gathered rows, (H, N, k, d), all at once.
     """
     heads = torch.arange(len(indices), device=indices.device)[:, None, None]
     missing, rows = indices < 0, indices.clamp_min(0).long()
@@ -74,13 +75,19 @@ def differentiable(
     # A row without any key: a softmax of zeros, cleared below, where one of -inf would be NaN.
     silent = missing & ~missing.all(-1, keepdim=True)
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1).masked_fill(missing, 0)
-    return ((weights if keep is None else weights * keep)[..., None] * values[heads, rows]).sum(2)
+    used = weights if keep is None else weights * keep
+    return (used[..., None] * values[heads, rows]).sum(2), weights.detach()
 
 
-def has_tangent(*tensors: Tensor) -> bool:
-    """Whether forward-mode differentiation follows one of them (``torch.func.jvp``)."""
+def is_transformed(*tensors: Tensor) -> bool:
+    """True inside ``torch.func`` (grad, vjp, jvp), or if a tensor carries a forward-mode tangent.
+
+    Custom operators have no rule for either.
+    """
     if torch.compiler.is_compiling():
         return False
+    if peek_interpreter_stack() is not None:
+        return True
     duals = map(forward_ad.unpack_dual, tensors)
     return any(dual.tangent is not None for dual in duals)
 

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention
-from kmip_data.models.attention.gathered import differentiable, has_tangent
-from kmip_data.models.attention.operators import attend, refuse_reverse_transforms, search
+from kmip_data.models.attention.gathered import differentiable, is_transformed
+from kmip_data.models.attention.operators import attend, search
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.search.problem import check_ptr
+from kmip_data.models.search.problem import FLOATS, check_nodes, check_ptr, check_rows, strided
+from kmip_data.models.search.registry import get_backend
 from kmip_data.runtime.recorded import kept
 
 Pointers = Tensor | Sequence[int]
@@ -35,11 +36,11 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
-    Differentiable in queries, keys and values through the chosen pairs only: backward once, and forward
-    (``torch.func.jvp``, which holds the (H, N, k, d) gathered rows). For the backward pass it keeps,
-    besides its operands, a weight and an index of each chosen pair. Gradients have the same bits in every
-    run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does not run, only
-    under ``torch.use_deterministic_algorithms(True)``.
+    Differentiable in queries, keys and values through the chosen pairs only: once, or any number of times by
+    ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows. For the backward
+    pass it keeps, besides its operands, a weight and an index of each chosen pair. Gradients have the same
+    bits in every run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does
+    not run, only under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         A ``ValueError`` that names the argument, what was expected and what came.
     """
     where: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
+    queries, keys, values = _operands(queries, keys, values)
     if not dropout and not repeat_first_key:
         out = fused_attention(queries, keys, values, k, **where)
         if out is not None:
@@ -102,21 +104,20 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
     ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
     """
-    if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
-        raise UsageError(
-            "values has the wrong shape",
-            expected=f"({keys.shape[0]}, {keys.shape[1]}, v), one row for each key",
-            found=str(tuple(values.shape)),
-        )
-    if values.device != keys.device or not values.is_floating_point():
-        raise UsageError(
-            "values and keys do not go together",
-            expected=f"floating-point values on {keys.device}, as the keys",
-            found=f"{values.dtype} on {values.device}",
-        )
-    refuse_reverse_transforms(queries, keys, values)
+    queries, keys, values = _operands(queries, keys, values)
+    if backend != "auto":
+        get_backend(backend)  # the operator takes no other type than text
+    if not isinstance(k, int):
+        raise UsageError("k is wrong", expected="a whole number, at least 1", found=repr(k))
     scores, indices = search(
-        queries.detach(), keys.detach(), k, _tensor(query_ptr), _tensor(key_ptr), backend, hint, trusted
+        queries.detach(),
+        keys.detach(),
+        k,
+        _tensor("query_ptr", query_ptr, queries),
+        _tensor("key_ptr", key_ptr, keys),
+        backend,
+        hint,
+        trusted,
     )
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
@@ -124,14 +125,37 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     # Kept until the backward pass: half the bytes, where every row has such a number.
     small = indices.to(torch.int32) if keys.shape[1] < 2**31 else indices
     scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
-    out, weights = attend(queries, keys, values, scores, small, scale, keep, kept_scale)
-    if has_tangent(queries, keys, values):  # forward mode: a custom operator has no such rule
-        out = differentiable(queries, keys, values, indices, keep, scale) * kept_scale
+    if is_transformed(queries, keys, values):
+        out, weights = differentiable(queries, keys, values, indices, keep, scale)
+        out = out * kept_scale
+    else:
+        out, weights = attend(queries, keys, values, scores, small, scale, keep, kept_scale)
     return Attended(out, weights, indices)
 
 
-def _tensor(ptr: Pointers | None) -> Tensor | None:
-    return ptr if ptr is None or isinstance(ptr, Tensor) else torch.tensor(ptr)
+def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
+    queries, keys = check_rows("queries", queries), check_rows("keys", keys)
+    values = strided("values", values)
+    if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
+        raise UsageError(
+            "values has the wrong shape",
+            expected=f"({', '.join(map(str, keys.shape[:2]))}, v), one row for each key",
+            found=str(tuple(values.shape)),
+        )
+    if values.device != keys.device or values.dtype not in FLOATS:
+        raise UsageError(
+            "values and keys do not go together",
+            expected=f"float16, bfloat16, float32 or float64 values on {keys.device}, as the keys",
+            found=f"{values.dtype} on {values.device}",
+        )
+    return queries, keys, values
+
+
+def _tensor(name: str, ptr: Pointers | None, rows: Tensor) -> Tensor | None:
+    if ptr is None or isinstance(ptr, Tensor):
+        return None if ptr is None else strided(name, ptr)
+    return torch.tensor(check_ptr(name, ptr, rows.shape[1]))
 
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -230,6 +254,7 @@ class KMIPAttention(nn.Module):
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
+        x = check_nodes(x, self.query.weight)
         padded = isinstance(ptr, GraphBatch) and ptr.real_nodes is not None
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
         rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.search.problem import FLOATS, strided
 
 
 class KMIPMultiheadAttention(nn.MultiheadAttention):
@@ -103,18 +104,17 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         UsageError
             A mask of another kind, or shapes that do not go together.
         """
-        if attn_mask is not None or is_causal:
-            raise UsageError(
-                "k-MIP attention takes no attention mask",
-                expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-                found="is_causal=True" if attn_mask is None else f"attn_mask {tuple(attn_mask.shape)}",
-            )
-        alone, same = query.ndim == 2, query is key
+        _refuse_attention_mask(attn_mask, is_causal)
+        same = query is key
+        query, key, value = (
+            strided(name, rows) for name, rows in (("query", query), ("key", key), ("value", value))
+        )
+        alone = query.ndim == 2
+        self._check(query, key, value)
         if alone:
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
-        self._check(query, key, value)
         real = _real(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = real if same else real.new_ones(query.shape[:2])
@@ -154,19 +154,30 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Check queries (B, L, E), keys (B, S, kdim) and values (B, S, vdim)."""
+        """Raise UsageError where the three tensors do not fit each other or the weights."""
+        given, weight = (query, key, value), self.out_proj.weight
         widths = self.embed_dim, self.kdim, self.vdim
+        batch = 0 if self.batch_first else 1
         fits = (
-            query.ndim == key.ndim == value.ndim == 3
-            and len(query) == len(key)
-            and key.shape[:2] == value.shape[:2]
-            and (query.shape[2], key.shape[2], value.shape[2]) == widths
+            query.ndim in (2, 3)
+            and query.ndim == key.ndim == value.ndim
+            and key.shape[:-1] == value.shape[:-1]
+            and (query.shape[-1], key.shape[-1], value.shape[-1]) == widths
+            and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
-        if not fits:
+        lowered = torch.is_autocast_enabled(weight.device.type)
+        alike = all(
+            rows.device == weight.device and rows.dtype in FLOATS and (rows.dtype == weight.dtype or lowered)
+            for rows in given
+        )
+        if not fits or not alike:
+            shape = "batch, rows" if self.batch_first else "rows, batch"
             raise UsageError(
                 "query, key and value do not go together",
-                expected="(batch, rows, {}), (batch, keys, {}) and (batch, keys, {})".format(*widths),
-                found=", ".join(str(tuple(rows.shape)) for rows in (query, key, value)),
+                expected="({0}, {1}), ({0}, {2}) and ({0}, {3}) of {4} on {5}, or without batch".format(
+                    shape, *widths, weight.dtype, weight.device
+                ),
+                found=", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given),
             )
 
     def extra_repr(self) -> str:
@@ -174,10 +185,21 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         return f"num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
 
 
+def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
+    if mask is not None or is_causal:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) and not mask.is_nested else type(mask).__name__
+        raise UsageError(
+            "k-MIP attention takes no attention mask",
+            expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
+            found="is_causal=True" if mask is None else f"attn_mask {shape}",
+        )
+
+
 def _real(mask: Tensor | None, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
     if mask is None:
         return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
+    mask = strided("key_padding_mask", mask, "a tensor of bool, or of floats that are 0 or -inf")
     mask = mask[None] if mask.ndim == 1 else mask
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
     if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):

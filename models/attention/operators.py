@@ -125,7 +125,7 @@ attend.register_autograd(_differentiate, setup_context=_save)
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UsageError(
         "k-MIP attention has no second derivative",
-        expected="one backward pass, or torch.func.jvp",
+        expected="one backward pass, or torch.func.grad, vjp or jvp",
         found="a backward pass through its gradient (create_graph=True)",
         next="take gradients of the softmax over the pairs that topk_inner_product gives",
     )
@@ -145,25 +145,6 @@ def _refuse_vmap(*_: Any) -> Any:
 
 for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
-
-
-def refuse_reverse_transforms(*tensors: Tensor) -> None:
-    """Raise ``UsageError`` inside ``torch.func.grad``, ``vjp`` or ``jacrev`` of one of the tensors.
-
-    Gradients of a custom operator are a rule of autograd that these transforms do not take.
-    """
-    if torch.compiler.is_compiling():
-        return
-    functorch = torch._C._functorch  # noqa: SLF001 -- no public name says which transforms are under way
-    levels = functorch.get_interpreter_stack() or []
-    reverse = any(level.key() == functorch.TransformType.Grad for level in levels)
-    if reverse and any(map(functorch.is_gradtrackingtensor, tensors)):
-        raise UsageError(
-            "torch.func.grad, vjp and jacrev cannot differentiate k-MIP attention",
-            expected="a backward pass of autograd, or torch.func.jvp and jacfwd",
-            found="a call inside a reverse-mode transform of torch.func",
-            next="torch.autograd.grad(...), or torch.autograd.functional.vjp and jacobian",
-        )
 
 
 def _run(name: str, values: Tensor, inputs: tuple[Any, ...]) -> Any:

@@ -12,6 +12,7 @@ from kmip_data.models.attention.favor import favor_attention
 from kmip_data.models.attention.ragged import Pointers, pointers
 from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.norms import repeats
+from kmip_data.models.search.problem import check_nodes
 
 
 def orthogonal_directions(count: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
@@ -133,6 +134,7 @@ class PerformerAttention(nn.Module):
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
+        x = check_nodes(x, self.to_q.weight)
         projected = [to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)]
         attended = self._attend(projected, self.fast_attention(), ptr)
         out: Tensor = self.dropout(self.to_out(attended.flatten(1).to(projected[0].dtype)))

@@ -8,6 +8,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
+from kmip_data.models.search.problem import check_nodes
 from kmip_data.runtime.recorded import kept
 
 WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
@@ -55,6 +56,7 @@ class TransformerAttention(nn.Module):
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
+        x = check_nodes(x, self.in_proj_weight)
         projected = linear(x, self.in_proj_weight, self.in_proj_bias)
         out: Tensor = self.out_proj(self._attend(projected, ptr))
         return out

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
-from kmip_data.models.search.problem import check_ptr
+from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 #: Attribute of a padded batch, (2,) int64: how many nodes and edges are not padding, which comes after them.
@@ -73,12 +73,12 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         The batch has no node features or no edges attribute, or they do not fit; ``batch`` is not sorted, or
         contradicts ``ptr``.
     """
-    x = getattr(batch, "x", None)
-    if x is None or x.ndim != 2:
+    x = strided(
+        "the batch's x", getattr(batch, "x", None), "node features x of shape (N, channels)", meta=True
+    )
+    if x.ndim != 2:
         raise UsageError(
-            "the batch has no node features",
-            expected="x of shape (N, channels)",
-            found="nothing" if x is None else str(tuple(x.shape)),
+            "the batch's x has the wrong shape", expected="(N, channels)", found=str(tuple(x.shape))
         )
     count = x.shape[0]
     sizes = getattr(batch, REAL_SIZES, None)
@@ -87,7 +87,10 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
+    if edge_attr is not None:
+        edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
     if neighbor is not None:
+        neighbor = strided("the batch's neighbor", neighbor, meta=True)
         fits = neighbor.ndim == 2 and neighbor.shape[0] == count
         _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
         if edge_attr is not None:
@@ -98,6 +101,7 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         raise UsageError(
             "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
         )
+    edge_index = strided("the batch's edge_index", edge_index, meta=True)
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
     pairs = EdgeList(edge_index[0], edge_index[1], count, **real)
     return GraphBatch(x, pairs, edge_attr, ptr, graph, columns)

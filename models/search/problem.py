@@ -21,6 +21,8 @@ class NotFinite(UsageError):
     """Queries or keys hold NaN or infinity."""
 
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  #: dtypes of queries, keys and values
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
@@ -118,8 +120,7 @@ def check_problem(
 
     ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
     """
-    _check_rows("queries", queries)
-    _check_rows("keys", keys)
+    queries, keys = check_rows("queries", queries), check_rows("keys", keys)
     for name, found, expected in (
         ("dtype", keys.dtype, queries.dtype),
         ("device", keys.device, queries.device),
@@ -177,13 +178,7 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
     """Row pointers as a tuple that begins with 0, never falls and ends with ``rows``."""
     if ptr is None:
         return (0, rows)
-    starts = ptr.cpu().numpy() if isinstance(ptr, Tensor) else _as_array(ptr)
-    if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
-        raise UsageError(
-            f"{name} is wrong",
-            expected="a one-dimensional integer tensor, or a list, of G + 1 row numbers",
-            found=f"shape {starts.shape}, {starts.dtype}",
-        )
+    starts = _as_array(name, ptr)
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
         raise UsageError(
             f"{name} does not cover the rows",
@@ -216,47 +211,81 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
     )
 
 
-def _as_array(ptr: Sequence[int]) -> NDArray[Any]:
-    try:
-        return np.asarray(ptr)
-    except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
-        return np.empty(0, object)[None]
+def strided(name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bool = False) -> Tensor:
+    """Return ``value`` if it is a tensor in strided memory, with a lazy sign or conjugation applied.
+
+    Sparse, nested and quantised tensors, those without values (unless ``meta``) and what is no tensor raise
+    :class:`UsageError`.
+    """
+    if not isinstance(value, Tensor):
+        found = type(value).__name__
+    elif value.is_nested or value.is_quantized or value.layout != torch.strided:
+        found = "a nested tensor" if value.is_nested else f"{value.dtype} in the layout {value.layout}"
+    elif value.device.type == "meta" and not meta:
+        found = "a tensor on the device meta, which has no values"
+    else:
+        return value if torch.compiler.is_compiling() else value.resolve_conj().resolve_neg()
+    raise UsageError(f"{name} is not a dense tensor", expected=expected, found=found)
+
+
+def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
+    expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
+    given: Any = ptr
+    if isinstance(ptr, Tensor):
+        given = strided(name, ptr, expected)
+        whole = given.dtype in _WHOLE
+        starts = given.cpu().numpy() if whole else np.empty(0)
+    else:
+        try:
+            given = starts = np.asarray(ptr)
+        except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
+            given = starts = np.empty(0, object)[None]
+        whole = not len(np.atleast_1d(starts)) or starts.dtype.kind in "iu"
+    if not whole or given.ndim != 1:
+        raise UsageError(
+            f"{name} is wrong", expected=expected, found=f"shape {tuple(given.shape)}, {given.dtype}"
+        )
+    return starts
 
 
 def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
-    rows = tuple(queries.shape[:2])
-    if (
-        not isinstance(hint, Tensor)
-        or hint.ndim != 3
-        or tuple(hint.shape[:2]) != rows
-        or hint.dtype not in {torch.int32, torch.int64}
-        or hint.device != queries.device
-    ):
-        raise UsageError(
-            "hint is wrong",
-            expected=f"(heads, rows, h) = ({rows[0]}, {rows[1]}, h) int64 row numbers on {queries.device}",
-            found=f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
-            if isinstance(hint, Tensor)
-            else type(hint).__name__,
-        )
+    (heads, rows, _), device = queries.shape, queries.device
+    expected = f"(heads, rows, h) = ({heads}, {rows}, h) int64 row numbers on {device}"
+    hint = strided("hint", hint, expected)
+    fits = hint.ndim == 3 and hint.shape[:2] == (heads, rows)
+    if not fits or hint.dtype not in {torch.int32, torch.int64} or hint.device != device:
+        found = f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
+        raise UsageError("hint is wrong", expected=expected, found=found)
     return hint.to(torch.int64).contiguous()
 
 
-def _check_rows(name: str, rows: Tensor) -> None:
-    if not isinstance(rows, Tensor):
-        raise UsageError(f"{name} is not a tensor", expected="a torch.Tensor", found=type(rows).__name__)
+def check_rows(name: str, rows: Tensor) -> Tensor:
+    """Return queries or keys (H, R, d), or raise :class:`UsageError` that says what they are instead."""
+    rows = strided(name, rows)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
         raise UsageError(
             f"{name} has the wrong shape",
             expected="(heads, rows, d) with heads ≥ 1 and d ≥ 1",
             found=str(tuple(rows.shape)),
         )
-    if rows.dtype not in {torch.float16, torch.bfloat16, torch.float32, torch.float64}:
+    if rows.dtype not in FLOATS:
         raise UsageError(
             f"{name} has the wrong dtype",
             expected="float16, bfloat16, float32 or float64",
             found=str(rows.dtype),
         )
+    return rows
+
+
+def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
+    """Return nodes (N, c) that ``weight`` (…, c) can be applied to; :class:`UsageError` for others."""
+    expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
+    x = strided("x", x, expected)
+    fits = x.ndim == 2 and x.shape[1] == weight.shape[1] and x.device == weight.device and x.dtype in FLOATS
+    if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
+        found = f"{tuple(x.shape)}, {x.dtype} on {x.device}"
+        raise UsageError("the nodes x do not fit the layer", expected=expected, found=found)
+    return x
 
 
 def _check_finite(name: str, rows: Tensor) -> None:

@@ -76,7 +76,8 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
 
 def get_backend(name: str) -> Any:
     """The backend of that name; an unknown one is an error that names the nearest."""
-    if name not in all_backends():
+    if not isinstance(name, str) or name not in all_backends():
+        name = name if isinstance(name, str) else repr(name)
         raise unknown_name("search backend", name, list(backend_names()), command="kmip-data doctor")
     return all_backends()[name]
 

@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from kmip_data.arrays import F64, I64, U8
 from kmip_data.pipelines.images.reading import VOID
 
-EdgeRule = Literal["rag-boundary", "rag", "knn"]
+EdgeRule = Literal["rag-boundary", "knn"]
 CHANNELS = ("red", "green", "blue")
 FIELDS = (
     *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in CHANNELS),
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
 EXTRA: Final = 50  #: segments asked for at first above those that are wanted; LRGB's 550 for 500
+COMPACTNESS: Final = 30.0  #: LRGB's weight of nearness against colour in SLIC
 BORDER: Final = (255, 230, 60)  #: red, green, blue
 
 
-def superpixels(picture: U8, most: int, compactness: float) -> I64:
+def superpixels(picture: U8, most: int) -> I64:
     """Return the superpixel of each pixel, (H, W), numbered from 0.
 
     LRGB's loop: SLIC is asked for ``most + 50`` segments, then for one less, until it gives at most
     ``most``. SLIC knows the number only by the grid of its first centres, and many numbers make the same
-    grid: it runs once for each grid, which gives what the loop gives. ``picture`` is (H, W, 3) 8-bit RGB;
-    ``compactness`` weighs nearness against colour.
+    grid: it runs once for each grid, which gives what the loop gives. ``picture`` is (H, W, 3) 8-bit RGB.
     """
     from skimage.segmentation import slic
     from skimage.util import regular_grid
@@ -38,7 +38,7 @@ def superpixels(picture: U8, most: int, compactness: float) -> I64:
         before, grid = grid, regular_grid(shape, asked)  # type: ignore[no-untyped-call]
         if grid == before:
             continue
-        found = slic(image, n_segments=asked, compactness=compactness, channel_axis=2, start_label=0)
+        found = slic(image, n_segments=asked, compactness=COMPACTNESS, channel_axis=2, start_label=0)
         names, numbers = np.unique(found, return_inverse=True)
         if len(names) <= most:
             return numbers.reshape(found.shape).astype(np.int64)
@@ -79,38 +79,34 @@ def centroids(segments: I64) -> F64:
     return np.column_stack([np.bincount(flat, axis) / count for axis in (rows, columns)])
 
 
-def labels(mask: U8, segments: I64, rule: Literal["centroid", "majority"]) -> tuple[U8, int]:
+def labels(mask: U8, segments: I64) -> tuple[U8, int]:
     """Return the class of each superpixel, (N,), and how many have no pixel with a class (class 0).
 
-    ``mask`` (H, W) has the class of each pixel, 255 where there is none. The rule ``centroid`` takes that of
-    the pixel at the rounded centroid (halves to even), as LRGB, also where that is not a pixel of the
-    superpixel; where it has none, and with ``majority`` always, the class that most pixels of the superpixel
-    have, the smaller of two.
+    ``mask`` (H, W) has the class of each pixel, 255 where there is none. As in LRGB, the class is that of the
+    pixel at the rounded centroid (halves to even), even if that pixel belongs to another superpixel; if it
+    has none, the class of most pixels of the superpixel, the smaller of two.
     """
     count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
     known = mask != VOID
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
-    found, unknown = votes.argmax(axis=1).astype(np.uint8), ~votes.any(axis=1)
-    if rule == "centroid":
-        row, column = np.rint(centroids(segments)).astype(np.int64).T
-        at_centre = mask[row, column]
-        found = np.where(at_centre == VOID, found, at_centre)
-        unknown &= at_centre == VOID
+    row, column = np.rint(centroids(segments)).astype(np.int64).T
+    at_centre = mask[row, column]
+    found = np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
+    unknown = (at_centre == VOID) & ~votes.any(axis=1)
     return found, int(unknown.sum())
 
 
 def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:
     """Return edges (2, E), by source and then target, and their features (E, 2) or (E, 1).
 
-    By the rule ``rag-boundary``: superpixels that touch, in both directions, with the mean strength of
-    Sobel's edges along their boundary and its length in pixels; ``rag``: the same by pairs of pixels, with
-    the distance of their mean colours; ``knn``: from each of the ``k`` nearest centroids, with the distance
-    in pixels.
+    ``rag-boundary`` joins superpixels that touch, in both directions, with the mean Sobel strength along
+    their boundary and its length in pixels; ``knn`` joins each to its ``k`` nearest centroids, with the
+    distance in pixels.
     """
     if rule == "knn":
         return _nearest(segments, k)
-    small, large, attr = (_boundaries if rule == "rag-boundary" else _touching)(picture, segments)
+    small, large, attr = _boundaries(picture, segments)
     if not len(small):  # one superpixel: LRGB gives it an edge to itself, without features
         count = int(segments.max()) + 1
         return np.tile(np.arange(count), (2, 1)), np.zeros((count, attr.shape[1]))
@@ -137,17 +133,6 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
     pairs, place, length = np.unique(small * nodes + large, return_inverse=True, return_counts=True)
     mean = np.bincount(place.reshape(-1), values, len(pairs)) / np.maximum(length, 1)
     return *np.divmod(pairs, nodes), np.column_stack([mean, length])
-
-
-def _touching(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
-    """Pairs with a pixel beside one of the other, also across a corner, and their colours' distance."""
-    nodes = int(segments.max()) + 1
-    beside = ((segments[1:], segments[:-1]), (segments[:, 1:], segments[:, :-1]),
-              (segments[1:, 1:], segments[:-1, :-1]), (segments[1:, :-1], segments[:-1, 1:]))  # fmt: skip
-    codes = [(np.minimum(a, b) * nodes + np.maximum(a, b))[a != b] for a, b in beside]
-    small, large = np.divmod(np.unique(np.concatenate(codes)), nodes)
-    colour = features(picture, segments)[:, :3]
-    return small, large, np.linalg.norm(colour[small] - colour[large], axis=1)[:, None]
 
 
 def _nearest(segments: I64, k: int) -> tuple[I64, F64]:

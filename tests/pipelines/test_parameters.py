@@ -45,7 +45,6 @@ def test_numbers_are_in_their_range(dataset, model, name, kind) -> None:
         ("helsinki", {"hops": 0}),
         ("superpixels", {"superpixels": 1}),
         ("superpixels", {"classes": 1}),
-        ("superpixels", {"compactness": 1e-300}),
         ("points", {"classes": 1}),
         ("points", {"class_name": ("ground",)}),
     ],

@@ -4,6 +4,8 @@
 - No module has more than 400 lines, no folder more than 15 modules.
 - A function of more than 60 lines, docstring left out, says why in a comment that begins ``# Long:``.
 - What begins with ``_`` is imported in its own folder only.
+- The tree keeps to the sizes in :data:`LIMITS`, which are printed: lines of Python and TOML, words of docs,
+  commands and options. Parameters of datasets, which are options of several commands, count once.
 """
 
 from __future__ import annotations
@@ -17,6 +19,19 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
 LINES, MODULES, FUNCTION = 400, 15, 60
 ONE_FILE_EACH = {"cli"}  #: a command is a file: as many as there are
+COMMON = {"--help", "--home", "--json", "--quiet", "--verbose"}  #: options of every command, not counted
+LIMITS = {
+    "lines of Python": 44_000,
+    "lines in kmip_data": 12_500,
+    "lines in pipelines": 11_500,
+    "lines in models": 16_500,
+    "lines in cli": 3_500,
+    "lines of TOML": 4_700,
+    "lines of tests": 36_000,
+    "words of docs": 45_000,
+    "commands": 26,
+    "options": 150,
+}
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -116,7 +131,53 @@ def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} has {length} lines, at most {FUNCTION}"
 
 
+def sizes(root: Path = ROOT) -> dict[str, int]:
+    """Return the figures that :data:`LIMITS` bounds, by the same names."""
+
+    def lines(folder: str, pattern: str = "*.py") -> int:
+        return sum(path.read_bytes().count(b"\n") for path in (root / folder).rglob(pattern))
+
+    folders = {f"lines in {folder}": lines(folder) for folder in FOLDERS}
+    words = sum(len(path.read_text("utf-8").split()) for path in (root / "docs").rglob("*.md"))
+    return {
+        "lines of Python": sum(folders.values()),
+        **folders,
+        "lines of TOML": lines("manifests", "*.toml"),
+        "lines of tests": lines("tests"),
+        "words of docs": words,
+        **command_sizes(),
+    }
+
+
+def command_sizes() -> dict[str, int]:
+    """Count the commands that do something and their own parameters, those of datasets once."""
+    import click
+
+    from kmip_data.cli.main import root as group
+    from kmip_data.manifest import dataset_names
+
+    def leaves(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+        if not isinstance(command, click.Group):
+            yield str(context.info_name), command
+            return
+        for name in command.list_commands(context):
+            if (inner := command.get_command(context, name)) is not None:
+                yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
+
+    commands = list(leaves(group, click.Context(group)))
+    own = sum(not COMMON & set(param.opts) for _, command in commands for param in command.params)
+    build = dict(commands)["build"]
+    of_datasets: set[str | None] = set()
+    for dataset in dataset_names():
+        context = build.make_context("build", [dataset], resilient_parsing=True)
+        of_datasets |= {param.name for param in build.get_params(context)} - {p.name for p in build.params}
+    return {"commands": len(commands), "options": own + len(of_datasets - {"_click_default_help"})}
+
+
 if __name__ == "__main__":
     broken = list(problems())
+    for name, size in sizes().items():
+        over = "" if size <= LIMITS[name] else "  over the limit"
+        print(f"{name:20} {size:7,} of {LIMITS[name]:,}{over}")  # noqa: T201 -- its output
     print(*broken, sep="\n")  # noqa: T201 -- its output
     sys.exit(bool(broken))

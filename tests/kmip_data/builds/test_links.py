@@ -20,7 +20,9 @@ MADE = (
 )
 ENCODE = ("--degree-profile", "2.0")
 SMALL = [
-    word for key in ("layers=1", "hidden_dim=32", "heads=2", "k=3") for word in ("--set", f"model.{key}")
+    word
+    for key in ("layers=1", "hidden_dim=32", "attention.heads=2", "attention.k=3")
+    for word in ("--set", f"model.{key}")
 ]
 
 

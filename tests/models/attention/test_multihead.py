@@ -50,7 +50,7 @@ def test_keys_and_values_of_other_widths() -> None:
         torch.testing.assert_close(a, b)
     with pytest.raises(UsageError, match="do not go together") as caught:
         ours(query, query, query)
-    assert "(batch, keys, 5) and (batch, keys, 3)" in str(caught.value)
+    assert "(batch, rows, 5) and (batch, rows, 3)" in str(caught.value)
 
 
 def test_float_masks_and_single_sequences() -> None:

@@ -97,27 +97,6 @@ def test_vmap_is_refused() -> None:
     assert "ptr" in str(caught.value)
 
 
-def test_reverse_transforms_of_torch_func_are_refused() -> None:
-    q, key, v = (torch.randn(2, 7, 3) for _ in range(3))
-
-    def call(rows: torch.Tensor) -> torch.Tensor:
-        return kmip_attention(rows, key, v, 3)
-
-    calls = {
-        "grad": lambda: torch.func.grad(lambda rows: call(rows).sum())(q),
-        "grad of values": lambda: torch.func.grad(lambda rows: kmip_attention(q, key, rows, 3).sum())(v),
-        "vjp": lambda: torch.func.vjp(call, q),
-        "jacrev": lambda: torch.func.jacrev(call)(q),
-        "hessian": lambda: torch.func.hessian(lambda rows: call(rows).sum())(q),
-    }
-    for name, refused in calls.items():
-        with pytest.raises(UsageError, match="grad, vjp and jacrev cannot differentiate") as caught:
-            refused()
-        assert "torch.autograd.grad" in str(caught.value), name
-    factors = torch.func.grad(lambda factor: (factor * call(q)).sum())(torch.ones(()))  # not through it
-    torch.testing.assert_close(factors, call(q).sum())
-
-
 @pytest.mark.parametrize("repeat", [False, True])
 def test_forward_mode_equals_backward_mode(repeat: bool) -> None:
     """<J t, c> = <t, Jᵀ c>, also where rows have fewer keys than k or none."""

@@ -30,7 +30,7 @@ def changed(value: float) -> torch.Tensor:
         ((ROWS.numpy(), ROWS, 1), {}, ["queries", "torch.Tensor", "ndarray"]),
         ((ROWS.int(), ROWS, 1), {}, ["queries", "float32", "int32"]),
         ((ROWS, ROWS.double(), 1), {}, ["dtype", "float32", "float64"]),
-        ((ROWS, ROWS.to("meta"), 1), {}, ["device", "cpu", "meta"]),
+        ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "dense", "meta"]),
         ((ROWS, ROWS[:1], 1), {}, ["number of heads", "2", "1"]),
         ((ROWS, ROWS[..., :2], 1), {}, ["row length d", "3", "2"]),
         ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),

@@ -1,0 +1,130 @@
+"""Number of our files that three journeys execute, printed by ``make figures``.
+
+- One training step: the third of ``train --dataset helsinki``, from its forward pass to its update.
+- That command, from start to exit, on data that is built.
+- ``build s3dis --sample --jobs 1``, its parent process.
+
+A file counts if one of its functions begins to run, not if it is imported only. Each journey runs in a child
+process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = tuple(f"{ROOT}/{folder}/" for folder in ("kmip_data", "pipelines", "models", "cli"))
+STEP = 3
+TRAIN = ["train", "--dataset", "helsinki", "--epochs", "3", "--quiet"]
+BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
+
+
+def watch(seen: Callable[[CodeType], None]) -> None:
+    """Call ``seen`` with the code of each function that begins, in all threads."""
+    if sys.version_info >= (3, 12):
+        tool = sys.monitoring.PROFILER_ID
+        sys.monitoring.use_tool_id(tool, "journeys")
+        sys.monitoring.register_callback(tool, sys.monitoring.events.PY_START, lambda code, _: seen(code))
+        sys.monitoring.set_events(tool, sys.monitoring.events.PY_START)
+        return
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            seen(frame.f_code)
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+
+
+def is_ours(code: CodeType) -> bool:
+    """Return True for a function of our own; bodies of modules and classes are not optimised."""
+    return bool(code.co_flags & CO_OPTIMIZED) and code.co_filename.startswith(OURS)
+
+
+def child(arguments: list[str], *, step: bool) -> None:
+    """Run one command in this process and print the files it executed; ``step``: those of one step."""
+    files: set[str] = set()
+    watch(lambda code: files.add(code.co_filename) if is_ours(code) else None)
+    from kmip_data.cli.main import run
+
+    if not step:
+        code = run(arguments)
+        sys.setprofile(None)
+    else:
+        code = _third_step(lambda: run(arguments), files)
+    print(code, *sorted(files), sep="\n", file=sys.__stderr__)
+
+
+def _third_step(call: Callable[[], int], files: set[str]) -> int:
+    """Leave in ``files`` those from the third training forward pass to the end of its update."""
+    import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    counted = {"steps": 0, "begun": False}
+
+    def begin(module: torch.nn.Module, _: Any) -> None:
+        if (
+            module.training
+            and torch.is_grad_enabled()
+            and counted["steps"] == STEP - 1
+            and not counted["begun"]
+        ):
+            counted["begun"] = True
+            files.clear()
+
+    result: set[str] = set()
+
+    def finish(*_: Any) -> None:
+        counted["steps"] += 1
+        if counted["steps"] == STEP:
+            result.update(files)
+
+    register_module_forward_pre_hook(begin)
+    register_optimizer_step_post_hook(finish)
+    code = call()
+    sys.setprofile(None)
+    files.clear()
+    files.update(result)
+    return code
+
+
+def journey(arguments: list[str], home: str, *, step: bool = False) -> list[str]:
+    """Return the files of one journey, relative to the root."""
+    environment = os.environ | {"KMIP_DATA_HOME": home}
+    command = [sys.executable, __file__, "step" if step else "whole", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    files = [line.removeprefix(f"{ROOT}/") for line in lines if line.startswith(OURS)]
+    if done.returncode or not files:
+        raise SystemExit(f"{' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
+    return files
+
+
+def main() -> None:
+    """Print the three figures, and with ``-v`` the files."""
+    with tempfile.TemporaryDirectory() as home:
+        rows = {"archive to shard": journey(BUILD, home)}
+        journey(["build", "helsinki", "--quiet"], home)
+        rows["train on built data"] = journey(TRAIN, home)
+        rows["one training step"] = journey(TRAIN, home, step=True)
+    for name, files in rows.items():
+        print(f"{name:20} {len(files):4} files")  # noqa: T201
+        if "-v" in sys.argv:
+            print(*(f"  {file}" for file in files), sep="\n")  # noqa: T201
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        child(sys.argv[2:], step=sys.argv[1] == "step")
+    else:
+        main()
