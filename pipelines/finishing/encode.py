@@ -44,7 +44,7 @@ from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
-from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import threads
 from kmip_data.runtime.progress import say
