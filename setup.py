@@ -32,9 +32,9 @@ EXTRAS = {
         "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
     ],
+    "lightning": ["lightning>=2.6"],
     "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
-    "tune": ["optuna>=4.0"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
@@ -114,7 +114,6 @@ setup(
         "requests>=2.31",
         "urllib3>=2.2",
         "loky>=3.4",
-        "lightning>=2.6",
         "torchmetrics>=1.3",
         "safetensors>=0.4",
         "tomli-w>=1.0",

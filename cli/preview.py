@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
 from kmip_data.format.parts import PARTS
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         "kmip-data preview helsinki --style paper --output helsinki.pdf",
     ],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
 @click.option(
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
 @click.option(
     "--html", is_flag=True, help="An interactive HTML file that needs no network, instead of the PNG."
 )
-@click.option("--run", metavar="RUN", help="Cities: draw where this trained run is right and wrong, too.")
+@click.option(
+    "--run", metavar="RUN", type=RUN, help="Cities: draw where this trained run is right and wrong, too."
+)
 @style_option
 @look_options
 def command(

@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+ON_LINE = "kmip_data.dataset_on_line"  #: key in ``ctx.meta``: the words of the line that name the dataset
+
 
 class Command(click.Command):
     """A click command with examples, which its help lists below the options."""
@@ -17,6 +19,19 @@ class Command(click.Command):
     def __init__(self, *args: Any, examples: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = list(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; an option of a previous version ends in an error that names the new spelling."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from kmip_data.cli.shared.old_spellings import new_spelling
+            from kmip_data.errors import UsageError
+
+            name = ctx.command_path.partition(" ")[2]
+            if (instead := new_spelling(name, error.option_name)) is None:
+                raise
+            raise UsageError(f"{name} has no {error.option_name} any more.", next=instead) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
