@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import write_file  # noqa: F401 -- the trainer imports it here
 from kmip_data.files.digests import canonical_json
 from kmip_data.format import schema as names
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
