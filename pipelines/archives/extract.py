@@ -1,4 +1,4 @@
-"""Write the wanted members of an archive, or nothing at all."""
+"""Open an archive, recognised by content, and write its wanted members, or nothing at all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,45 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_scratch, write_all
 from kmip_data.files.digests import content_digest, sha256_file
 from kmip_data.files.disk import require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import unreadable, writing
 from kmip_data.pipelines.archives.names import refusal
-from kmip_data.pipelines.archives.reader import Archive, Entry, FolderArchive
+from kmip_data.pipelines.archives.reader import Archive, BareFile, Entry, FolderArchive
 from kmip_data.pipelines.archives.recognition import Selection
 from kmip_data.runtime.progress import Progress
+
+
+def open_archive(path: Path) -> Archive:
+    """Open a zip, a tar (gzip, bzip2, xz or uncompressed), a folder or a bare file, recognised by content.
+
+    Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
+    """
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # also names that are too long or hold NUL
+        raise UsageError(
+            f"There is no file or folder {path}.",
+            expected="a zip, a tar or a folder",
+            found=getattr(error, "strerror", None) or str(error),
+            next="check the path given to --archive",
+        ) from error
+    if path.is_dir():
+        return FolderArchive(path)
+    if not path.is_file():
+        raise DamagedInput(
+            f"{path} is neither a file nor a folder.",
+            expected="a zip, a tar or a folder",
+            next="check the path given to --archive",
+        )
+    from kmip_data.pipelines.archives.packed import open_packed
+
+    try:
+        return open_packed(path) or BareFile(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:

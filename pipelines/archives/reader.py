@@ -1,4 +1,4 @@
-"""One reader of archives: a zip, a tar, a folder or a bare file, recognised by content."""
+"""Interface of archives, and its two simplest forms: a folder and a bare file."""
 
 from __future__ import annotations
 
@@ -139,35 +139,5 @@ def _read_pieces(path: Path) -> Iterator[bytes]:
                 yield piece
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def open_archive(path: Path) -> Archive:
-    """Open a zip, a tar (gzip, bzip2, xz or uncompressed), a folder or a bare file, recognised by content.
-
-    Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
-    """
-    try:
-        path.stat()
-    except (OSError, ValueError) as error:  # also names that are too long or hold NUL
-        raise UsageError(
-            f"There is no file or folder {path}.",
-            expected="a zip, a tar or a folder",
-            found=getattr(error, "strerror", None) or str(error),
-            next="check the path given to --archive",
-        ) from error
-    if path.is_dir():
-        return FolderArchive(path)
-    if not path.is_file():
-        raise DamagedInput(
-            f"{path} is neither a file nor a folder.",
-            expected="a zip, a tar or a folder",
-            next="check the path given to --archive",
-        )
-    from kmip_data.pipelines.archives.packed import open_packed
-
-    try:
-        return open_packed(path) or BareFile(path)
     except OSError as error:
         raise unreadable(path, error) from error

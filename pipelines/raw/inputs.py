@@ -12,8 +12,8 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Manifest, Source
-from kmip_data.pipelines.archives.extract import fingerprint
-from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive, open_archive
+from kmip_data.pipelines.archives.extract import fingerprint, open_archive
+from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive
 from kmip_data.pipelines.archives.recognition import Selection, recognise
 from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt

@@ -20,7 +20,7 @@ from torch_geometric.utils import remove_isolated_nodes
 from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.archives.reader import open_archive
+from kmip_data.pipelines.archives.extract import open_archive
 from kmip_data.pipelines.archives.recognition import recognise
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.formats.edge_text import MAX_ID, parse_edges
