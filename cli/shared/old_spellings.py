@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: Command -> option -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "preview": {"--html": "kmip-data explore TARGET"},
     "train": {
         "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
         "--archive": "kmip-data build DATASET --archive PATH first",
