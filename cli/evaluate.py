@@ -10,6 +10,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
+from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, number_option
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.errors import UsageError
@@ -26,7 +27,7 @@ from kmip_data.wording import counted
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=RUN)
 @file_option(
     "--predictions",
     help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
 from kmip_data.errors import UsageError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         "kmip-data explore s3dis/gps-kmip/mine --record 12",
     ],
 )
-@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, shell_complete=complete_dataset)
+@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=RUN_OR_TARGET)
 @click.option(
     "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
 )

@@ -9,6 +9,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
+from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.format.parts import PARTS
@@ -22,7 +23,7 @@ from kmip_data.wording import counted
         "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.parquet",
     ],
 )
-@click.argument("run")
+@click.argument("run", type=RUN)
 @file_option(
     "--output",
     required=True,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
 from kmip_data.format.parts import PARTS
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         "kmip-data preview helsinki --style paper --output helsinki.pdf",
     ],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
 @click.option(
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     help="Where the picture goes: a PNG, SVG or PDF by its ending.  [default: preview.png in the build "
     "folder; with --run, map.png in the run folder]",
 )
-@click.option("--run", metavar="RUN", help="Cities: draw where this trained run is right and wrong, too.")
+@click.option(
+    "--run", metavar="RUN", type=RUN, help="Cities: draw where this trained run is right and wrong, too."
+)
 @style_option
 @look_options
 def command(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, complete_dataset, given
+from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import file_option, number_list, number_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
     ],
 )
-@click.option(
-    "--dataset", metavar="TARGET", shell_complete=complete_dataset, help="Dataset name, or a build folder."
-)
+@click.option("--dataset", metavar="TARGET", type=TARGET, help="Dataset name, or a build folder.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
     "--as",
@@ -67,11 +66,12 @@ if TYPE_CHECKING:
     help="Arithmetic of the model.  [default: the preset's]",
 )
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
-@click.option("--resume", metavar="RUN", help="Continue a run that was stopped.")
+@click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
 @click.option(
     "--init-from",
     "init_from",
     metavar="RUN",
+    type=RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
 )
 @click.option(

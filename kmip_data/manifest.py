@@ -16,6 +16,7 @@ from kmip_data.wording import nearest, without_secrets
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+MOST_SHOWN = 40  #: names that an error lists
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
@@ -198,9 +199,8 @@ def unknown_name(
     """Return the error for a name nobody knows, with the nearest match."""
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
-    return UsageError(
-        f"There is no {kind} called {name!r}.{hint}", expected=", ".join(known), found=name, next=command
-    )
+    shown = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
+    return UsageError(f"There is no {kind} called {name!r}.{hint}", expected=shown, found=name, next=command)
 
 
 def named(manifest: Manifest, name: str) -> Manifest:

@@ -71,7 +71,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.4)), None)
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def in_words(parameters: Mapping[str, Any]) -> str:
