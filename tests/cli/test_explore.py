@@ -68,7 +68,8 @@ def test_without_a_target_is_refused(home):
     ("arguments", "words"),
     [
         (["--record", "99"], "There is no record 99"),
-        (["another"], "A run names its own data"),
+        (["another"], "There is no run or dataset or build folder called 'another'"),
+        ([TARGET[0]], "A run names its own data"),
         (["--output", "/nowhere/page.html"], "cannot be saved there"),
     ],
 )
@@ -81,7 +82,7 @@ def test_refused(home_of_sample, opened, arguments, words):
 def test_no_such_run(home):
     outcome = kmip("explore", "nothing/of/this")
     assert outcome.code == 2
-    assert "no run 'nothing/of/this'" in outcome.err
+    assert "no run or dataset or build folder called 'nothing/of/this'" in outcome.err
 
 
 def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):
