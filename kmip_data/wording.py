@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: C0 but tab and line feed, DEL, C1, and what reorders text: a terminal obeys them, unseen.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
+#: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _USER = re.compile(r"(?<=://)[^/?#\s]*@")
 _SECRET = re.compile(
     r"(?i)([?&;][^=&;#\s]*(?:token|sig|signature|secret|passw|pwd|credential|auth|key|session)[^=&;#\s]*=)[^&;#\s]+"
